@@ -1,3 +1,3 @@
-// Package cluster tests what makes many nodes one: shares of the whole, by a broker. Each
-// DataNode has a disk and a node daemon of its own, as if it were another machine.
+// Package cluster tests shares of a whole cluster, with a broker. Each DataNode has its own disk
+// and node daemon, as if it were on another machine.
 package cluster

@@ -8,7 +8,7 @@ import (
 	"penstock/lab/bench/coordination"
 )
 
-// shared is what the tests share; machine is the same as the benchmark sees it.
+// shared is the stand of all tests; machine is the same stand in the form of the benchmark.
 var (
 	shared  fixture.Stand
 	machine *coordination.Machine

@@ -18,10 +18,10 @@ const (
 	kills    = 3 // of the broker, at random
 )
 
-// TestSharesOfTheCluster: tasks of three applications lie unevenly on three nodes. By local
-// shares the totals are far from the weights; with the broker they are as near to them as
-// the placement allows, also when it is killed again and again; and while it is away, nobody
-// waits for it and local shares hold. Nothing that is written is lost.
+// TestSharesOfTheCluster: tasks of three applications are unevenly distributed over three nodes.
+// With local shares the totals are far from the weights. With the broker they are as close to the
+// weights as the placement allows, also when it is killed repeatedly. During its outage nothing
+// waits for it, and local shares are in force. No written data is lost.
 func TestSharesOfTheCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	t.Cleanup(cancel)

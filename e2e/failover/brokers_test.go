@@ -36,29 +36,29 @@ import (
 
 const (
 	port = 9717
-	// period is of nodes, which is the one that brokers' time for a new leader's totals is made
-	// for; holds is how long parts are in force without an answer, with several brokers.
+	// period is the period of nodes, for which the brokers' time for a new leader's totals is
+	// designed; holds is how long parts are in force without an answer, with several brokers.
 	period = time.Second
 	holds  = 8 * period
-	// slack is what a fail-over may take beside one and a half sessions: this machine may be
-	// slow, and it is no test of that.
+	// slack is the time of a fail-over allowed in addition to one and a half sessions, since this
+	// machine may be slow.
 	slack = 5 * time.Second
 )
 
-// group is brokers on one folder of ZooKeeper.
+// group is a group of brokers with one folder of ZooKeeper.
 type group struct {
 	folder   string
 	certs    string
 	daemons  [brokers]*daemon.Daemon
 	client   *zkclient.Client // the test's own
 	last     uint64           // epoch seen
-	settling bool             // whether the one asked last is
+	settling bool             // whether the broker asked last is settling
 	named    []string         // leaders that the broker asked last has named
 	began    map[uint64]int64 // transactions in which epochs began, by epoch
 
 	conns   [brokers]*grpc.ClientConn // ask's, and nobody else's
 	applied atomic.Int64              // policies that were acknowledged
-	changes int                       // leaderships of which one was waited for
+	changes int                       // leaderships that a test waited for
 }
 
 func address(broker int) string {
@@ -85,7 +85,7 @@ func newGroup(t *testing.T) *group {
 			if d == nil {
 				continue
 			}
-			if err := d.Stop(); err != nil { // which wakes one that stands still
+			if err := d.Stop(); err != nil { // which continues a stopped broker
 				t.Error(err)
 			}
 		}
@@ -105,12 +105,12 @@ func (g *group) start(t *testing.T, i int) {
 		Base: strings.TrimPrefix(g.folder, "/") + fmt.Sprintf("-broker-%d", i), LogLevel: "debug", By: at(shared.Network.Machines[i]),
 		Broker: []string{"--listen", address(i), "--ca", files.CA, "--cert", files.Cert, "--key", files.Key,
 			"--zookeeper", ensemble.Addresses() + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
-			"--connections-per-address", "10000"}, // all nodes, and who asks, have one address here
+			"--connections-per-address", "10000"}, // all nodes, and the test, have the same address here
 	})
 	fixture.Must(t, err)
 }
 
-// epoch is who began the last epoch, by ZooKeeper.
+// epoch returns the broker that began the last epoch, according to ZooKeeper.
 func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), stand.Patience)
@@ -119,7 +119,7 @@ func (g *group) epoch(t *testing.T) (leader int, epoch uint64) {
 	fixture.Eventually(t, "ZooKeeper says who leads", func() (ok bool) {
 		var err error
 		n, err = g.client.GetLatest(ctx, g.client.Path("epoch"))
-		return err == nil // else the server asked is gone, and the next question goes to another one
+		return err == nil // otherwise the server has stopped, and the next request goes to another server
 	})
 	var r struct {
 		Epoch   uint64
@@ -152,7 +152,7 @@ func (g *group) leader(t *testing.T) (leader int) {
 	return leader
 }
 
-// connect makes a connection to a broker, from where nodes are.
+// connect opens a connection to a broker, from the nodes' address.
 func (g *group) connect(t *testing.T, broker int, as string) *grpc.ClientConn {
 	t.Helper()
 	secure, err := g.files(as).Client()
@@ -175,7 +175,7 @@ func (g *group) ask(t *testing.T, broker int) (epoch uint64, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	defer func() {
-		if status.Code(err) == codes.DeadlineExceeded { // nobody may be at its other end any more
+		if status.Code(err) == codes.DeadlineExceeded { // its other end may have gone
 			g.hangUp(broker)
 		}
 	}()
@@ -194,7 +194,7 @@ func (g *group) ask(t *testing.T, broker int) (epoch uint64, err error) {
 	return a.GetEpoch(), err
 }
 
-// hangUp ends ask's connection to a broker.
+// hangUp closes ask's connection to a broker.
 func (g *group) hangUp(broker int) {
 	if g.conns[broker] != nil {
 		g.conns[broker].Close()
@@ -204,7 +204,7 @@ func (g *group) hangUp(broker int) {
 
 var hello = &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "asker", PeriodMs: 1000}}
 
-// machine is a node whose device gives each flow exactly its part.
+// machine is a node with a device that gives each flow exactly its part.
 type machine struct {
 	client *coordination.Client
 	flows  []string
@@ -235,7 +235,7 @@ func (m *machine) Uses() ([]coordination.Use, bool) {
 	return all, true
 }
 
-// work gives the flows what they are due of the time gone by.
+// work divides the time since the last call among the flows by their parts.
 func (m *machine) work() {
 	passed := time.Since(m.at)
 	m.at = m.at.Add(passed)
@@ -248,7 +248,7 @@ func (m *machine) work() {
 	}
 }
 
-// share is a flow's part of this node, 0 to 1.
+// share returns a flow's part of this node, 0 to 1.
 func (m *machine) share(flow string) float64 {
 	sum, own := 0.0, 0.0
 	for _, f := range m.flows {
@@ -264,7 +264,7 @@ func (m *machine) share(flow string) float64 {
 	return own / sum
 }
 
-// shares are the flows' parts of what all nodes give, as it is in force now.
+// shares returns the flows' parts of all nodes' service that are in force now.
 func shares(nodes []*machine) map[string]float64 {
 	all := map[string]float64{}
 	for _, m := range nodes {
@@ -277,8 +277,8 @@ func shares(nodes []*machine) map[string]float64 {
 	return all
 }
 
-// due is what is due in the cluster of newNodes: b has no other node, and each is worth as
-// much as the others, so b has all of its node and a what is left to it elsewhere.
+// due returns the entitlements in the cluster of newNodes: b has only one node, and all weights are
+// equal, so b gets all of its node, and a gets its service elsewhere.
 var due = map[string]float64{"a": 1. / 3, "b": 1. / 3, "c": 1. / 3}
 
 func (g *group) newNodes(t *testing.T) []*machine {
@@ -309,9 +309,9 @@ func (g *group) newNodes(t *testing.T) []*machine {
 	return all
 }
 
-// follow waits until the leader's totals are whole, and all nodes have them in force and
-// the shares that are due. It returns who leads: on a machine that stood still for longer than
-// a session that may be another one by now.
+// follow waits until the leader's totals are complete, and all nodes have them in force and have
+// the right shares. It returns the leader: if the machine stood still for longer than a session,
+// that may be another broker.
 func (g *group) follow(t *testing.T, nodes []*machine) (leader int) {
 	t.Helper()
 	fixture.Eventually(t, "the leader's totals are whole", func() bool {
@@ -338,7 +338,7 @@ func (g *group) follow(t *testing.T, nodes []*machine) (leader int) {
 	return leader
 }
 
-// take waits until a policy was taken that was sent after this was called.
+// take waits until a policy was accepted that was sent after the call of take.
 func (g *group) take(t *testing.T) {
 	t.Helper()
 	// Each broker may have been sent one before.
@@ -346,7 +346,7 @@ func (g *group) take(t *testing.T) {
 	fixture.Eventually(t, "a policy is taken", func() bool { return g.applied.Load() >= enough })
 }
 
-// change is take under a new leadership, and returns who leads then.
+// change is take under a new leadership; it returns the leader.
 func (g *group) change(t *testing.T) (leader int) {
 	t.Helper()
 	g.take(t)
@@ -358,10 +358,9 @@ func (g *group) change(t *testing.T) (leader int) {
 	return leader
 }
 
-// watchShares looks at the shares every few milliseconds until stop, which returns the
-// largest deviation from those at the beginning, as a part of them, and the longest that a
-// node was without an answer. When that was longer than parts hold, shares are local ones and
-// looked at no more.
+// watchShares checks the shares every few milliseconds until stop, which returns the largest
+// deviation from the initial shares, relative to them, and the longest time of a node without an
+// answer. If that time exceeds the validity of parts, shares are local, and no longer checked.
 func watchShares(nodes []*machine) (stop func() (worst float64, gap time.Duration)) {
 	before, worst, gap := shares(nodes), 0.0, time.Duration(0)
 	last := make([]time.Time, len(nodes))
@@ -405,8 +404,8 @@ func watchShares(nodes []*machine) (stop func() (worst float64, gap time.Duratio
 	}
 }
 
-// operate applies policies at all brokers, ten a second each, until stop: so that each
-// fail-over finds some being written.
+// operate applies policies at all brokers, ten a second each, until stop, so that each fail-over
+// happens during such writes.
 func (g *group) operate(t *testing.T) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -436,8 +435,8 @@ func (g *group) operate(t *testing.T) (stop func()) {
 	})
 }
 
-// judge reads all versions of the policy as ZooKeeper has them, with the transactions they
-// were written in, and holds them against those in which epochs began.
+// judge reads all versions of the policy in ZooKeeper, with the transactions that wrote them, and
+// compares these with the transactions in which epochs began.
 func (g *group) judge(t *testing.T, began map[uint64]int64) (versions int) {
 	t.Helper()
 	conn, _, err := zk.Connect(strings.Split(ensemble.Addresses(), ","), session, zk.WithLogInfo(false), zk.WithLogger(silent{}))

@@ -1,9 +1,9 @@
-// Package failover tests several brokers on a real ZooKeeper of three servers: who leads when
-// a leader is killed, stopped or cut off, or ZooKeeper's own leader is killed, that policy is
-// changed by one leadership at a time, and that nodes' shares stay as they are meanwhile. What
-// a broker sees of ZooKeeper by TLS is tested on one server beside that.
+// Package failover tests several brokers with a real ZooKeeper of three servers. A leader is
+// killed, stopped or cut off, or ZooKeeper's own leader is killed. Another broker must lead, only
+// one leadership at a time may change policy, and the nodes' shares must stay the same meanwhile.
+// The connection of a broker to ZooKeeper with TLS is tested on a separate server.
 //
-// ZooKeeper and the brokers are real processes, each broker in a network namespace of its
-// own, so that it can be cut off. Nodes are the real client of brokers with devices that are
-// made up: they give each flow exactly its part.
+// ZooKeeper and the brokers are real processes, each broker in its own network namespace, so that
+// it can be cut off. Nodes are the production client of brokers with fake devices, which give each
+// flow exactly its part.
 package failover

@@ -17,8 +17,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestFailOver: whatever happens to the leader, another broker leads within one and a half
-// sessions, policy is changed by one leadership at a time, and nodes' shares stay.
+// TestFailOver: after any failure of the leader, another broker leads within one and a half
+// sessions, only one leadership at a time changes policy, and nodes' shares stay the same.
 func TestFailOver(t *testing.T) {
 	t.Parallel() // with TestOneServer
 	g := newGroup(t)
@@ -30,7 +30,8 @@ func TestFailOver(t *testing.T) {
 	leader := g.change(t)
 	for _, test := range []struct {
 		name string
-		// do does it to the leader and returns what puts things back, once another one leads.
+		// do causes the leader's failure. It returns a function that undoes it when another broker
+		// leads.
 		do func(t *testing.T, leader int, epoch uint64) (back func(t *testing.T))
 	}{
 		{"killed", g.kill}, {"stopped", g.pause}, {"cut off from ZooKeeper", g.cutFromZooKeeper}, {"cut off from all", g.cutFromAll},
@@ -59,8 +60,8 @@ func TestFailOver(t *testing.T) {
 			if worst > 0.10 {
 				t.Errorf("shares moved by %.1f %%, want 10 %% at most", 100*worst)
 			}
-			// Where the brokers took so long, parts have lapsed as they ought to; where they did not,
-			// nodes have to find who leads before that.
+			// If the fail-over took that long, parts have expired, as they must; otherwise nodes
+			// have to find the new leader before that.
 			if gap > holds {
 				if answers <= holds/2 {
 					t.Errorf("a node was without an answer for %v: parts hold for %v, and a leader answers after %v", gap, holds, answers)
@@ -72,7 +73,7 @@ func TestFailOver(t *testing.T) {
 				_, err := g.ask(t, old)
 				leader, g.last = g.epoch(t)
 				return status.Code(err) == codes.FailedPrecondition && slices.Contains(g.named, address(leader)) ||
-					err == nil && leader == old // the machine stood still, and it has followed the new one
+					err == nil && leader == old // the machine stood still, and the old leader has followed the new one
 			})
 			leader = g.change(t)
 		})
@@ -98,7 +99,7 @@ func (g *group) kill(t *testing.T, leader int, _ uint64) func(*testing.T) {
 	return func(t *testing.T) { g.start(t, leader) }
 }
 
-// pause stops the leader with questions on their way to it.
+// pause stops the leader with requests in transit to it.
 func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 	d := g.daemons[leader]
 	conn := g.connect(t, leader, "asker")
@@ -133,7 +134,7 @@ func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 			t.Errorf("the old leader answers a node: %v", a)
 		}
 		select {
-		case err := <-applied: // which is the broker's word: the call has no deadline
+		case err := <-applied: // the broker's own answer: the call has no deadline
 			if err == nil || status.Code(err) == codes.DeadlineExceeded {
 				t.Errorf("the old leader on a change of the policy: %v", err)
 			}
@@ -143,8 +144,8 @@ func (g *group) pause(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 	}
 }
 
-// cutFromZooKeeper leaves the leader with its nodes: what it sends to ZooKeeper goes to
-// nobody.
+// cutFromZooKeeper cuts the leader off from ZooKeeper, but not from its nodes: its messages to
+// ZooKeeper are lost.
 func (g *group) cutFromZooKeeper(t *testing.T, leader int, epoch uint64) func(*testing.T) {
 	m := shared.Network.Machines[leader]
 	neighbour := func(args ...string) error {
@@ -189,8 +190,8 @@ func (g *group) cutFromAll(t *testing.T, leader int, _ uint64) func(*testing.T) 
 	return func(*testing.T) { mend() }
 }
 
-// zooKeepersLeader: when the server that leads the others of ZooKeeper is killed, policy can
-// be changed again as soon as after a broker's end, by the same broker or by another one.
+// zooKeepersLeader: when the server that leads the others of ZooKeeper is killed, policy can be
+// changed again as soon as after a broker's end, by the same broker or by another.
 func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int {
 	server, err := ensemble.Leader(t.Context())
 	fixture.Must(t, err)
@@ -224,8 +225,8 @@ func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int
 	return now
 }
 
-// zooKeeperAway: without a majority of ZooKeeper's servers nobody leads, and nodes go on; when
-// it is back, a broker leads with what was there.
+// zooKeeperAway: without a majority of ZooKeeper's servers no broker leads, and nodes continue;
+// when the majority is back, a broker leads with the former policy.
 func (g *group) zooKeeperAway(t *testing.T, nodes []*machine, leader int) {
 	conn := g.connect(t, leader, "operator")
 	defer conn.Close()

@@ -41,10 +41,10 @@ func replace(t *testing.T, file, from string) {
 	fixture.Must(t, err)
 }
 
-// TestOneServer: by a server's secure port brokers have all that they have by the plain one, and
-// who has the wrong certificates or takes one port for the other gets an error that says so. The server is none of
-// the ensemble, so this runs beside TestFailOver, which mostly waits: one after the other would take
-// 15 s more.
+// TestOneServer: through a server's TLS port brokers can do the same as through the plain port.
+// With wrong certificates, or with one port in place of the other, the error names the cause. The
+// server is not part of the ensemble, so this runs in parallel with TestFailOver, which mostly
+// waits; in sequence they would take 15 s more.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	first, second, held := authority(t), authority(t), t.TempDir()
@@ -111,7 +111,7 @@ func TestOneServer(t *testing.T) {
 		d := shared.StartDaemon(t, daemon.Options{Base: "secure-broker", LogLevel: "debug",
 			Broker: []string{"--listen", "127.0.0.1:0", "--ca", files.CA, "--cert", files.Cert, "--key", files.Key, "--metrics", "off",
 				"--zookeeper", server.Secure + where, "--zookeeper-ca", files.CA, "--session", session.String(), "--advertise", "secure:1"}})
-		// By its own word: what it has written in ZooKeeper it may not know of yet.
+		// According to the broker itself: it may not know yet what it has written in ZooKeeper.
 		says := func(what string, times int) {
 			t.Helper()
 			fixture.Eventually(t, fmt.Sprintf("the broker says %q %d times", what, times), func() bool {

@@ -39,7 +39,7 @@ func dialTo(t testing.TB, servers, auth string, side func() *tls.Config) *zkclie
 	return k
 }
 
-// always is a fence that holds: a znode that nobody changes.
+// always is a fence that is always valid: a znode that never changes.
 type always struct{ path string }
 
 func (a always) Fence() (string, int32, uint64, bool) { return a.path, 0, 7, true }
@@ -63,8 +63,8 @@ func conformance(t *testing.T, servers string, side func() *tls.Config) {
 	}
 }
 
-// TestTooLarge: what ZooKeeper would not take is refused with what to do about it, and
-// what it takes goes in at the edge.
+// TestTooLarge: a policy that is too large for ZooKeeper is refused with a remedy, and the largest
+// possible policy is accepted.
 func TestTooLarge(t *testing.T) {
 	k := dial(t, folder(), "")
 	fence := k.Path("fence")
@@ -108,7 +108,7 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestFence: who was the leader, and holds itself for it still, writes nothing.
+// TestFence: a former leader that still believes to lead cannot write.
 func TestFence(t *testing.T) {
 	where := folder()
 	old := newCandidate(t, where, "old")
@@ -127,7 +127,7 @@ func TestFence(t *testing.T) {
 	}
 	old.stop()
 	other.await(t, "leads", func(s leadership.State) bool { return s.Leading && s.Epoch > late.epoch })
-	// The old one's session is gone, so its message comes by another's.
+	// The old leader's session has ended, so its message comes through another session.
 	stale = store.NewZooKeeper(dial(t, where, ""), late, log)
 	defer stale.Close()
 	if err := stale.Append(t.Context(), v); !errors.Is(err, store.ErrNotLeader) {
@@ -142,7 +142,7 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// remembered is a leadership as it was.
+// remembered is a former leadership.
 type remembered struct {
 	path    string
 	version int32
@@ -187,8 +187,8 @@ func (c *candidate) await(t *testing.T, what string, holds func(leadership.State
 	fixture.Eventually(t, what, func() bool { return holds(c.election.State()) })
 }
 
-// TestElection: of several candidates one leads at a time, the next in line follows when it
-// goes, with a larger epoch, and all know who it is.
+// TestElection: one of several candidates leads at a time. When it leaves, the next in line
+// follows, with a larger epoch, and all know the leader.
 func TestElection(t *testing.T) {
 	where := folder()
 	var all []*candidate
@@ -233,8 +233,8 @@ func TestElection(t *testing.T) {
 	}
 }
 
-// TestSecret: without the credentials what brokers keep cannot be read or changed, and
-// they stand in no log.
+// TestSecret: without the credentials the brokers' data cannot be read or changed, and no log
+// contains the credentials.
 func TestSecret(t *testing.T) {
 	where := folder()
 	file := write(t, "secret", "penstock:hush-hush\n")
@@ -257,7 +257,7 @@ func TestSecret(t *testing.T) {
 	}
 }
 
-// TestSessionLength: a broker knows that the server gives it another session than it asked for.
+// TestSessionLength: a broker knows if the server grants another session length than it requested.
 func TestSessionLength(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
 		zkclient.SessionMin: zkclient.SessionMin, // the server gives 2 ticks: to go by less is safe

@@ -16,12 +16,12 @@ import (
 	"penstock/lab/stand"
 )
 
-// application is a job that the clients can be a task of.
+// application is a job; the clients can be its tasks.
 type application int
 
 var lastApplication application
 
-// newApplication is one that nobody was before.
+// newApplication returns an application that no test has used before.
 func newApplication() application {
 	lastApplication++
 	return lastApplication
@@ -42,7 +42,7 @@ type transfer struct {
 	hsync       bool  // put: at a stop, hsync rather than hflush
 }
 
-// operation is a client at work.
+// operation is a running client operation.
 type operation struct {
 	id   int
 	what string
@@ -53,7 +53,7 @@ type operation struct {
 	watched  time.Time
 	from     int64     // where it was then
 	sign     time.Time // when it was well past that
-	reached  int64     // the stop it stands at; 0: none
+	reached  int64     // the stop at which it waits; 0: none
 	ended    bool
 	answer   string
 	failure  string
@@ -91,7 +91,7 @@ func run(t *testing.T, operationName, args string) *operation {
 	o := &operation{what: operationName + " " + args, changed: make(chan struct{})}
 	o.id = shared.Clients.Do(operationName, args, o.take)
 	t.Cleanup(func() {
-		o.to(-1) // a test that failed leaves nobody standing
+		o.to(-1) // after a failed test no client stays stopped
 		shared.Clients.Forget(o.id)
 	})
 	return o
@@ -118,7 +118,7 @@ func (o *operation) take(name, value string) {
 	o.changed = make(chan struct{})
 }
 
-// to lets the client go on to a further stop; negative: to its end.
+// to lets the client continue to a further stop; negative: to its end.
 func (o *operation) to(limit int64) {
 	o.mu.Lock()
 	o.reached = 0
@@ -173,19 +173,18 @@ func (o *operation) fails(t *testing.T) string {
 	return o.failure
 }
 
-// onTheWay is what a client's and the sockets' buffers hold, and more: an
-// operation that has come so much further has been served meanwhile.
+// onTheWay is more than the client's and the sockets' buffers can hold: an operation that has
+// advanced by this much has been served meanwhile.
 const onTheWay = 8 * fixture.MiB
 
-// watch begins to look out for the operation's being served.
+// watch begins to watch for service of the operation.
 func (o *operation) watch() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.watched, o.from, o.sign = time.Now(), o.progress, time.Time{}
 }
 
-// heldUp waits until the operation has been served since watch, and returns how
-// long that took.
+// heldUp waits until the operation has been served after watch, and returns the length of the wait.
 func (o *operation) heldUp(t *testing.T) time.Duration {
 	t.Helper()
 	o.await(t, "being served", func() bool { return !o.sign.IsZero() })
@@ -194,8 +193,8 @@ func (o *operation) heldUp(t *testing.T) time.Duration {
 	return o.sign.Sub(o.watched)
 }
 
-// endIntact waits for success and holds the SHA-256 of what was moved against
-// the file's as it is computed here.
+// endIntact waits for success and compares the SHA-256 of the moved bytes with the file's expected
+// one.
 func (o *operation) endIntact(t *testing.T, f transfer) {
 	t.Helper()
 	if got, want := o.end(t), client.Sum(f.seed, f.bytes); got != want {

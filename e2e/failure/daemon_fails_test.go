@@ -8,15 +8,15 @@ import (
 	"penstock/e2e/internal/fixture"
 )
 
-// heldUpMax is how long a client may stand still when the daemon has gone. The
-// promise is a second; a busy machine needs more to do anything at all.
+// heldUpMax is the longest stop of a client after the daemon's end. The promise is a second; a busy
+// machine needs more for any operation.
 const heldUpMax = 5 * time.Second
 
-// Agents that come up before any daemon let everything through, and are
-// governed once there is one.
+// Agents that start before any daemon let all I/O pass, and are governed as soon as there is a
+// daemon.
 func TestAgentStartsWithoutDaemon(t *testing.T) {
 	dir := begin(t)
-	if daemons > 0 { // these agents have seen one: take new ones
+	if daemons > 0 { // these agents have seen a daemon: start new ones
 		for i := range nodes {
 			restartDataNode(t, i)
 		}
@@ -87,8 +87,8 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 	}
 	reader.endIntact(t, old)
 	writer.endIntact(t, fresh)
-	// What was past before the new daemon's time is not its business; the rest
-	// is, but for what the reader's socket had taken in ahead.
+	// The new daemon governs all bytes after its start, except those that the reader's socket had
+	// already buffered.
 	d.awaitMetric(t, atLeast(8*fixture.MiB), "flow_bytes_total", flow(old.app), reads)
 	for i := range nodes {
 		d.awaitMetric(t, atLeast(16*fixture.MiB), "flow_bytes_total", flow(fresh.app), writes, onDevice(i))
@@ -98,8 +98,8 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 	readBack(t, fresh)
 }
 
-// The daemon is stopped: it still holds its connections, but says nothing.
-// Operations end while it is stopped, and it governs again when it goes on.
+// The daemon is stopped: it keeps its connections, but sends nothing. Operations end while it is
+// stopped, and it governs again when it continues.
 func TestDaemonStopped(t *testing.T) {
 	dir := begin(t)
 	old := transfer{app: newApplication(), path: dir + "/read", bytes: 64 * fixture.MiB, seed: 5}

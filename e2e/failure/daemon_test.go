@@ -10,7 +10,7 @@ import (
 	node "penstock/lab/daemon"
 )
 
-// daemon is `penstock node` under a test: what goes wrong with it fails the test.
+// daemon is `penstock node` under a test: an error of it fails the test.
 type daemon struct{ *node.Daemon }
 
 // daemons counts those started, for their files' names.
@@ -26,7 +26,7 @@ const device = `  quantum: 1MiB
     write: {fixed: 10ms, per_mib: 50ms}
 `
 
-// startDaemon starts a daemon that is ended with the test.
+// startDaemon starts a daemon that ends with the test.
 func startDaemon(t *testing.T, mode string) *daemon {
 	t.Helper()
 	daemons++
@@ -34,7 +34,7 @@ func startDaemon(t *testing.T, mode string) *daemon {
 		Socket: shared.Socket(0), Mode: mode, Device: device, More: node.Believe, LogLevel: "debug"})}
 }
 
-// startGoverning starts a daemon and waits until both DataNodes' agents are there.
+// startGoverning starts a daemon and waits until both DataNodes' agents are connected.
 func startGoverning(t *testing.T) *daemon {
 	t.Helper()
 	d := startDaemon(t, "enforce")
@@ -58,7 +58,7 @@ func (d *daemon) kill(t *testing.T) {
 	fixture.Must(t, d.Kill())
 }
 
-// state is the process's state as /proc gives it: R, S, T, ...
+// state returns the process's state from /proc: R, S, T, ...
 func (d *daemon) state(t *testing.T) string {
 	t.Helper()
 	state, err := d.State()
@@ -66,7 +66,7 @@ func (d *daemon) state(t *testing.T) string {
 	return state
 }
 
-// checkHealthy asks the daemon whether its loops turn.
+// checkHealthy checks the daemon's report on its loops.
 func (d *daemon) checkHealthy(t *testing.T) {
 	t.Helper()
 	if !d.Alive() {
@@ -77,8 +77,7 @@ func (d *daemon) checkHealthy(t *testing.T) {
 	}
 }
 
-// metric is the sum of the metric's series that carry all the labels, such as
-// flow="clients".
+// metric returns the sum of the metric's series with all the labels, such as flow="clients".
 func (d *daemon) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	return fixture.Metric(t, d.Daemon, name, labels...)

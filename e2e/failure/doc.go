@@ -1,15 +1,12 @@
-// Package failure tests what happens when things go wrong: a small real HDFS on
-// modelled disks, the agent in its DataNodes, the daemon as a process of its
-// own, and everything that an operator's worst night may bring done to it.
+// Package failure tests failures: a small real HDFS on modelled disks, with the agent in its
+// DataNodes and the daemon as a process, and many kinds of faults that an operator may meet.
 //
-// The promise is the same throughout: a living Hadoop comes first. Whatever
-// becomes of the daemon, no operation fails, none is held up for more than about
-// a second, and no byte is lost; whatever becomes of Hadoop, the daemon lives,
-// holds no slot for the dead and serves the others.
+// The promise is always the same: Hadoop comes first. If the daemon fails in any way, no operation
+// fails, none is delayed by more than about a second, and no byte is lost. If Hadoop fails in any
+// way, the daemon survives, keeps no slot for dead processes and serves the others.
 //
-// One HDFS serves all tests, for it is what takes the time; each test has a
-// daemon and applications of its own. Tests await events: a client stops at the
-// byte that the test says and reports it (client/Client.java), and metrics are
-// asked until they say what they should. Durations are only judged where one is
-// the promise, and then against bounds that a busy machine keeps too.
+// One HDFS serves all tests, because its start takes most of the time; each test has its own daemon
+// and applications. Tests wait for events: a client stops at a byte that the test sets and reports
+// it (client/Client.java), and metrics are polled until they have the expected values. A duration
+// is judged only if it is part of the promise, and then with bounds that a busy machine can meet.
 package failure

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 		Disks: []disk.Options{{Name: "disk0", Size: diskBytes}, {Name: "disk1", Size: diskBytes}},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			cfg := hadoop.Config{DataNodes: s.GovernedDataNodes("data"), NoYARN: true, Settings: map[string]string{
-				// A copy that met the stale replica of a DataNode's last life is tried again after this,
-				// not after minutes.
+				// Time until a copy that met a stale replica from before a DataNode's restart is
+				// tried again; the default is minutes.
 				"dfs.namenode.reconstruction.pending.timeout-sec": "3",
 				// A replica that was left unfinished, and reported while the block is still written
 				// elsewhere, prevents a new copy until the next full report: by default, for hours.

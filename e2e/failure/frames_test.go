@@ -12,7 +12,7 @@ import (
 	"penstock/wire"
 )
 
-// While a job writes, other peers send the daemon what they must not.
+// While a job writes, other peers send invalid data to the daemon.
 func TestBadFrames(t *testing.T) {
 	dir := begin(t)
 	d := startGoverning(t)
@@ -33,7 +33,7 @@ func TestBadFrames(t *testing.T) {
 	}
 	d.awaitMetric(t, atLeast(before+float64(len(bad))), "agent_bad_frames_total")
 
-	// Half frames: one peer goes, others stay and say no more.
+	// Half frames: one peer disconnects, others stay and send nothing more.
 	for range 3 {
 		c := dial(t)
 		c.Write(hello[:len(hello)/2])
@@ -45,8 +45,7 @@ func TestBadFrames(t *testing.T) {
 		c = dial(t)
 		c.Write(hello[:3])
 	}
-	// A peer that asks for files that are not its business gets nothing opened,
-	// and lives on.
+	// If a peer asks for files of others, none is opened, and its connection stays.
 	before = d.metric(t, "agent_open_errors_total")
 	c := dial(t)
 	c.Write(hello)
@@ -57,14 +56,14 @@ func TestBadFrames(t *testing.T) {
 		c.Write(open)
 	}
 	d.awaitMetric(t, is(int(before)+len(paths)), "agent_open_errors_total")
-	// More peers than the daemon takes.
+	// More peers than the daemon accepts.
 	before = d.metric(t, "agent_connections_refused_total")
 	for range ipc.MaxServers {
 		dial(t).Write(hello)
 	}
 	d.awaitMetric(t, func(v float64) bool { return v > before }, "agent_connections_refused_total")
 
-	// All the while, the others are served.
+	// The others are served all the time.
 	writer.to(-1)
 	writer.endIntact(t, f)
 	d.checkHealthy(t)

@@ -15,8 +15,8 @@ import (
 	"penstock/node/blockfile"
 )
 
-// The disks run full in the middle of a block: the client gets HDFS's error,
-// the daemon and the DataNodes live, and once there is room all goes on.
+// The disks run full in the middle of a block: the client gets HDFS's error, the daemon and the
+// DataNodes survive, and all continues when there is space again.
 func TestDiskFull(t *testing.T) {
 	dir := begin(t)
 	d := startGoverning(t)
@@ -77,13 +77,13 @@ func TestDiskFull(t *testing.T) {
 	readBack(t, again)
 }
 
-// leave fills the file system up to so many bytes.
+// leave fills the file system until the given number of bytes is free.
 func leave(t *testing.T, path string, bytes int64) {
 	t.Helper()
 	f, err := os.Create(path)
 	fixture.Must(t, err)
 	defer f.Close()
-	// What was deleted is free once the journal has it.
+	// Deleted space is free when the journal has been committed.
 	fixture.Must(t, unix.Syncfs(int(f.Fd())))
 	var st unix.Statfs_t
 	fixture.Must(t, unix.Fstatfs(int(f.Fd()), &st))
@@ -247,8 +247,8 @@ func TestReplicationBothWaysUnderLoad(t *testing.T) {
 	d.awaitMetric(t, is(0), "device_backlog_bytes")
 }
 
-// hsync: what it has returned for is visible to others and on the disk, also
-// while the daemon holds the writer and drains what it wrote.
+// hsync: when it has returned, the data is visible to others and on the disk, also while the daemon
+// holds the writer and drains its data.
 func TestHsync(t *testing.T) {
 	dir := begin(t)
 	setModel(t, disk.Model{BytesPerSecond: 10e6})

@@ -7,7 +7,7 @@ import (
 	"penstock/e2e/internal/fixture"
 )
 
-// liveNode is what the NameNode says of a DataNode.
+// liveNode is the NameNode's information about a DataNode.
 type liveNode struct {
 	Info      string `json:"infoAddr"`
 	Address   string `json:"xferaddr"`
@@ -29,7 +29,7 @@ func dataNode(t *testing.T, i int) liveNode {
 	return liveNode{}
 }
 
-// gates is what the agent in DataNode i has counted.
+// gates returns the counters of the agent in DataNode i.
 type gates struct {
 	Mode      string
 	GateWaits int64

@@ -8,9 +8,9 @@ import (
 	"penstock/lab/disk"
 )
 
-// TestObserveAndKillSwitch walks through the modes while applications write
-// faster than the disks take it. Whether a writer is held is the agent's count of
-// waits: durations would tell as much of the machine as of the mode.
+// TestObserveAndKillSwitch walks through the modes while applications write faster than the disks
+// take it. The agent's count of waits shows whether a writer is held; durations would depend on the
+// machine as much as on the mode.
 func TestObserveAndKillSwitch(t *testing.T) {
 	dir := begin(t)
 	crawl := disk.Model{BytesPerSecond: 4e6}
@@ -27,7 +27,7 @@ func TestObserveAndKillSwitch(t *testing.T) {
 	if got := agentGates(t, 0).GateWaits; got != before.GateWaits {
 		t.Errorf("observe: the writer has waited %d times", got-before.GateWaits)
 	}
-	// What is left is drained, and the wait that enforcing would have made ends.
+	// The backlog is drained, and the wait that enforce mode would have caused ends.
 	setModel(t, disk.Model{})
 	d.awaitMetric(t, func(v float64) bool { return v > 0 }, "flow_would_wait_seconds_total", flow(free.app))
 	d.awaitMetric(t, atLeast(float64(free.bytes)), "flow_bytes_total", flow(free.app), writes)
@@ -43,7 +43,7 @@ func TestObserveAndKillSwitch(t *testing.T) {
 	writer.awaitStop(t, 16*fixture.MiB)
 	d.awaitMetric(t, atLeast(8*fixture.MiB), "flow_bytes_total", flow(held.app), writes)
 
-	// The kill switch lets it go.
+	// The kill switch releases the writer.
 	kill := shared.Socket(0) + ".off"
 	t.Cleanup(func() { os.Remove(kill) })
 	fixture.Must(t, os.WriteFile(kill, nil, 0o644))

@@ -12,8 +12,8 @@ import (
 	"penstock/wire"
 )
 
-// agent is one connection to the daemon, as an agent has it. What is sent is flushed by the
-// caller; what comes is taken by a goroutine until the connection ends.
+// agent is one connection to the daemon, as of an agent. The caller flushes sent frames; a
+// goroutine receives frames until the connection ends.
 type agent struct {
 	conn    *net.UnixConn
 	out     *bufio.Writer
@@ -34,7 +34,7 @@ type agent struct {
 
 const greeting = 10 * time.Second
 
-// connect says hello and waits for the welcome.
+// connect sends HELLO and waits for WELCOME.
 func connect(socket string, h wire.Hello) (*agent, error) { return connectWith(socket, h, nil) }
 
 func connectWith(socket string, h wire.Hello, onMark func(wire.Mark)) (*agent, error) {
@@ -85,7 +85,7 @@ func (a *agent) say(messages ...wire.Message) error {
 	return nil
 }
 
-// tell says and flushes.
+// tell sends a frame and flushes.
 func (a *agent) tell(messages ...wire.Message) error {
 	if err := a.say(messages...); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (a *agent) take(in *wire.Reader) {
 	}
 }
 
-// silence is after how long without a heartbeat an agent opens its gates.
+// silence is the time without a heartbeat after which an agent opens its gates.
 const silence = time.Second
 
 // await returns how far a stream may go. It waits for a mark above pos at most so long, and

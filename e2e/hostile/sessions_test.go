@@ -19,9 +19,9 @@ import (
 // seedVariable has the sessions of an earlier run made again.
 const seedVariable = "HOSTILE_SEED"
 
-// TestSessions: whatever valid frames peers send, in any order and with any sizes, the daemon
-// keeps its bounds, opens nothing that is not the peer's, asks its disk for a quantum at most,
-// and gives back what it has opened.
+// TestSessions: with any valid frames from peers, in any order and with any sizes, the daemon keeps
+// its bounds, opens only the peer's files, makes requests of at most a quantum, and closes all
+// files that it has opened.
 func TestSessions(t *testing.T) {
 	seed := rand.Uint64()
 	if text := os.Getenv(seedVariable); text != "" {

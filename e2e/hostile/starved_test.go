@@ -36,9 +36,9 @@ func served(a *agent) (past, refused int) {
 	return past, refused
 }
 
-// TestStarvedStreams: half of a server's threads wait for a flow of little weight, and say
-// that they bear no wait; the neighbour keeps its rate. Of those that can be refused, a flow
-// has a quarter of the threads, and the others are refused at once.
+// TestStarvedStreams: half of a server's threads wait for a flow of little weight, and declare that
+// they cannot wait; the neighbour keeps its rate. Of the streams that can be refused, a flow gets a
+// quarter of the threads, and the others are refused at once.
 func TestStarvedStreams(t *testing.T) {
 	weights := fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 32}\n", neighbour)
 	n := startNode(t, options{weights: weights})

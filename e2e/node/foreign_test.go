@@ -15,11 +15,11 @@ import (
 	"penstock/node/status"
 )
 
-// TestForeignIO: a program that is nothing of Hadoop's uses a DataNode's disk while
-// HDFS writes to it. Penstock says who it is and how much it moved, and does not hold
-// its load against HDFS: the depth stays near where it is without the program, 4, and rather
-// below than above, as what counts for the depth is the least that others can have taken. That
-// of a daemon that cannot see what the disk does for others comes down under the same load.
+// TestForeignIO: a program that does not belong to Hadoop uses a DataNode's disk while HDFS writes
+// to it. Penstock names the program and its bytes, and does not attribute its load to HDFS: the
+// depth stays near its value without the program, 4, and rather below than above, because the depth
+// controller subtracts only the minimum time that others can have used. Without foreign I/O in the
+// counters, the depth of a daemon falls under the same load.
 func TestForeignIO(t *testing.T) {
 	const (
 		seconds         = 10

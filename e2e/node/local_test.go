@@ -14,9 +14,9 @@ import (
 	"penstock/node/status"
 )
 
-// TestShortCircuitRead: a client reads the blocks' files itself, past the DataNode and
-// every gate. It is a program beside HDFS then: Penstock says who it is and how much it
-// read, and has it on no application's account.
+// TestShortCircuitRead: a client reads the blocks' files itself, without the DataNode and its
+// gates. It then counts as foreign I/O: Penstock names the process and the bytes that it read, and
+// attributes them to no application.
 func TestShortCircuitRead(t *testing.T) {
 	const (
 		bytes          = 4 * block
@@ -34,7 +34,7 @@ func TestShortCircuitRead(t *testing.T) {
 		doc := shared.Look(t)
 		for _, d := range dataDisks() {
 			for _, u := range fixture.Device(t, doc, d).ForeignUsers.Top {
-				// Nobody else has this folder on his command line.
+				// No other process has this folder in its command line.
 				if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", u.PID)); err == nil && u.PID > 0 && strings.Contains(string(line), conf) {
 					all += u.Bytes.Read
 					names = append(names, u.Name)

@@ -17,9 +17,9 @@ import (
 // replication is the flow of what HDFS copies of its own accord.
 const replication = "replication"
 
-// TestLostDataNode: a DataNode is killed while an application fills the others' disks.
-// What HDFS then copies has its share, no more as long as the application wants the
-// disks, and all of them afterwards; and it ends with nothing missing.
+// TestLostDataNode: a DataNode is killed while an application fills the others' disks. HDFS's
+// copying then gets its share, no more as long as the application wants the disks, and all of the
+// disks afterwards. At its end no block is missing.
 func TestLostDataNode(t *testing.T) {
 	const (
 		bytes  = 160 * fixture.MiB
@@ -118,8 +118,8 @@ func watch(t *testing.T, length time.Duration, disks []*disk.Disk, flows ...stri
 	return idle
 }
 
-// account says what copying and the application had of a disk, by its own log: the
-// blocks of the lost file are nobody's but the copying's.
+// account returns the service of copying and of the application on a disk, by the disk's own log.
+// Only the copying uses the blocks of the lost file.
 func account(t *testing.T, d *disk.Disk, lost []string, window judge.Window) judge.Account {
 	t.Helper()
 	return fixture.Judge(t, d, func(path string) string {

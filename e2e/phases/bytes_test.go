@@ -19,9 +19,9 @@ import (
 	"penstock/node/status"
 )
 
-// TestEveryByteHasItsOwner: a TeraSort, a WordCount, Spark SQL and a sort in Spark run
-// together beside a shell that has read a file and idles. What Penstock saw of each is
-// what they counted themselves.
+// TestEveryByteHasItsOwner: a TeraSort, a WordCount, Spark SQL and a sort in Spark run together
+// beside a shell that has read a file and idles. Penstock's counts for each match the applications'
+// own counters.
 func TestEveryByteHasItsOwner(t *testing.T) {
 	const rows = 1_000_000
 	ctx := shared.Begin(t, 8*time.Minute)
@@ -289,9 +289,9 @@ func deviceBytes(doc *status.Document) (bytes int64) {
 	return bytes
 }
 
-// foreigners is what others than the daemon had the disk do from one account to a later one,
-// by the kernel's word; of those that the later one lists. The kernel's own writeback is left
-// out: mostly that is data of flows, and on their account.
+// foreigners returns the bytes that others than the daemon moved on the disk between two accounts,
+// according to the kernel, for those in the later account. The kernel's own writeback is left out:
+// mostly that is data of flows, and on their account.
 func foreigners(t *testing.T, from, to *status.Document) (bytes int64) {
 	t.Helper()
 	type who struct {
@@ -330,7 +330,7 @@ func logBytes(t *testing.T) (bytes int64) {
 	return bytes
 }
 
-// alike holds what Penstock saw against what those counted who did it: within 2 %.
+// alike compares Penstock's counts with the applications' own: within 2 %.
 func alike(t *testing.T, what string, saw, counted int64) {
 	t.Helper()
 	t.Logf("%s: Penstock saw %d bytes, %d were counted (%+.2f %%)", what, saw, counted, 100*float64(saw-counted)/math.Max(1, float64(counted)))

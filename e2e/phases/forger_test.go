@@ -20,9 +20,9 @@ func newClient(t *testing.T) *client.JVM {
 	return shared.StartClients(t, client.Options{Temp: t.TempDir(), Log: shared.Path("client.log")})
 }
 
-// TestForgerGainsNothing: a shell writes another application's name into its client. It
-// gets the share of those whom nobody knows, whatever that application's is, and the
-// application keeps its own.
+// TestForgerGainsNothing: a shell writes another application's name into its client. It gets the
+// share of unattributed clients, regardless of that application's share, and the application keeps
+// its own.
 func TestForgerGainsNothing(t *testing.T) {
 	ctx := shared.Begin(t, 5*time.Minute)
 	shared.Remove(t, "/honest")

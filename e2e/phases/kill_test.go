@@ -16,12 +16,12 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// orphanMax is the longest that anybody may wait at a gate for a daemon that was killed.
+// orphanMax is the longest wait at a gate for a daemon that was killed.
 const orphanMax = time.Second
 
-// TestKillsInEveryPhase: kill -9 of the daemon while the maps of a TeraSort spill, while
-// its reduces fetch and merge, and while they write. Nothing is lost, nobody, server or
-// task, waits longer than a second for the daemon that is gone, and it ends.
+// TestKillsInEveryPhase: kill -9 of the daemon while the maps of a TeraSort spill, while its
+// reduces fetch and merge, and while they write. Nothing is lost, no server or task waits longer
+// than a second for the killed daemon, and the job ends.
 func TestKillsInEveryPhase(t *testing.T) {
 	const rows, kills = 4_000_000, 3
 	ctx := shared.Begin(t, 8*time.Minute)
@@ -38,7 +38,7 @@ func TestKillsInEveryPhase(t *testing.T) {
 	sort := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/killed/input", Output: "/killed/output", Queue: hadoop.QueueAggressor,
 		Reduces: 2, Settings: map[string]string{"mapreduce.task.io.sort.mb": "16",
 			"mapreduce.map.java.opts": tell.option, "mapreduce.reduce.java.opts": tell.option,
-			// So that how far it is is known to the second.
+			// So that the job's progress is known to the second.
 			"mapreduce.task.progress-report.interval": "250", "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": "250"}})
 	for n := range kills {
 		// A third of the job for each, and a moment somewhere in it; the end may come in one step.

@@ -15,7 +15,7 @@ import (
 )
 
 // TestLimitedShuffle: two TeraSorts at once, one with a limit. Its map outputs leave the
-// NodeManager no faster than that, the other's at once, and no thread of netty ever
+// NodeManager no faster than the limit, those of the other at once, and no thread of netty ever
 // waits for either.
 func TestLimitedShuffle(t *testing.T) {
 	const (
@@ -83,7 +83,7 @@ type sample struct {
 	bytes int64
 }
 
-// sent looks at what the NodeManager has sent of an application's until stop.
+// sent records the bytes of an application that the NodeManager has sent, until stop.
 func sent(daemon, application string, stop chan struct{}) (series []sample) {
 	for {
 		select {
@@ -97,7 +97,7 @@ func sent(daemon, application string, stop chan struct{}) (series []sample) {
 	}
 }
 
-// steady is the rate, in bytes a second, from a tenth of all bytes to nine tenths.
+// steady returns the rate, in bytes per second, from a tenth to nine tenths of all bytes.
 func steady(series []sample) float64 {
 	if len(series) == 0 {
 		return 0

@@ -60,11 +60,11 @@ func submit(ctx context.Context, job hadoop.Job) func(*testing.T) *hadoop.App {
 	}
 }
 
-// TestQueuesAndBandwidth: of what the ResourceManager says of two jobs, rules on queue and
-// tag make weights on the node; it runs the one and has the other wait, as both together
-// ask for more MB/s than there are; and weights are what is held. When the ResourceManager
-// dies, its standby knows the same. When the broker has gone, a job stands in its queue, as the
-// policy has it.
+// TestQueuesAndBandwidth: rules on queue and tag turn the ResourceManager's facts about two jobs
+// into weights on the node. The ResourceManager runs one job and lets the other wait, as both
+// together request more MB/s than the node offers, and weights are the held MB/s. When the
+// ResourceManager dies, its standby has the same facts. After the broker's end, a job is in its
+// queue according to the policy.
 func TestQueuesAndBandwidth(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	t.Cleanup(cancel)
@@ -138,9 +138,10 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	fixture.Eventually(t, "and it writes", func() bool { return written(t, second.ID) > from })
 }
 
-// failover kills the active one of the two ResourceManagers while a job runs, whose weight is
-// what it holds. Of that nothing changes at the node: not while nobody answers, nor while the
-// new one has yet to hear from NodeManagers what runs. And the new one knows a new job.
+// failover kills the active ResourceManager of the two while a job runs. The job's weight is the
+// MB/s that it holds. This weight must not change at the node: neither while no ResourceManager
+// answers, nor while the new one does not know yet what the NodeManagers run. The new one must also
+// know a new job.
 func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
 	fixture.Must(t, shared.Hadoop.AwaitStandby(ctx))
 	died, err := shared.Hadoop.ActiveResourceManager(ctx)

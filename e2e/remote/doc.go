@@ -1,3 +1,3 @@
-// Package remote holds names of clients on other machines, network namespaces of this one,
-// against what the node there knows of their processes.
+// Package remote tests that names claimed by clients on other machines are verified with their
+// node's evidence about the processes. The machines are network namespaces.
 package remote

@@ -22,8 +22,8 @@ import (
 // Applications: whose container is on machine 0; another one; one on the machine without Penstock.
 const mine, others, unknown = 11, 12, 13
 
-// TestAPeerOnAnotherMachine: names of HDFS clients on other machines, held against what their
-// own node knows of them.
+// TestAPeerOnAnotherMachine: names of HDFS clients on other machines are verified with their own
+// node's evidence.
 func TestAPeerOnAnotherMachine(t *testing.T) {
 	fixture.Eventually(t, "the other node reports", func() bool { return strings.Contains(logOf(t, shared.Broker.Log), "node=there") })
 	contained := start(t, 0, container(t, client.Application(mine)))
@@ -154,7 +154,7 @@ func judged(t *testing.T, jvm *client.JVM, application int, outcome func(status.
 	return nil
 }
 
-// finish has the rest be written.
+// finish lets the client write the rest.
 func (p *put) finish(t *testing.T) {
 	t.Helper()
 	p.jvm.Limit(p.id, -1)
@@ -166,7 +166,7 @@ func (p *put) finish(t *testing.T) {
 	}
 }
 
-// goesOn has the rest be written, and says which flow's it is to be.
+// goesOn lets the client write the rest; the bytes must be those of the given flow.
 func (p *put) goesOn(t *testing.T, flow string) {
 	t.Helper()
 	p.finish(t)
@@ -180,7 +180,7 @@ func (p *put) goesOn(t *testing.T, flow string) {
 	}
 }
 
-// written is what flows' streams have written in HDFS.
+// written returns the bytes that flows' streams have written to HDFS.
 func written(doc *status.Document) map[string]int64 {
 	all := map[string]int64{}
 	for _, d := range doc.Devices {

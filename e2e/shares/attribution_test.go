@@ -12,8 +12,8 @@ import (
 	"penstock/lab/judge"
 )
 
-// settled waits until nothing is queued, backlogged or in flight, so that what
-// is booked is all that there is to book.
+// settled waits until nothing is queued, backlogged or in flight, so that all I/O has been
+// attributed.
 func (c *cluster) settled(t *testing.T) metrics {
 	t.Helper()
 	var settled metrics
@@ -30,8 +30,8 @@ func (c *cluster) settled(t *testing.T) metrics {
 	return settled
 }
 
-// TestResidentReadsAreFree: what the page cache holds costs the device nothing,
-// and the application neither.
+// TestResidentReadsAreFree: reads from the page cache cost neither the device nor the application
+// anything.
 func TestResidentReadsAreFree(t *testing.T) {
 	const size = 32 * mib
 	c := start(t)
@@ -111,7 +111,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	within(t, "TeraGen's bytes written", 2, moved(writer.ID, "write"), float64(a.Owners[writer.ID].WriteBytes))
 	within(t, "TeraGen's bytes written, by its output's size", 2, moved(writer.ID, "write"), rows*hadoop.RowBytes*checksums)
 
-	// What is left over: job files, which the jobs' clients and masters write.
+	// The rest: job files, which the jobs' clients and masters write.
 	after.Each("flow_bytes_total", func(labels map[string]string, bytes float64) {
 		if bytes -= before.Sum("flow_bytes_total", "flow="+labels["flow"], "direction="+labels["direction"], "device="+labels["device"]); bytes != 0 {
 			t.Logf("%s, %s: %.2f MiB", labels["flow"], labels["direction"], bytes/mib)

@@ -22,9 +22,9 @@ func (c *cluster) guests(t *testing.T) *guests {
 	return &guests{cluster: c, jvm: c.StartClients(t, clients.Options{Log: filepath.Join(c.Hadoop.LogDir(), "clients.log")})}
 }
 
-// part is an application that wants all it can get until its files are at their
-// ends. A reader has at least two of them: twice as much is staged ahead of it, and so it
-// may wait twice as long for a CPU before its queue is empty.
+// part is an application that wants as much service as possible until its files are complete. A
+// reader has at least two of them: twice as much is staged ahead of it, and so it may wait twice as
+// long for a CPU before its queue is empty.
 type part struct {
 	number int // of the application
 	weight int
@@ -71,7 +71,7 @@ func (f *filled) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// guest is a part at work.
+// guest is a running part.
 type guest struct {
 	part
 	ended chan struct{} // closed when all its files are at their ends, or one has failed
@@ -125,7 +125,7 @@ func (g *guest) end(err error) {
 	}
 }
 
-// goesOn notes that the client of a file has gone on.
+// goesOn records that the client of a file has advanced.
 func (g *guest) goesOn(file int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -134,7 +134,7 @@ func (g *guest) goesOn(file int) {
 	g.last[file] = now
 }
 
-// forgetPauses has pauses counted from now on.
+// forgetPauses restarts the count of pauses.
 func (g *guest) forgetPauses() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,7 +143,7 @@ func (g *guest) forgetPauses() {
 	}
 }
 
-// longestPauses returns, for each file, the longest time for which its client has not gone on.
+// longestPauses returns, for each file, the longest time in which its client did not advance.
 func (g *guest) longestPauses() []time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 
 const idleFlows = 5000
 
-// TestIdleFlows: 5,000 applications that have read a little and keep quiet change
-// nothing for two that are busy, and cost the daemon little.
+// TestIdleFlows: 5,000 applications that have read a little and are idle do not affect two busy
+// applications, and cost the daemon little.
 func TestIdleFlows(t *testing.T) {
 	c := &contest{cluster: start(t)}
 	c.retune(t, usual) // a daemon of its own: it remembers the flows for minutes

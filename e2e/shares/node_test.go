@@ -44,7 +44,7 @@ func (d tuning) device() string {
 // node is a running `penstock node`.
 type node struct{ *daemon.Daemon }
 
-// await scrapes the metrics until they are as wanted.
+// await scrapes the metrics until they have the wanted values.
 func (n *node) await(ctx context.Context, what string, wanted func(metrics) error) error {
 	return shared.Await(ctx, "penstock node is "+what, func(ctx context.Context) (bool, error) {
 		m, err := n.scrape(ctx)

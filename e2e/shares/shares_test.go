@@ -143,9 +143,9 @@ func within5(t *testing.T, what string, ratios []float64, want float64) {
 	}
 }
 
-// sameAccount holds Penstock's own account of the span against the judge's:
-// the bytes of each application, and how the service was shared. A reference
-// latency is not a service time, so only shares of service can be compared.
+// sameAccount compares Penstock's own account of the span with the judge's: the bytes of each
+// application, and how the service was shared. A reference latency is not a service time, so only
+// shares of service can be compared.
 func (c *contest) sameAccount(t *testing.T, s span) {
 	t.Helper()
 	judged := c.judge(t, c.owners(t, c.paths), s.Window)[0]

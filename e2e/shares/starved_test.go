@@ -12,10 +12,9 @@ import (
 	"penstock/lab/judge"
 )
 
-// TestStarvedReaders: 200 readers of an application of weight 1 beside a reader of weight 32.
-// Their turns come too seldom for their clients, so packets are let through. They cost the
-// neighbour nothing that is not theirs, and no client gives up, over a time that is longer than
-// a client's time-out.
+// TestStarvedReaders: 200 readers of an application of weight 1 together with a reader of weight
+// 32. Their turns are too rare for their clients, so packets are let through. They take nothing
+// from the neighbour's share, and no client fails, over a time longer than a client's time-out.
 func TestStarvedReaders(t *testing.T) {
 	const readers, length = 200, 80 * time.Second
 	c := start(t)

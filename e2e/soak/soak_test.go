@@ -1,5 +1,5 @@
-// Package soak holds a short campaign of package soak: three kills of a fixed
-// seed, with every judge. The long ones are `make soak`.
+// Package soak runs a short campaign of the laboratory's package soak: three kills from a fixed
+// seed, with every judge. `make soak` runs long campaigns.
 package soak
 
 import (

@@ -97,8 +97,8 @@ func onDevice(d *disk.Disk) string { return fmt.Sprintf("device=%q", filepath.Ba
 
 func flow(app int) string { return fmt.Sprintf("flow=%q", client.Application(app)) }
 
-// moved holds what is booked to an application against what HDFS must have
-// moved for it, within 2 %: file systems move whole pages.
+// moved compares the bytes attributed to an application with those that HDFS must have moved for
+// it, within 2 %: file systems move whole pages.
 func (c *cluster) moved(t *testing.T, app int, direction string, want float64, labels ...string) {
 	t.Helper()
 	got := c.Metric(t, "flow_bytes_total", append(labels, flow(app), fmt.Sprintf("direction=%q", direction))...)

@@ -19,14 +19,14 @@ import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
 /**
- * HDFS clients on demand: each operation is Hadoop's own client with the name of
- * a task of the application that the command names. One JVM serves them all, since
- * one for each would cost a small machine more time than its data.
+ * HDFS clients on demand: each operation is Hadoop's own client, with the name of a task of the
+ * application in the command. One JVM runs them all, because on a small machine the start of a JVM
+ * per client would take more time than its data.
  *
- * <p>A line on standard input is {@code <id> <operation> key=value ...}, a line on
- * standard output {@code <id> <event> <value>}. A transfer stops where it has been
- * limited ("to") until the test raises the limit, so that a test decides what happens
- * in its middle. The end of standard input ends the process.
+ * <p>A line on standard input is {@code <id> <operation> key=value ...}, a line on standard output
+ * {@code <id> <event> <value>}. A transfer stops at its limit ("to") until the test raises the
+ * limit, so that a test can act in the middle of a transfer. The end of standard input ends the
+ * process.
  */
 public final class Client {
     private static final int STEP = 256 << 10;
@@ -45,7 +45,7 @@ public final class Client {
     }
 
     public static void main(String[] argv) throws Exception {
-        System.setOut(System.err); // a library's output is no event
+        System.setOut(System.err); // a library's output is not an event
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             String[] words = line.split(" ");
@@ -204,7 +204,7 @@ public final class Client {
         notifyAll();
     }
 
-    /** The file's bytes from pos on: a mixed counter, so that any part can be made anywhere. */
+    /** The file's bytes from pos on: a mixed counter, so that any part can be computed anywhere. */
     static void fill(byte[] buffer, long seed, long pos) {
         for (int i = 0; i < buffer.length; i += 8) {
             long z = seed + ((pos + i) / 8 + 1) * 0x9e3779b97f4a7c15L;

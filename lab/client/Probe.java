@@ -8,10 +8,10 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 
 /**
- * Small operations at a steady pace, each timed: what a client feels. Each is
- * reported when it has ended, as {@code write|read|create|close <start> <nanoseconds>},
- * the start in microseconds since 1970. An operation that fails is reported as
- * {@code trouble <text>}, and the probe goes on with a new file.
+ * Small operations at a steady rate, each timed, to measure the delay for clients. Each is reported
+ * when it has ended, as {@code write|read|create|close <start> <nanoseconds>}, the start in
+ * microseconds since 1970. An operation that fails is reported as {@code trouble <text>}, and the
+ * probe continues with a new file.
  */
 final class Probe {
     /** Bytes of one of the files that are written in turn. */
@@ -44,7 +44,7 @@ final class Probe {
         client.event(name, start + " " + (System.nanoTime() - begin));
     }
 
-    /** Waits for the next turn; a turn that was missed is not made up for. */
+    /** Waits for the next turn; missed turns are not repeated. */
     private void pace() throws InterruptedException {
         due = Math.max(due + everyNanos, System.nanoTime());
         long left = due - System.nanoTime();
@@ -57,7 +57,7 @@ final class Probe {
         client.event("trouble", String.valueOf(e).replaceAll("\\s+", " "));
     }
 
-    /** Writes and flushes one buffer after the other until the client is stopped. */
+    /** Writes and flushes buffers one after the other until the client is stopped. */
     void write(Path path) throws InterruptedException {
         FSDataOutputStream[] out = new FSDataOutputStream[1];
         for (int file = 0; !client.at(0); file++) {
@@ -81,7 +81,7 @@ final class Probe {
         }
     }
 
-    /** Reads a buffer from here or there of a file that is there until the client is stopped. */
+    /** Reads buffers from random places of an existing file until the client is stopped. */
     void read(Path path) throws InterruptedException {
         long buffers = client.number("length", buffer.length) / buffer.length;
         byte[] want = new byte[buffer.length];

@@ -1,13 +1,13 @@
 // Package client runs Hadoop's own HDFS client on demand.
 //
 // Tests need clients that belong to different applications, pause at a given byte, and verify each
-// byte. A JVM per client is too expensive on a small machine, and WebHDFS shows nothing of the middle
-// of a stream. So one JVM (Client.java) runs all clients. It reads commands from standard input and
-// reports events on standard output. Each operation is a client of its own, with the name of a task of
-// the application that the command names.
+// byte. A JVM per client is too expensive on a small machine, and WebHDFS shows nothing in the
+// middle of a stream. So one JVM (Client.java) runs all clients. It reads commands from standard
+// input and reports events on standard output. Each operation is a separate client, with the name
+// of a task of the application in the command.
 //
-// The bytes of a file are a function of the seed and the position (Fill). So any part of a file can be
-// computed here and in the JVM, and contents are compared with what they must be.
+// The bytes of a file are a function of the seed and the position (Fill). So any part of a file can
+// be computed here and in the JVM, and file contents can be verified.
 package client
 
 import (
@@ -45,7 +45,7 @@ func Compile(ctx context.Context, lib, dir string) error {
 	return CompileSources(ctx, lib, dir, map[string][]byte{"Client.java": clientSource, "Probe.java": probeSource})
 }
 
-// CompileSources compiles other sources, by the name of their file, in the same way.
+// CompileSources compiles other sources, given by file name, in the same way.
 func CompileSources(ctx context.Context, lib, dir string, sources map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -71,20 +71,20 @@ type Options struct {
 	Classes string         // folder that Compile has filled
 	Conf    string         // folder of the cluster's configuration
 	Temp    string         // folder for temporary files
-	Log     string         // file for what it says beside events
-	// Under are words before java's that run it: elsewhere, or as something else. It must be their
-	// last child, and they must end with it.
+	Log     string         // file for all output other than events
+	// Under is a command that runs java: elsewhere, or as another user. Java must be its last
+	// child, and it must end with java.
 	Under []string
-	// Main is another main class than Client, with its arguments, that speaks the same protocol.
+	// Main is a main class to use in place of Client, with its arguments. It must use the same
+	// protocol.
 	Main []string
-	// Heap is the JVM's largest heap as -Xmx has it; default 256m.
+	// Heap is the JVM's maximum heap, in the form of -Xmx; default 256m.
 	Heap string
 	// Dir is its working directory; default that of this process.
 	Dir string
 }
 
-// JVM is the process that the clients live in. Its methods may be called from
-// any goroutine.
+// JVM is the process of the clients. Its methods may be called from any goroutine.
 type JVM struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
@@ -96,9 +96,9 @@ type JVM struct {
 	running map[int]Take
 }
 
-// Take receives an operation's events, one at a time, in order: "progress" bytes,
-// "reached" bytes (it stands at its limit), "done" answer, "error" text, and the
-// probes' own (see Probe.java). When the JVM ends, every operation has an "error".
+// Take receives an operation's events, one at a time, in order: "progress" bytes, "reached" bytes
+// (it has stopped at its limit), "done" answer, "error" text, and the probes' own (see Probe.java).
+// When the JVM ends, every operation has an "error".
 type Take func(event, value string)
 
 // Start starts the JVM.
@@ -140,7 +140,7 @@ func Start(o Options) (*JVM, error) {
 
 const stopPatience = 10 * time.Second
 
-// Stop ends the JVM and every operation in it: by the end of its input, or else by force.
+// Stop ends the JVM and every operation in it: by closing its input or, if that fails, by a signal.
 func (c *JVM) Stop() {
 	c.stdin.Close()
 	select {
@@ -195,13 +195,13 @@ func (c *JVM) Do(operation, args string, take Take) (id int) {
 	return id
 }
 
-// Run has a client carry an operation out, to its end or that of ctx.
+// Run performs an operation and waits for its end, or for the end of ctx.
 func (c *JVM) Run(ctx context.Context, operation, args string) error {
 	_, err := c.Ask(ctx, operation, args)
 	return err
 }
 
-// Ask is Run for an operation whose end has an answer.
+// Ask is Run for an operation that ends with an answer.
 func (c *JVM) Ask(ctx context.Context, operation, args string) (answer string, err error) {
 	ended, found := make(chan error, 1), ""
 	id := c.Do(operation, args, func(event, value string) {
@@ -222,7 +222,7 @@ func (c *JVM) Ask(ctx context.Context, operation, args string) (answer string, e
 	}
 }
 
-// Limit lets an operation go on to a further stop, in bytes; negative: to its end.
+// Limit lets an operation continue to a higher limit, in bytes; negative: to its end.
 func (c *JVM) Limit(id int, bytes int64) { c.send(fmt.Sprintf("%d to limit=%d", id, bytes)) }
 
 // Forget ends the operation's events.
@@ -238,7 +238,7 @@ func (c *JVM) send(line string) {
 	fmt.Fprintln(c.stdin, line) // if the JVM is gone, every operation has its error
 }
 
-// Sum is the SHA-256, in hexadecimal, of a file's bytes.
+// Sum returns the SHA-256 of a file's bytes, in hexadecimal.
 func Sum(seed, bytes int64) string {
 	h := sha256.New()
 	buf := make([]byte, 64<<10)
@@ -264,11 +264,11 @@ func Fill(buf []byte, seed, pos int64) {
 	}
 }
 
-// Attempt is the name of a task of the number-th application, Application the
-// application's id. The agent takes the second from the first.
+// Attempt returns the name of a task of the number-th application. The agent derives the
+// application's id from it (see Application).
 func Attempt(number int) string {
 	return fmt.Sprintf("attempt_1700000000000_%04d_m_000000_0", number)
 }
 
-// Application is the id of the number-th application.
+// Application returns the id of the number-th application.
 func Application(number int) string { return fmt.Sprintf("application_1700000000000_%04d", number) }

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alarm wakes one goroutine at a moment that may be moved while it waits. It is
-// the kernel's timer, since the runtime's is up to a millisecond late.
+// alarm wakes one goroutine at a time that may be changed while it waits. It uses a kernel timer,
+// since the runtime's timers are up to a millisecond late.
 type alarm struct {
 	fd   int
 	file *os.File
@@ -23,22 +23,21 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// set moves the alarm to a moment on the clock of Monotonic; one that is past
-// goes off at once.
+// set sets the alarm to a time on the clock of Monotonic; a time in the past goes off at once.
 func (a *alarm) set(at int64) {
 	const never = 0
 	when := unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, never+1))}
 	unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &when, nil)
 }
 
-// wait returns once the alarm has gone off. An error means that it never will.
+// wait returns once the alarm has gone off. An error means that it will never go off.
 func (a *alarm) wait() error {
 	var times [8]byte
 	_, err := a.file.Read(times[:])
 	return err
 }
 
-// accept gives a request to the channels; answer will end it. The lock is held.
+// accept gives a request to the channels; answer ends it later. The caller holds the lock.
 func (d *device) accept(r *request) {
 	d.channels.submit(r)
 	d.underway.add(r)

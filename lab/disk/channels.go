@@ -2,35 +2,31 @@ package disk
 
 import "slices"
 
-// channels is a solid-state disk on a virtual clock: n channels that serve side
-// by side what comes from one queue. A request is cut into up to n parts of at
-// least partBytes; the parts go, in order of arrival, to the channel that is
-// free first, and a part takes its operation's latency and its transfer at the
-// n-th part of the disk's rate. The request ends with its last part.
+// channels is a solid-state disk on a virtual clock: n channels that serve one queue in parallel. A
+// request is cut into up to n parts of at least partBytes; the parts go, in order of arrival, to
+// the channel that is free first. A part takes its operation's latency, and its transfer at 1/n of
+// the disk's rate. The request ends with its last part.
 //
-// What follows is what is known of flash. One small request at a time uses one
-// channel and gets a fraction of the rate; throughput grows with the requests in
-// flight up to a knee at n of them, beyond which only latency grows; a large
-// request keeps all channels busy by itself; small requests never reach the
-// whole rate, since each has a latency. Writes take longer than reads, and as
-// both share the channels, reads behind writes wait as long as these. There is
-// no seek, so random is as good as sequential.
+// This results in the known behaviour of flash. One small request at a time uses one channel and
+// gets a fraction of the rate; throughput grows with the requests in flight up to a knee at n of
+// them, beyond which only latency grows; a large request keeps all channels busy by itself; small
+// requests never reach the whole rate, since each has a latency. Writes take longer than reads, and
+// as both share the channels, reads behind writes wait as long as these. There is no seek, so
+// random is as good as sequential.
 //
-// Real disks place data on channels by address, so that requests collide and the
-// knee is round; and some let reads overtake writes, collect garbage, or absorb
-// writes in a cache until it is full. All that was left out: it would blur the
-// figures that the model is there to make known.
+// Real disks place data on channels by address, so that requests collide and the knee is round; and
+// some let reads overtake writes, collect garbage, or absorb writes in a cache until it is full.
+// The model leaves this out, because it would make the figures of the model less exact.
 //
-// It holds no clock, goroutine or lock. As nothing overtakes, a request's end is
-// known when it arrives; a server that is late costs no throughput as long as
-// requests wait.
+// It has no clock, goroutine or lock. As no request overtakes another, a request's end is known
+// when it arrives; a late server costs no throughput as long as requests wait.
 type channels struct {
 	model Model
-	free  []int64 // ns: when each channel has done all that it was given
+	free  []int64 // ns: when each channel has finished its requests
 }
 
-// partBytes is the least part of a request that is worth a channel of its own:
-// the size of a page over the planes of a flash chip, or thereabouts.
+// partBytes is the smallest part of a request that gets its own channel: about the size of a page
+// over all planes of a flash chip.
 const partBytes = 64 << 10
 
 func newChannels(m Model) channels {
@@ -61,20 +57,20 @@ func (c *channels) submit(r *request) {
 	r.service = parts * took / n
 }
 
-// underway are requests whose end is known, the first to end in front.
+// underway contains requests with a known end, the first to end in front.
 type underway []*request
 
 func (u *underway) add(r *request) {
 	i, _ := slices.BinarySearchFunc(*u, r, func(a, b *request) int {
 		if a.ended <= b.ended {
-			return -1 // of equals the older one stays in front
+			return -1 // the older of equal requests stays in front
 		}
 		return 1
 	})
 	*u = slices.Insert(*u, i, r)
 }
 
-// take takes out those that have ended by then.
+// take removes and returns the requests that have ended by now.
 func (u *underway) take(now int64) []*request {
 	n := 0
 	for n < len(*u) && (*u)[n].ended <= now {

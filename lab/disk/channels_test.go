@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// load is so many clients that each have one request of a kind under way.
+// load is a number of clients, each with one request of a kind in flight.
 type load struct {
 	op      Op
 	length  int64
@@ -30,9 +30,8 @@ func (l *load) mean() time.Duration {
 	return time.Duration(sum / int64(max(len(l.latencies), 1)))
 }
 
-// closedLoop drives the channels with loads in virtual time for a span, each
-// client asking again at once, and gives the part of the time that the disk was
-// at work.
+// closedLoop drives the channels with loads in virtual time for a span, in which each client makes
+// its next request at once, and returns the part of the time in which the disk was busy.
 func closedLoop(m Model, span time.Duration, loads ...*load) (busy float64) {
 	c := newChannels(m)
 	of := map[*request]*load{}
@@ -70,7 +69,7 @@ func curve(m Model, op Op, length int64, clients int) *load {
 	return l
 }
 
-// within fails the test if a figure is off by more than a part.
+// within fails the test if a figure differs by more than a part.
 func within(t *testing.T, what string, got, want, part float64) {
 	t.Helper()
 	if !(got >= want*(1-part) && got <= want*(1+part)) {
@@ -78,7 +77,7 @@ func within(t *testing.T, what string, got, want, part float64) {
 	}
 }
 
-// The curves of SSD(40 MB/s), printed, and what makes them those of flash.
+// The curves of SSD(40 MB/s), printed, and the properties that make them those of flash.
 func TestCurves(t *testing.T) {
 	m := SSD(SSDRate)
 	depths := []int{1, 2, 4, 8, 16, 32}
@@ -138,7 +137,7 @@ func TestMixedLoad(t *testing.T) {
 			t.Errorf("reads take %v beside %d writers, less than %v beside fewer", reads.mean(), writers, last)
 		}
 		last = reads.mean()
-		// A budget in common: in units of what each can get alone.
+		// A common budget, in units of the rate of each alone.
 		parts := reads.rate(curveSpan)/curve(m, Read, 64<<10, 8).rate(curveSpan) + writes.rate(curveSpan)/curve(m, Write, 64<<10, 8).rate(curveSpan)
 		within(t, fmt.Sprintf("4 readers beside %d writers: parts of the disk's time", writers), parts, 1, 0.02)
 		if busy < 0.98 || busy > 1.001 {
@@ -188,9 +187,8 @@ func TestChannelsEdges(t *testing.T) {
 	}
 }
 
-// Whatever comes when: requests begin in the order of arrival and not before it,
-// no channel is idle while one waits, and the service adds up to the time that
-// the channels were at work.
+// For requests at any times: they begin in order of arrival and not before it, no channel is idle
+// while one waits, and the service adds up to the time that the channels were at work.
 func TestChannelsProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, ChannelsMax).Draw(t, "channels")

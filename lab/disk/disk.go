@@ -16,9 +16,9 @@
 // files and attributes each request, independently of the code that it judges. IBIS (section 7.1) used
 // the real disks of eight nodes.
 //
-// Each change of the system is in the run's ledger before it is made. If the process that started the
-// disk dies, the server undoes them. Without root or /dev/fuse, Open returns a plain folder, and
-// Modelled reports false.
+// Each change of the system is in the run's ledger before it is made. If the process that started
+// the disk dies, the server undoes these changes. Without root or /dev/fuse, Open returns a plain
+// folder, and Modelled reports false.
 package disk
 
 import (
@@ -51,8 +51,7 @@ type Options struct {
 	// RunDir is the run's folder; the ledger, the log and the mount points are
 	// made there.
 	RunDir string
-	// Size in bytes, a multiple of 1 MiB, at least 16 MiB. Memory is used only
-	// for what is written.
+	// Size in bytes, a multiple of 1 MiB, at least 16 MiB. Memory is used only for written data.
 	Size  int64
 	Model Model
 	// Scheduler of the block device: none, mq-deadline, bfq or kyber. Default
@@ -60,20 +59,20 @@ type Options struct {
 	Scheduler string
 	// ReadaheadKB is the kernel's readahead. Default 128, as on any disk.
 	ReadaheadKB int
-	// RequestKB is the largest request that the disk takes, 64 to 1024, default
-	// 1024. A model that is slow for its kind needs smaller ones, or a full queue
-	// keeps a read waiting far longer than on a real disk.
+	// RequestKB is the largest request that the disk takes, 64 to 1024, default 1024. A model that
+	// is slow for its kind needs smaller requests; otherwise a read waits in a full queue far
+	// longer than on a real disk.
 	RequestKB int
-	// QueueDepth is how many requests the disk takes at a time, the rest waits
-	// in the kernel. Default 32, as in native command queueing; at most 128.
+	// QueueDepth is the number of requests that the disk accepts at a time; the rest wait in the
+	// kernel. Default 32, as in native command queueing; at most 128.
 	QueueDepth int
-	// BackingDir is where the bytes are kept. Default /dev/shm: the memory of
-	// the machine must be no part of what is measured.
+	// BackingDir is the folder of the disk's bytes. Default /dev/shm, in memory, so that no real
+	// disk affects the measurement.
 	BackingDir string
 	// LogPath is the request log. Default NAME.log in the run's folder.
 	LogPath string
-	// LogBytesMax bounds the request log; what comes later is only counted.
-	// Default 256 MiB, some 6.7 million requests.
+	// LogBytesMax bounds the request log; later requests are only counted. Default 256 MiB, some
+	// 6.7 million requests.
 	LogBytesMax int64
 }
 
@@ -129,11 +128,10 @@ func (o *Options) validate() error {
 	return o.Model.Validate()
 }
 
-// ErrNotModelled is what a plain folder answers when asked for what only a
-// modelled disk has.
+// ErrNotModelled is returned by a plain folder for operations that only a modelled disk has.
 var ErrNotModelled = errors.New("this is a plain folder, not a modelled disk")
 
-// Available says why there can be no modelled disk here; nil if there can.
+// Available returns why a modelled disk is impossible on this machine; nil if it is possible.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("modelled disks need root (to mount and to attach loop devices)")
@@ -151,7 +149,7 @@ func Available() error {
 	return nil
 }
 
-// Disk is a mounted disk, or the plain folder that stands in for one.
+// Disk is a mounted disk, or the plain folder that replaces one.
 type Disk struct {
 	options Options
 	reason  error // why it is a plain folder; nil: modelled
@@ -165,12 +163,12 @@ type Disk struct {
 	ledger  *ledger.Ledger
 	changes []ledger.ID
 	server  *exec.Cmd
-	alive   io.Closer // the server takes its closing for this process's end
+	alive   io.Closer // its closing means this process's end to the server
 	exited  chan struct{}
 }
 
-// Open starts a modelled disk where that is possible, and returns a plain
-// folder where it is not. Modelled tells them apart.
+// Open starts a modelled disk if that is possible, and otherwise returns a plain folder. Modelled
+// reports which of them it is.
 func Open(ctx context.Context, o Options) (*Disk, error) {
 	if reason := Available(); reason != nil {
 		return folder(o, reason)
@@ -190,8 +188,8 @@ func folder(o Options, reason error) (*Disk, error) {
 // not call ServeIfChild cannot start itself over and over.
 const childVariable = "PENSTOCK_DISK_SERVER"
 
-// Start makes a modelled disk with an empty ext4 file system and mounts it. The
-// context bounds the start only. On an error everything is put back.
+// Start makes a modelled disk with an empty ext4 file system and mounts it. The context bounds only
+// the start. On an error everything is undone.
 func Start(ctx context.Context, o Options) (_ *Disk, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -234,8 +232,8 @@ func Start(ctx context.Context, o Options) (_ *Disk, err error) {
 	return d, d.SetModel(o.Model)
 }
 
-// roomFor refuses a disk that could run its backing full: the file system on it
-// would then fail in ways that no test means to test.
+// roomFor returns an error for a disk that could fill its backing folder, because the disk's file
+// system would then fail in ways that no test intends.
 func roomFor(o Options) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(o.BackingDir, &st); err != nil {
@@ -257,10 +255,10 @@ func (d *Disk) change(id ledger.ID, err error) error {
 	return err
 }
 
-// shareFolder makes the disk's folder a mount whose mounts and unmounts are seen
-// in other mount namespaces. A process with one of its own (a daemon started by
-// unshare or systemd) would otherwise keep its copy of the disk's mount, and
-// with that the loop device and the server, until it ends.
+// shareFolder makes the disk's folder a mount whose mounts and unmounts are seen in other mount
+// namespaces. Otherwise a process with its own mount namespace (a daemon started by unshare or
+// systemd) would keep its copy of the disk's mount, and with it the loop device and the server,
+// until it ends.
 func (d *Disk) shareFolder(context.Context) error {
 	if err := d.change(d.ledger.Remove(d.folder)); err != nil {
 		return err
@@ -313,8 +311,8 @@ func (d *Disk) startServer(ctx context.Context) error {
 		return err
 	}
 	defer messages.Close()
-	// Not tied to ctx, and in a session of its own: it is ended by its mount's
-	// end, after everything that needs it.
+	// Not bound to ctx, and in its own session: the server ends with its mount, after everything
+	// that needs it.
 	cmd := exec.Command(binary, commandGroup, serveCommand, string(config))
 	cmd.Env = []string{childVariable + "=1", "GOMAXPROCS=2"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -332,7 +330,7 @@ func (d *Disk) startServer(ctx context.Context) error {
 		return fmt.Errorf("start the disk's server: %w", err)
 	}
 	d.server, d.exited = cmd, make(chan struct{})
-	// Recorded before the mount, so undone after it: by then it has ended.
+	// Recorded before the mount, so undone after it: the server has ended by then.
 	if err := d.change(d.ledger.Process(cmd.Process.Pid)); err != nil {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -384,8 +382,8 @@ func (d *Disk) createBacking() (string, error) {
 }
 
 func (d *Disk) format(ctx context.Context) error {
-	// All tables are written now: a disk that goes on initialising itself in
-	// the background would be no even ground. No blocks are held back for root.
+	// All tables are written now, because initialisation in the background would disturb
+	// measurements. No blocks are reserved for root.
 	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
 		"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
 		"-L", d.options.Name[:min(len(d.options.Name), 16)], d.device).CombinedOutput()
@@ -410,7 +408,7 @@ func (d *Disk) mountFileSystem(context.Context) error {
 	if err := unix.Mount(d.device, d.mount, "ext4", unix.MS_NOATIME, "discard"); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", d.device, d.mount, err)
 	}
-	// Undone first of all: what is still dirty is then written back at once.
+	// This is undone first: then dirty pages are written back without delay.
 	fast, err := json.Marshal(order{Model: &Model{}})
 	if err != nil {
 		return err
@@ -423,26 +421,26 @@ func (d *Disk) mountFileSystem(context.Context) error {
 
 func (d *Disk) control() string { return filepath.Join(d.fuse, controlName) }
 
-// Modelled reports whether this is a modelled disk; if not, Reason says why.
+// Modelled reports whether this is a modelled disk; if not, Reason returns why.
 func (d *Disk) Modelled() bool { return d.reason == nil }
 
-// Reason says why this is a plain folder; nil for a modelled disk.
+// Reason returns why this is a plain folder; nil for a modelled disk.
 func (d *Disk) Reason() error { return d.reason }
 
-// Name is the disk's name in its run.
+// Name returns the disk's name in its run.
 func (d *Disk) Name() string { return d.options.Name }
 
-// Mount is the folder to use.
+// Mount returns the folder to use.
 func (d *Disk) Mount() string { return d.mount }
 
-// Device is the block device, such as /dev/loop0; "" for a plain folder.
+// Device returns the block device, such as /dev/loop0; "" for a plain folder.
 func (d *Disk) Device() string { return d.device }
 
-// LogPath is the request log (see ReadLog); "" for a plain folder.
+// LogPath returns the path of the request log (see ReadLog); "" for a plain folder.
 func (d *Disk) LogPath() string { return d.logPath }
 
-// SetModel changes the model, also while requests wait. The zero Model turns it
-// off: what waits is answered at once.
+// SetModel changes the model, also while requests wait. The zero Model turns it off: waiting
+// requests are answered at once.
 func (d *Disk) SetModel(m Model) error {
 	if err := m.Validate(); err != nil {
 		return err
@@ -450,7 +448,7 @@ func (d *Disk) SetModel(m Model) error {
 	return d.order(order{Model: &m})
 }
 
-// Model is the model in force.
+// Model returns the model in force.
 func (d *Disk) Model() (Model, error) {
 	if !d.Modelled() {
 		return Model{}, ErrNotModelled
@@ -466,8 +464,8 @@ func (d *Disk) Model() (Model, error) {
 	return *now.Model, nil
 }
 
-// SyncLog brings the log file up to date with every request answered so far. It
-// fails if the log's bound was reached, for then requests are missing.
+// SyncLog brings the log file up to date with every request answered so far. It fails if the log
+// has reached its bound, because requests are missing then.
 func (d *Disk) SyncLog() error {
 	err := d.order(order{SyncLog: true})
 	if errors.Is(err, unix.ENOSPC) {
@@ -493,8 +491,8 @@ func (d *Disk) order(o order) error {
 	return errors.Join(err, file.Close())
 }
 
-// Counters are the bytes that the device has read and written since it was
-// attached, by the kernel's count.
+// Counters returns the bytes that the device has read and written since it was attached, from the
+// kernel's counters.
 func (d *Disk) Counters() (readBytes, writeBytes int64, err error) {
 	if !d.Modelled() {
 		return 0, 0, ErrNotModelled
@@ -516,9 +514,8 @@ func (d *Disk) Counters() (readBytes, writeBytes int64, err error) {
 	return read * 512, written * 512, err
 }
 
-// Forget writes back and drops what the page cache has of the disk's files: of this disk
-// only, since others may be measuring on theirs. Files that are deleted meanwhile
-// are forgotten anyway.
+// Forget writes back and drops the page cache of the disk's files, and of no other disk, since
+// others may be measuring on theirs. Files that are deleted meanwhile leave the page cache anyway.
 func (d *Disk) Forget() error {
 	return filepath.WalkDir(d.mount, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
@@ -534,7 +531,7 @@ func (d *Disk) Forget() error {
 	})
 }
 
-// ForgetFile writes back and drops what the page cache holds of a file.
+// ForgetFile writes back and drops a file's pages in the page cache.
 func ForgetFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -544,7 +541,7 @@ func ForgetFile(path string) error {
 	return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
-// Sync returns when the disk has all that was written to its file system.
+// Sync returns when the disk has all data written to its file system.
 func (d *Disk) Sync() error {
 	f, err := os.Open(d.mount)
 	if err != nil {
@@ -557,8 +554,8 @@ func (d *Disk) Sync() error {
 	return nil
 }
 
-// Stop takes the disk away and puts everything back; the log stays. A disk that
-// is still in use is detached and the error says so.
+// Stop removes the disk and undoes all changes; the log stays. A disk that is still in use is
+// detached, and an error is returned.
 func (d *Disk) Stop() error {
 	if !d.Modelled() || d.ledger == nil {
 		return nil
@@ -579,6 +576,6 @@ func (d *Disk) Stop() error {
 	return err
 }
 
-// Recover puts back what a dead run left in its folder: disks, processes,
-// kernel parameters. ledger.ErrInUse if the run is alive.
+// Recover undoes the changes of a dead run: disks, processes, kernel parameters. It returns
+// ledger.ErrInUse if the run is alive.
 func Recover(runDir string) error { return ledger.Recover(runDir) }

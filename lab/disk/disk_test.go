@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parent starts all that a run may start, says so, and waits.
+// parent starts all that a run may start, prints a line, and waits.
 func parent(dir string) error {
 	d, err := Start(context.Background(), Options{Name: "victim", RunDir: dir, Size: 32 * mib, Model: slowModel})
 	if err != nil {
@@ -58,11 +58,11 @@ func parent(dir string) error {
 
 var slowModel = Model{BytesPerSecond: mib / 2, SeekMin: 2 * time.Millisecond, SeekMax: 10 * time.Millisecond}
 
-// testParameter is one that matters to nobody for a few seconds.
+// testParameter is a parameter that has no effect within a few seconds.
 const testParameter = "vm/dirtytime_expire_seconds"
 
-// modelled starts a disk that goes away with the test. Where there can be none
-// it checks what stands in for it, and reports false.
+// modelled starts a disk that is removed at the end of the test. If a modelled disk is impossible,
+// it checks the plain folder and returns false.
 func modelled(t testing.TB, o Options) (*Disk, bool) {
 	t.Helper()
 	if o.RunDir == "" {
@@ -103,7 +103,7 @@ func checkFolder(t testing.TB, d *Disk) {
 	}
 }
 
-// What stands in for a disk without root is checked everywhere.
+// The plain folder, which replaces a disk without root, is checked everywhere.
 func TestPlainFolder(t *testing.T) {
 	d, err := folder(Options{Name: "a", RunDir: t.TempDir(), Size: 16 * mib}, errors.New("no root"))
 	if err != nil {
@@ -133,7 +133,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// aligned is memory that direct I/O accepts.
+// aligned returns memory that direct I/O accepts.
 func aligned(bytes int) []byte {
 	raw := make([]byte, bytes+sectorBytes)
 	skip := sectorBytes - int(uintptr(unsafe.Pointer(&raw[0]))%sectorBytes)
@@ -299,7 +299,8 @@ func TestSchedulersAndQueue(t *testing.T) {
 	}
 }
 
-// deepest is how many requests submitted since then were at the disk at a time.
+// deepest returns the largest number of requests submitted since then that were at the disk at a
+// time.
 func deepest(t *testing.T, d *Disk, since int64) int {
 	t.Helper()
 	if err := d.SyncLog(); err != nil {
@@ -371,7 +372,7 @@ func checkGone(t *testing.T, dir, device string) {
 	}
 }
 
-// victim is a run in a process of its own, with everything that a run may start.
+// victim is a run in another process, with everything that a run may start.
 type victim struct {
 	process   *exec.Cmd
 	dir       string
@@ -431,14 +432,13 @@ func (v *victim) checkGone(t *testing.T) {
 	}
 }
 
-// running reports whether a process lives; one that only waits for its parent to
-// notice its end does not.
+// running reports whether a process is alive; a zombie is not.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// await polls for what has no event to wait for.
+// await polls for a condition that has no event to wait for.
 func await(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
@@ -512,7 +512,7 @@ func TestRecoverAfterEverythingWasKilled(t *testing.T) {
 		return
 	}
 	v := startVictim(t)
-	// The server first, so that it cannot act on its parent's end.
+	// The server first, so that it cannot react to its parent's end.
 	if err := unix.Kill(v.server, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -556,7 +556,7 @@ func TestStopReachesOtherMountNamespaces(t *testing.T) {
 	checkGone(t, dir, device)
 }
 
-// Deleted files give their memory back.
+// The memory of deleted files is freed.
 func TestDiscard(t *testing.T) {
 	d, ok := modelled(t, Options{Name: "a", Size: 64 * mib})
 	if !ok {

@@ -13,20 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The request log: what the disk was asked for and what it cost, written by the
-// disk itself. It is the evidence against which everything that Penstock says
-// of itself is checked, so it is plain: a header and records of one size, big
-// endian.
+// The request log: the disk's requests and their costs, written by the disk itself. It is the
+// evidence by which Penstock's own figures are verified, so its format is simple: a header and
+// records of one size, big endian.
 //
 //	header := "PSTKDISK" | version u32 (=1) | record size u32 (=40)
 //	          | monotonic ns i64 | wall clock ns since 1970 i64     (the same moment)
 //	record := submitted ns i64 | ended ns i64 | service ns i64
 //	          | offset u64 | length u32 | op u8 | 3 zero bytes
 //
-// Times are CLOCK_MONOTONIC, the same for all processes of a machine. With the
-// model on, records stand in the order in which the requests ended.
+// Times are CLOCK_MONOTONIC, the same for all processes of a machine. With the model on, records
+// are in the order in which the requests ended.
 
-// Op is what a request asks of the disk.
+// Op is the operation of a request.
 type Op byte
 
 const (
@@ -38,15 +37,15 @@ const (
 
 // Record is one request.
 type Record struct {
-	Submitted int64 // ns, CLOCK_MONOTONIC: when the disk got it
-	Ended     int64 // ns: when the disk was done with it, by the model
+	Submitted int64 // ns, CLOCK_MONOTONIC: when the disk received it
+	Ended     int64 // ns: when the disk finished it, by the model
 	Service   int64 // ns of the disk's time spent on it: seek and transfer, or its part of all channels' time
 	Offset    int64 // bytes from the start of the device
 	Length    int64 // bytes, at most 4 GiB - 1
 	Op        Op
 }
 
-// LogHeader opens a log.
+// LogHeader is the header of a log.
 type LogHeader struct {
 	MonotonicNs, WallNs int64 // the same moment on both clocks
 }
@@ -58,7 +57,7 @@ const (
 	recordSize    = 40
 )
 
-// ErrLog says that a file is not a request log of this version.
+// ErrLog is returned if a file is not a request log of this version.
 var ErrLog = errors.New("not a request log of this version")
 
 func appendHeader(b []byte, h LogHeader) []byte {
@@ -115,7 +114,7 @@ type LogReader struct {
 	in     *bufio.Reader
 }
 
-// NewLogReader reads the header. The error is ErrLog if that is not one.
+// NewLogReader reads the header. It returns ErrLog if there is no valid header.
 func NewLogReader(in io.Reader) (*LogReader, error) {
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	var raw [logHeaderSize]byte
@@ -164,9 +163,8 @@ func ReadLog(path string) (LogHeader, []Record, error) {
 	}
 }
 
-// requestLog is the writing side. Records are collected in memory and written by
-// whoever flushes, so that a slow log holds no request up. A nil requestLog logs
-// nothing.
+// requestLog is the writing side. Records are collected in memory and written by the caller of
+// flush, so that a slow log delays no request. A nil requestLog logs nothing.
 type requestLog struct {
 	mu       sync.Mutex
 	buffer   []byte // not yet written
@@ -199,7 +197,7 @@ func createLog(path string, maxBytes int64) (*requestLog, error) {
 	return &requestLog{
 		out:  out,
 		long: make(chan struct{}, 1),
-		room: maxBytes - int64(len(header)) - recordSize, // the last is for Lost
+		room: maxBytes - int64(len(header)) - recordSize, // the last record is for Lost
 	}, nil
 }
 
@@ -242,8 +240,7 @@ func (l *requestLog) flush() error {
 	return err
 }
 
-// keepFlushing writes out now and then, so that little is lost if the server is
-// killed.
+// keepFlushing flushes from time to time, so that few records are lost if the server is killed.
 func (l *requestLog) keepFlushing() {
 	if l == nil {
 		return
@@ -260,7 +257,7 @@ func (l *requestLog) keepFlushing() {
 	}
 }
 
-// errLogFull says that requests are missing from the log.
+// errLogFull is returned if requests are missing from the log.
 var errLogFull = errors.New("the request log has reached its bound")
 
 func (l *requestLog) complete() error {
@@ -288,7 +285,7 @@ func (l *requestLog) close() error {
 	return errors.Join(l.flush(), l.out.Close())
 }
 
-// Monotonic is the clock of the request log in ns, for marking windows.
+// Monotonic returns the time on the request log's clock, in ns, for marking windows.
 func Monotonic() int64 {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)

@@ -13,12 +13,12 @@ import (
 
 const (
 	sectorBytes = 4096 // the block size of the device, as on today's drives
-	// requestKB is the largest request the device gets: what FUSE passes on in
-	// one piece. A larger quantum is several requests, contiguous and together.
+	// requestKB is the largest request that the device gets: the most that FUSE passes on in one
+	// piece. A larger quantum becomes several contiguous requests at the same time.
 	requestKB = 1024
 )
 
-// attach takes a free loop device for the image.
+// attach attaches the image to a free loop device.
 func (d *Disk) attach(context.Context) error {
 	image, err := os.OpenFile(filepath.Join(d.fuse, imageName), os.O_RDWR, 0)
 	if err != nil {
@@ -36,7 +36,7 @@ func (d *Disk) attach(context.Context) error {
 		}
 		err = configureLoop(free, image)
 		if errors.Is(err, unix.EBUSY) {
-			// Somebody else was faster; the ledger must not say it is ours.
+			// Another process was faster; the ledger must not record the device as ours.
 			if err := d.ledger.Undo(id); err != nil {
 				return err
 			}
@@ -81,8 +81,8 @@ func configureLoop(device string, image *os.File) error {
 	}
 	defer loop.Close()
 	config := unix.LoopConfig{Fd: uint32(image.Fd()), Size: sectorBytes}
-	// Direct: or the page cache would hold everything twice, and the model would
-	// see the cache's requests instead of the device's.
+	// Direct I/O: otherwise the page cache would contain everything twice, and the model would see
+	// the cache's requests instead of the device's.
 	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
 	copy(config.Info.File_name[:len(config.Info.File_name)-1], image.Name())
 	if err := unix.IoctlLoopConfigure(int(loop.Fd()), &config); err != nil {
@@ -95,12 +95,12 @@ func configureLoop(device string, image *os.File) error {
 	return err
 }
 
-// setQueue gives the block device the settings of its kind of disk, which is that
-// of the model that it was opened with. A loop device
-// keeps what its last user set, so each setting is made, and put back later.
+// setQueue gives the block device the settings of its kind of disk, which is the kind of its first
+// model. A loop device keeps the settings of its last user, so each setting is made, and restored
+// later.
 func (d *Disk) setQueue() error {
-	// The depth can only be set on the bare device; a scheduler set afterwards
-	// has its own, larger queue in front of it.
+	// The depth can only be set on the bare device; a scheduler that is set afterwards has its own,
+	// larger queue.
 	rotational := "1"
 	if d.options.Model.Channels > 0 {
 		rotational = "0"
@@ -130,12 +130,11 @@ func (d *Disk) SetScheduler(name string) error {
 	if err := d.change(d.ledger.SetFile(d.sysfs("queue/scheduler"), name)); err != nil {
 		return fmt.Errorf("set the I/O scheduler of %s to %q (available: %s): %w", d.device, name, d.schedulers(), err)
 	}
-	// Writeback throttling as the kernel sets it up: 75 ms on a rotational disk,
-	// and none under bfq. On a solid-state disk it is 2 ms, here ten times that, as
-	// the model's latencies are ten times those of flash (SSD): no read would ever
-	// be as fast, and writes would be held back although nobody waits. The kernel
-	// fixed it when the loop device still looked like another kind. Not every
-	// kernel has it.
+	// Writeback throttling as the kernel sets it up: 75 ms on a rotational disk, and none under
+	// bfq. On a solid-state disk it is 2 ms, here ten times that, as the model's latencies are ten
+	// times those of flash (SSD): with 2 ms no read would be fast enough, and writes would be
+	// throttled although no read waits. It is set here because the kernel chose it when the loop
+	// device still looked like another kind of disk. Not every kernel has it.
 	latency := "75000"
 	switch {
 	case name == "bfq":
@@ -150,8 +149,8 @@ func (d *Disk) SetScheduler(name string) error {
 	return nil
 }
 
-// SetDirtyShare keeps that many per cent of what the kernel lets be dirty for the disk,
-// whatever others have written lately; 0, the kernel's default, to 100 for all disks together.
+// SetDirtyShare reserves a percentage of the kernel's dirty limit for the disk, regardless of other
+// disks' recent writes: from 0, the kernel's default, to 100 for the sum over all disks.
 func (d *Disk) SetDirtyShare(percent int) error {
 	if !d.Modelled() {
 		return ErrNotModelled

@@ -7,33 +7,31 @@ import (
 	"time"
 )
 
-// Model says how long a disk takes for its requests. The zero Model is a disk
-// that takes no time of its own. Channels decides what kind of disk it is: 0 is
-// a hard disk, whose one head seeks; more is a solid-state disk (channels.go).
+// Model determines the time that a disk takes for its requests. The zero Model is a disk that takes
+// no time. Channels determines the kind of disk: 0 is a hard disk with one head that seeks; more is
+// a solid-state disk (channels.go).
 type Model struct {
-	// BytesPerSecond is the transfer rate of reads, and of writes too unless
-	// WriteBytesPerSecond says otherwise; of all channels together. Reads and
-	// writes share the disk's time. 0 turns the whole model off: every request
-	// is answered at once.
+	// BytesPerSecond is the transfer rate of reads, and of writes too unless WriteBytesPerSecond is
+	// set; it is the sum over all channels. Reads and writes share the disk's time. 0 turns the
+	// whole model off: every request is answered at once.
 	BytesPerSecond int64 `json:"bytes_per_second"`
-	// WriteBytesPerSecond is the transfer rate of writes. 0 means as of reads.
+	// WriteBytesPerSecond is the transfer rate of writes. 0 means the same as for reads.
 	WriteBytesPerSecond int64 `json:"write_bytes_per_second,omitempty"`
-	// SeekMin and SeekMax bound the time for a request that does not begin
-	// where the one before it ended, rotation included: from the next track to
-	// the whole width of the disk. A head must first speed up and then brake,
-	// so the time grows with the square root of the distance.
+	// SeekMin and SeekMax bound the time for a request that does not begin where the previous
+	// request ended, rotation included: from the next track to the whole width of the disk. A head
+	// must first speed up and then brake, so the time grows with the square root of the distance.
 	SeekMin time.Duration `json:"seek_min_ns"`
 	SeekMax time.Duration `json:"seek_max_ns"`
-	// CapacityBytes is the distance that costs SeekMax. 0 means the disk's
-	// size; more for a disk that is a slice of a larger one.
+	// CapacityBytes is the distance that costs SeekMax. 0 means the disk's size; a larger value is
+	// for a disk that is a slice of a larger disk.
 	CapacityBytes int64 `json:"capacity_bytes"`
 	// AgeMax bounds how long shorter seeks may be preferred to a waiting
 	// request. 0 means DefaultAgeMax.
 	AgeMax time.Duration `json:"age_max_ns"`
 
-	// Channels of a solid-state disk, which serve requests side by side; 0 to
-	// ChannelsMax. With channels there are no seeks: SeekMin, SeekMax,
-	// CapacityBytes and AgeMax must be 0.
+	// Channels is the number of channels of a solid-state disk, which serve requests in parallel; 0
+	// to ChannelsMax. With channels there are no seeks: SeekMin, SeekMax, CapacityBytes and AgeMax
+	// must be 0.
 	Channels int `json:"channels,omitempty"`
 	// ReadLatency and WriteLatency are a request's own time on each channel that
 	// works on it, before its transfer; 0 to 1 s, 0 without channels.
@@ -44,17 +42,16 @@ type Model struct {
 // ChannelsMax bounds the channels: a disk's queue is no deeper.
 const ChannelsMax = 128
 
-// HDD is a hard disk of that transfer rate in bytes per second, with the seeks
-// of one at 7,200 rotations a minute, rotation included.
+// HDD returns a hard disk of that transfer rate in bytes per second, with the seeks of a disk with
+// 7,200 rotations per minute, rotation included.
 func HDD(bytesPerSecond int64) Model {
 	return Model{BytesPerSecond: bytesPerSecond, SeekMin: 3 * time.Millisecond, SeekMax: 14 * time.Millisecond}
 }
 
-// SSD is a solid-state disk that reads that many bytes per second, and writes
-// 5/8 of that, over 8 channels. Its proportions are those of flash (SSD 40 MB/s:
-// one read of 4 KiB at a time gives 5.6 % of the rate), its latencies ten times
-// those of flash and more, because requests below a millisecond are not kept
-// well; docs/design/disk.md has its curves.
+// SSD returns a solid-state disk that reads that many bytes per second, and writes 5/8 of that,
+// over 8 channels. Its proportions are those of flash (SSD 40 MB/s: one read of 4 KiB at a time
+// reaches 5.6 % of the rate), its latencies ten times those of flash and more, because times below
+// a millisecond are not exact; docs/design/disk.md has its curves.
 func SSD(bytesPerSecond int64) Model {
 	return Model{
 		BytesPerSecond: bytesPerSecond, WriteBytesPerSecond: bytesPerSecond / 8 * 5,
@@ -62,20 +59,20 @@ func SSD(bytesPerSecond int64) Model {
 	}
 }
 
-// Rates of the presets that this project measures with, bytes per second: slow
-// enough that two CPUs keep the disk busy with time to spare.
+// Rates of the presets that this project measures with, bytes per second: slow enough that two CPUs
+// can easily keep the disk busy.
 const (
 	HDDRate = 12_000_000
 	SSDRate = 40_000_000
 )
 
-// DefaultAgeMax is in the range of what drives with command queueing allow.
+// DefaultAgeMax is in the usual range of drives with command queueing.
 const DefaultAgeMax = 500 * time.Millisecond
 
 // Off reports whether the model takes no time.
 func (m Model) Off() bool { return m.BytesPerSecond == 0 }
 
-// Validate says what is wrong with a model; nil if nothing is.
+// Validate returns an error for an invalid model.
 func (m Model) Validate() error {
 	switch {
 	case m.BytesPerSecond < 0:
@@ -100,8 +97,7 @@ func (m Model) Validate() error {
 	return nil
 }
 
-// service is the time for a request of length bytes at offset with the head at
-// head.
+// service returns the time for a request of length bytes at offset with the head at head.
 func (m Model) service(op Op, head, offset, length int64) time.Duration {
 	if m.Off() {
 		return 0
@@ -109,7 +105,7 @@ func (m Model) service(op Op, head, offset, length int64) time.Duration {
 	return m.seek(head, offset) + m.transfer(op, length)
 }
 
-// transfer is the time for that many bytes over all of the disk's channels.
+// transfer returns the time for that many bytes over all of the disk's channels.
 func (m Model) transfer(op Op, length int64) time.Duration {
 	rate := m.BytesPerSecond
 	if op == Write && m.WriteBytesPerSecond > 0 {
@@ -132,42 +128,40 @@ func (m Model) seek(head, offset int64) time.Duration {
 	return seek
 }
 
-// request is one read or write that the disk has been given.
+// request is a read or write at the disk.
 type request struct {
 	op             Op
 	offset, length int64
 	arrived        int64 // ns on the caller's clock
-	ended          int64 // ns, set by arm.next: when the disk is done with it
+	ended          int64 // ns, set by arm.next: when the disk finishes it
 	service        int64 // ns of the disk's time
 	done           chan struct{}
-	ref            uint64 // a simulation's
+	ref            uint64 // set by a simulation
 }
 
-// arm is the disk's one head and its queue, on a virtual clock: it serves one
-// request at a time, the next beginning the moment that the last has ended,
-// however late its caller notices that. It holds no clock, goroutine or lock;
-// a request that is served later than it could be costs no throughput.
+// arm is the disk's one head and its queue, on a virtual clock: it serves one request at a time,
+// and the next begins when the last has ended, even if the caller notices that late. It has no
+// clock, goroutine or lock; a request that is answered late costs no throughput.
 type arm struct {
 	model   Model
-	head    int64 // offset behind the last request
+	head    int64 // offset after the last request
 	free    int64 // ns: when the request in service ends
 	waiting []*request
 }
 
-// lateMax bounds how far the virtual clock may lag behind the real one, so that
-// a disk whose server was held up does not then race through its queue.
+// lateMax bounds how far the virtual clock may lag behind the real one, so that a disk with a
+// delayed server does not then rush through its queue.
 const lateMax = 100 * time.Millisecond
 
 func (a *arm) submit(r *request) { a.waiting = append(a.waiting, r) }
 
-// next takes the request that the disk serves next off the queue and sets its
-// end; nil if none waits. To be called when the one before has ended, with the
-// time on the clock.
+// next removes the request that the disk serves next from the queue and sets its end; it returns
+// nil if no request waits. It must be called when the previous request has ended, with the time on
+// the clock.
 //
-// The request whose seek is shortest goes first among those that had arrived
-// when the head became free, of equals the oldest; but a request older than
-// AgeMax goes before all others, or two sequential streams that are always
-// close could starve a third.
+// Among the requests that had arrived when the head became free, the one with the shortest seek is
+// next; among equal seeks, the oldest. But a request older than AgeMax goes before all others;
+// otherwise two sequential streams that are always close could starve a third.
 func (a *arm) next(now int64) *request {
 	if len(a.waiting) == 0 {
 		return nil

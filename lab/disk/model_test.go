@@ -63,8 +63,8 @@ func TestShortestSeekFirst(t *testing.T) {
 	}
 }
 
-// Two sequential streams side by side keep the head between them; a third
-// request far away still gets its turn.
+// Two neighbouring sequential streams keep the head between them; a third request far away is still
+// served.
 func TestNobodyStarves(t *testing.T) {
 	a := arm{model: testModel}
 	far := &request{offset: 1000 * mib, length: mib}
@@ -83,7 +83,7 @@ func TestNobodyStarves(t *testing.T) {
 			t.Fatal("the far request starves")
 		}
 	}
-	// Past its age it is next: at most the one in service goes before it.
+	// Beyond the age limit it is next, after at most the request in service.
 	waited := time.Duration(far.ended - far.arrived)
 	if limit := DefaultAgeMax + 2*(100+14)*time.Millisecond; waited > limit {
 		t.Errorf("the far request waited %v, want at most %v", waited, limit)
@@ -113,9 +113,9 @@ func TestLatenessCostsNoThroughputUpToABound(t *testing.T) {
 	}
 }
 
-// Whatever arrives when: the arm serves each request once, one at a time, never
-// before it arrived, is never idle while one waits, and passes over a request
-// that is past its age only for an older one.
+// For requests at any times: the arm serves each request once, one at a time, and never before its
+// arrival. It is never idle while a request waits, and serves a request beyond the age limit before
+// all younger ones.
 func TestArmProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := arm{model: testModel}
@@ -173,9 +173,8 @@ func TestArmProperties(t *testing.T) {
 	})
 }
 
-// Whatever stands in the control file: a model that is not refused gives every
-// request on 16 TiB an end that is not before its arrival and a service within
-// its stay.
+// For any content of the control file: with a model that is accepted, every request on 16 TiB ends
+// after its arrival, and its service is not longer than its time at the disk.
 func FuzzModel(f *testing.F) {
 	for _, m := range []Model{{}, HDD(HDDRate), SSD(SSDRate), testModel} {
 		text, err := json.Marshal(order{Model: &m})

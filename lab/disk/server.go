@@ -24,16 +24,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The server process: a FUSE mount with two files. `disk` is the image that the
-// loop device sits on; `control` takes orders, one JSON object a write, and
-// shows the model in force. Orders through a file need no socket and no port,
-// work for whoever may write it, and are carried out when the write returns.
+// The server process: a FUSE mount with two files. `disk` is the image of the loop device;
+// `control` accepts orders, one JSON object per write, and shows the model in force. Orders through
+// a file need no socket and no port, are allowed by the file's permissions, and have been carried
+// out when the write returns.
 const (
 	imageName   = "disk"
 	controlName = "control"
 )
 
-// serveConfig is what the server is started with.
+// serveConfig is the server's configuration.
 type serveConfig struct {
 	Name        string `json:"name"`
 	RunDir      string `json:"run_dir"`
@@ -44,17 +44,17 @@ type serveConfig struct {
 	Model       Model  `json:"model"`
 }
 
-// order is what the control file takes.
+// order is a command to the control file.
 type order struct {
 	Model   *Model `json:"model,omitempty"`
 	SyncLog bool   `json:"sync_log,omitempty"`
 }
 
-// The hidden commands that Start's own binary is executed with.
+// The hidden commands with which Start executes its own binary.
 const (
 	commandGroup   = "disk"
 	serveCommand   = "serve"   // CONFIG: be a disk's server
-	recoverCommand = "recover" // DIR: put back what the dead run in DIR has left
+	recoverCommand = "recover" // DIR: undo the changes of the dead run in DIR
 )
 
 // ServeIfChild turns the process into a disk's server, and ends it, if it was
@@ -86,9 +86,9 @@ func ServeIfChild() {
 const lockPatience = 20 * time.Second
 
 // RecoverDead is Recover for a run whose process has ended. The run's lock may be held for a little
-// longer by that process, or by another server's recovery, or for as long as a run lasts that has
-// taken the folder over and has recovered it first. So RecoverDead tries again for lockPatience, and
-// a lock that is held even then is no error.
+// longer by that process, or by another server's recovery, or, much longer, by a new run in the
+// same folder, which has recovered it first. So RecoverDead tries again for lockPatience. A lock
+// that is still held then is not an error.
 func RecoverDead(runDir string) error {
 	deadline := time.Now().Add(lockPatience)
 	for {
@@ -99,13 +99,13 @@ func RecoverDead(runDir string) error {
 		if time.Now().After(deadline) {
 			return nil
 		}
-		time.Sleep(20 * time.Millisecond) // a lock has no event to wait for without blocking for good
+		time.Sleep(20 * time.Millisecond) // without blocking for good there is no event to wait for
 	}
 }
 
-// watchParent waits for the parent's end, which closes the pipe, and has the run
-// put back then: kernel parameters must not stay changed because somebody used
-// kill -9. The work is left to a process of its own, since it ends this one.
+// watchParent waits for the parent's end, which closes the pipe, and then starts the recovery of
+// the run: kernel parameters must not stay changed after a kill -9. A separate process does this,
+// since the recovery ends this one.
 func watchParent(parent io.Reader, runDir string) {
 	io.Copy(io.Discard, parent)
 	binary, err := os.Executable()
@@ -117,18 +117,17 @@ func watchParent(parent io.Reader, runDir string) {
 		err = cmd.Run()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "penstock: put back the run of the parent that ended:", err)
+		fmt.Fprintln(os.Stderr, "penstock: recover the run of the parent that ended:", err)
 	}
 }
 
 // Serve runs a disk's server until its mount goes away; config is JSON.
 //
-// It waits for a line on in before it touches anything: by then the parent has
-// recorded the process in the run's ledger. If the parent dies before that the
-// server ends too. If it dies later the server has the whole run put back
-// (watchParent) and goes on serving until that unmounts it: a disk whose server
-// vanishes leaves a file system that answers with errors and cannot write back.
-// It says "ready" on out when the disk can be used.
+// It waits for a line on in before it touches anything: by then the parent has recorded the process
+// in the run's ledger. If the parent dies before that the server ends too. If it dies later, the
+// server starts the recovery of the whole run (watchParent) and continues to serve until the
+// recovery unmounts it: without its server, a disk's file system would only return errors and could
+// not write back. Serve writes "ready" to out when the disk can be used.
 func Serve(config string, in io.Reader, out io.Writer) error {
 	var c serveConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
@@ -138,10 +137,10 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 	if _, err := parent.ReadString('\n'); err != nil {
 		return errors.New("the parent ended before the disk was started")
 	}
-	// Signals to end are for the parent, which takes the disk down in order; the
-	// server ends with its mount, when the last of its log is written.
+	// Termination signals are for the parent, which stops the disk in order; the server ends with
+	// its mount, when its log is completely written.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
-	// A modelled disk must be on time also when the experiment uses every CPU.
+	// A modelled disk must be on time even if the experiment uses every CPU.
 	preferThreads()
 	backing, err := os.OpenFile(c.Backing, os.O_RDWR, 0)
 	if err != nil {
@@ -172,10 +171,10 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 			FsName:            "penstock-" + c.Name,
 			Name:              "penstockdisk",
 			DirectMountStrict: true,
-			// A queue as deep as the loop device's, each request on its own.
+			// A queue as deep as the loop device's, and each request separate.
 			MaxBackground:     1024,
 			MaxWrite:          1 << 20,
-			ExtraCapabilities: fuse.CAP_ASYNC_DIO, // or the queue is served one by one
+			ExtraCapabilities: fuse.CAP_ASYNC_DIO, // otherwise requests are served one by one
 			DisableSplice:     true,               // 1 MiB does not fit into its pipes
 			DisableXAttrs:     true,
 		},
@@ -204,10 +203,10 @@ type device struct {
 	mu    sync.Mutex
 	model Model
 
-	arm  arm // of a model with one head
+	arm  arm // for a model with one head
 	wake *sync.Cond
 
-	channels channels // of a model with channels
+	channels channels // for a model with channels
 	underway underway
 	alarm    *alarm
 }
@@ -225,13 +224,13 @@ func (d *device) setModel(m Model) error {
 	d.off.Store(m.Off())
 	d.wake.Signal()
 	if m.Off() {
-		d.alarm.set(0) // nobody waits any longer
+		d.alarm.set(0) // no request has to wait any longer
 	}
 	return nil
 }
 
-// serve holds the caller for as long as the disk takes for the request. It is
-// in the log before it is answered.
+// serve blocks the caller for the time that the disk takes for the request. The request is in the
+// log before it is answered.
 func (d *device) serve(op Op, arrived, offset, length int64) {
 	if op == Discard || d.off.Load() {
 		d.log.add(Record{Submitted: arrived, Ended: Monotonic(), Offset: offset, Length: length, Op: op})
@@ -249,8 +248,8 @@ func (d *device) serve(op Op, arrived, offset, length int64) {
 	<-r.done
 }
 
-// run drives the arm. It has a thread of its own and sleeps by the kernel's
-// clock, because the runtime's timers are up to a millisecond late.
+// run drives the arm. It has its own thread and sleeps by the kernel's clock, because the runtime's
+// timers are up to a millisecond late.
 func (d *device) run() {
 	runtime.LockOSThread()
 	for {
@@ -342,7 +341,7 @@ func (n *imageNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOu
 }
 
 func (n *imageNode) Setattr(ctx context.Context, f fs.FileHandle, _ *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	return n.Getattr(ctx, f, out) // a disk keeps its size and has no times
+	return n.Getattr(ctx, f, out) // a disk does not change its size and has no timestamps
 }
 
 func (n *imageNode) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
@@ -374,12 +373,12 @@ func (n *imageNode) Write(_ context.Context, _ fs.FileHandle, data []byte, offse
 	return uint32(written), 0
 }
 
-// Fsync is the disk's flush command. Writes are only answered once they are on
-// the medium, so there is nothing to flush.
+// Fsync is the disk's flush command. Writes are answered only when they are on the medium, so there
+// is nothing to flush.
 func (n *imageNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
 
-// Allocate is how discards and writes of zeroes arrive: the backing memory of
-// deleted files goes back to the machine.
+// Allocate is called for discards and writes of zeroes: the backing memory of deleted files is
+// freed.
 func (n *imageNode) Allocate(_ context.Context, _ fs.FileHandle, offset, size uint64, mode uint32) syscall.Errno {
 	if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) == 0 {
 		return syscall.EOPNOTSUPP
@@ -393,7 +392,7 @@ func (n *imageNode) Allocate(_ context.Context, _ fs.FileHandle, offset, size ui
 	return 0
 }
 
-// controlNode takes orders.
+// controlNode is the control file; it accepts orders.
 type controlNode struct {
 	fs.Inode
 	device *device
@@ -437,8 +436,8 @@ func (n *controlNode) Write(_ context.Context, _ fs.FileHandle, data []byte, _ i
 	return uint32(len(data)), 0
 }
 
-// preferThreads puts all threads of the process first in line for the CPU; those
-// to come inherit that. Without the right to do so the disk is less exact.
+// preferThreads gives all threads of the process a higher priority for the CPU; new threads inherit
+// it. Without the right to do so, the disk is less exact.
 func preferThreads() {
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {

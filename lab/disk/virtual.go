@@ -1,22 +1,22 @@
 package disk
 
-// Virtual is a model's disk on a caller's clock, for simulations: the same head and the
-// same channels that the modelled disk has.
+// Virtual is a model's disk on the caller's clock, for simulations. It uses the same code for head
+// and channels as the modelled disk.
 type Virtual struct {
 	arm      *arm
 	channels *channels
-	serving  *request // the head's
-	ended    underway // those of channels
+	serving  *request // at the head
+	ended    underway // at the channels, in order of their ends
 }
 
-// Ended is a request that the disk is done with.
+// Ended is a request that the disk has finished.
 type Ended struct {
-	Ref     uint64 // the caller's own
+	Ref     uint64 // set by the caller
 	At      int64  // ns on the caller's clock
 	Service int64  // ns of the disk's time
 }
 
-// NewVirtual returns a disk that has nothing to do. The model is a valid one.
+// NewVirtual returns an idle disk. The model must be valid.
 func NewVirtual(m Model) *Virtual {
 	v := &Virtual{}
 	if m.Channels > 0 {
@@ -28,7 +28,7 @@ func NewVirtual(m Model) *Virtual {
 	return v
 }
 
-// Submit gives the disk a request at now, which never goes back.
+// Submit gives the disk a request at now, which must never decrease.
 func (v *Virtual) Submit(now int64, op Op, offset, length int64, ref uint64) {
 	r := &request{op: op, offset: offset, length: length, arrived: now, ref: ref}
 	if v.channels != nil {
@@ -42,7 +42,7 @@ func (v *Virtual) Submit(now int64, op Op, offset, length int64, ref uint64) {
 	}
 }
 
-// Due is when the next request ends; false if there is none.
+// Due returns when the next request ends; false if there is none.
 func (v *Virtual) Due() (at int64, any bool) {
 	if v.serving != nil {
 		return v.serving.ended, true
@@ -53,7 +53,7 @@ func (v *Virtual) Due() (at int64, any bool) {
 	return 0, false
 }
 
-// Take takes the next request that has ended by now; false if there is none.
+// Take removes and returns the next request that has ended by now; false if there is none.
 func (v *Virtual) Take(now int64) (Ended, bool) {
 	if at, any := v.Due(); !any || at > now {
 		return Ended{}, false

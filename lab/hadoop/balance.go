@@ -8,9 +8,10 @@ import (
 	"strconv"
 )
 
-// Balance runs HDFS's balancer for an iteration, or to its end if one is enough, so that no
-// DataNode is further from the mean than that many per cent of its capacity, 1 to 100. The
-// balancer of Hadoop 3.4.2 does not get to the second: it registers its metrics again, and fails.
+// Balance runs one iteration of HDFS's balancer, or less if the cluster is balanced before. The aim
+// is that no DataNode differs from the mean by more than the given percentage of its capacity, 1 to
+// 100. There is only one iteration, because the balancer of Hadoop 3.4.2 fails at the second, when
+// it registers its metrics again.
 func (c *Cluster) Balance(ctx context.Context, percent int) error {
 	name := fmt.Sprintf("balancer-%d", c.runs.Add(1))
 	log, err := c.tool(ctx, name, 256, "org.apache.hadoop.hdfs.server.balancer.Balancer", "-threshold", strconv.Itoa(percent))

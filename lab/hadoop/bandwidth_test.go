@@ -10,8 +10,8 @@ import (
 	"penstock/ops/install"
 )
 
-// What penstock install writes for a disk bandwidth is what the cluster that shows it at
-// work is given: the same keys with the same values, and no others.
+// penstock install writes the same settings for a disk bandwidth as the cluster of the tests has:
+// the same keys with the same values, and no others.
 func TestInstallWritesTheSameBandwidth(t *testing.T) {
 	dir := t.TempDir()
 	plain := siteXML(properties{"yarn.scheduler.capacity.maximum-applications": "10"})

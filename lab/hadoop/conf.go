@@ -15,8 +15,8 @@ import (
 	"penstock/ops/install"
 )
 
-// ports of the daemons, all on 127.0.0.1 and fixed for the cluster's life, so
-// that a daemon that is started again is found where it was.
+// ports are the ports of the daemons, all on 127.0.0.1 and fixed for the cluster's life, so that a
+// restarted daemon has the same address.
 type ports struct {
 	nnRPC, nnHTTP int
 	rm            []rmPorts
@@ -29,7 +29,7 @@ type rmPorts struct{ client, scheduler, tracker, admin, http int }
 type dnPorts struct{ data, ipc, http int }
 type nmPorts struct{ rpc, localizer, http, shuffle int }
 
-// pickPorts chooses free ports that no other program's connection takes meanwhile.
+// pickPorts chooses free ports outside the range of ports for outgoing connections.
 func pickPorts(resourceManagers, dataNodes, nodeManagers int) (p ports, err error) {
 	free, err := testports.Free(2 + 5*resourceManagers + 3*dataNodes + 4*nodeManagers)
 	if err != nil {
@@ -52,24 +52,24 @@ func pickPorts(resourceManagers, dataNodes, nodeManagers int) (p ports, err erro
 	return p, nil
 }
 
-// Container sizes in MB. The scheduler counts memory only, so they are units of
-// concurrency: one per ApplicationMaster, one per task.
+// Container sizes in MB. The scheduler counts only memory, so they are units of concurrency: one
+// per ApplicationMaster, one per task.
 const containerMB = 512
 
 type properties map[string]string
 
 const historyDir = "/staging/done_intermediate"
 
-// site is the configuration that all daemons and clients share. One file of
-// each name holds it all: Hadoop does not mind a property in the wrong file.
+// site is the configuration that all daemons and clients share. A file of each name contains all of
+// it: Hadoop accepts properties in the wrong file.
 func (c *Cluster) site() properties {
 	cfg, p := &c.cfg, &c.ports
 	queueMB := containerMB * (1 + cfg.TaskSlots)
 	site := properties{
 		"fs.defaultFS":   c.DefaultFS(),
 		"hadoop.tmp.dir": filepath.Join(cfg.RunDir, "tmp", "hadoop"),
-		// Metadata of a handful of files; a slow modelled disk must not slow the
-		// NameNode, which lies on the machine's own disk.
+		// Metadata of few files, on the machine's own disk, because a slow modelled disk must not
+		// slow down the NameNode.
 		"dfs.namenode.name.dir":                                        "file://" + filepath.Join(cfg.RunDir, "data", "nn"),
 		"dfs.namenode.rpc-address":                                     cfg.at(p.nnRPC),
 		"dfs.namenode.http-address":                                    cfg.at(p.nnHTTP),
@@ -87,9 +87,9 @@ func (c *Cluster) site() properties {
 		"dfs.heartbeat.interval":                                       "1",
 		"dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "50",
 
-		// All DataNodes have the address of every client here, so "the local
-		// DataNode" would mean nothing. New blocks go to the emptier DataNode,
-		// which keeps both disks busy instead of tossing a coin for each block.
+		// All DataNodes and clients have the same address, so "the local DataNode" has no meaning.
+		// New blocks go to the emptier DataNode, which keeps both disks equally busy; a random
+		// choice would not.
 		"dfs.block.replicator.classname":                                                         "org.apache.hadoop.hdfs.server.blockmanagement.AvailableSpaceBlockPlacementPolicy",
 		"dfs.namenode.block-placement-policy.default.prefer-local-node":                          "false",
 		"dfs.namenode.available-space-block-placement-policy.balanced-space-preference-fraction": "1.0",
@@ -103,7 +103,7 @@ func (c *Cluster) site() properties {
 		"fs.getspaceused.classname":    "org.apache.hadoop.fs.DFCachingGetSpaceUsed",
 		"fs.du.interval":               "1000",
 		"fs.getspaceused.jitterMillis": "0",
-		// No I/O that no application asked for, and none hidden from the judge.
+		// No I/O without an application, and none that the judge does not see.
 		"dfs.datanode.scan.period.hours":        "-1",
 		"dfs.datanode.directoryscan.interval":   "-1",
 		"dfs.datanode.readahead.bytes":          "0",
@@ -154,8 +154,8 @@ func (c *Cluster) site() properties {
 		"mapreduce.job.ubertask.enable":              "false",
 		"mapreduce.jobhistory.intermediate-done-dir": historyDir,
 		"mapreduce.jobhistory.done-dir":              "/staging/done",
-		// Short polls everywhere: the gaps between a job's parts shall be small
-		// against the I/O that is to be measured.
+		// Short polls everywhere: the gaps between a job's parts must be short compared with the
+		// measured I/O.
 		"yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms":    "200",
 		"mapreduce.client.progressmonitor.pollinterval":            "500",
 		"mapreduce.client.completion.pollinterval":                 "500",
@@ -163,7 +163,7 @@ func (c *Cluster) site() properties {
 		"yarn.client.application-client-protocol.poll-interval-ms": "100",
 		"mapreduce.task.exit.timeout.check-interval-ms":            "1000",
 		"mapreduce.job.reduce.slowstart.completedmaps":             "1.0",
-		// A task held by a slow disk reports no progress for minutes.
+		// A task that waits for a slow disk reports no progress for minutes.
 		"mapreduce.task.timeout": "1800000",
 
 		"yarn.scheduler.capacity.root.queues":                                     QueueProtected + "," + QueueAggressor,
@@ -189,7 +189,7 @@ func (c *Cluster) site() properties {
 	return site
 }
 
-// dataNodeSite is what differs for one DataNode.
+// dataNodeSite returns the properties of DataNode i that differ from the others.
 func (c *Cluster) dataNodeSite(i int) properties {
 	p := c.ports.dn[i]
 	var dirs []string
@@ -205,15 +205,15 @@ func (c *Cluster) dataNodeSite(i int) properties {
 	}
 }
 
-// ConfigureDataNode gives DataNode i properties of its own, from its next start on; nil
-// takes them back.
+// ConfigureDataNode sets additional properties of DataNode i from its next start on; nil removes
+// them.
 func (c *Cluster) ConfigureDataNode(i int, settings map[string]string) error {
 	site := c.dataNodeSite(i)
 	maps.Copy(site, settings)
 	return c.writeConf(fmt.Sprintf("dn%d", i), site)
 }
 
-// nodeManagerSite is what differs for one NodeManager.
+// nodeManagerSite returns the properties of NodeManager i that differ from the others.
 func (c *Cluster) nodeManagerSite(i int) properties {
 	p := c.ports.nm[i]
 	var dirs []string
@@ -236,8 +236,8 @@ func (c *Cluster) confDir(name string) string { return filepath.Join(c.cfg.RunDi
 // writeConf writes one daemon's (or the clients') configuration folder.
 func (c *Cluster) writeConf(name string, own properties) error {
 	dir := c.confDir(name)
-	// The HDFS jars lack the web pages' folders that the daemons insist on; the
-	// servlets (JMX, WebHDFS) need no file in them.
+	// The HDFS jars lack the folders of the web pages, which the daemons require; the servlets
+	// (JMX, WebHDFS) need no file in them.
 	for _, app := range []string{"hdfs", "datanode", "static"} {
 		if err := os.MkdirAll(filepath.Join(dir, "webapps", app), 0o755); err != nil {
 			return err
@@ -250,7 +250,7 @@ func (c *Cluster) writeConf(name string, own properties) error {
 		}
 	}
 	all := siteXML(site)
-	// What an operator adds to later stands where it belongs and nowhere else.
+	// Properties that penstock install changes are in their proper file only.
 	maps.DeleteFunc(site, func(k, _ string) bool { return slices.Contains(tasksOnly, k) })
 	rest := siteXML(site)
 	for file, text := range map[string][]byte{"core-site.xml": rest, "hdfs-site.xml": rest, "yarn-site.xml": rest,
@@ -265,7 +265,7 @@ func (c *Cluster) writeConf(name string, own properties) error {
 // tasksOnly are the properties that only mapred-site.xml has.
 var tasksOnly = []string{"mapreduce.application.classpath"}
 
-// govern prepares the configuration of tasks and of those who submit them.
+// govern prepares the configuration of tasks and of clients that submit them.
 func (c *Cluster) govern() error {
 	g := c.cfg.Governed
 	if g == nil {
@@ -309,8 +309,8 @@ log4j.logger.BlockStateChange=WARN
 log4j.logger.org.apache.hadoop.hdfs.server.datanode.DataNode.clienttrace=WARN
 `
 
-// jvmOpts are the options of every JVM of the cluster: what Hadoop needs on
-// Java 17, a small heap, no files outside the run folder, and what is given.
+// jvmOpts returns the options of every JVM of the cluster: the options that Hadoop needs on Java
+// 17, a small heap, no files outside the run folder, and more.
 func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 	opts := []string{
 		"-Xmx" + strconv.Itoa(heapMB) + "m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto",
@@ -323,14 +323,13 @@ func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 	return append(opts, more...)
 }
 
-// quick keeps a JVM to its first compiler. One that lives for seconds, or does
-// little, spends half of its CPU time on compiling better code than it will ever
-// need; on two CPUs that is what the measured job would wait for. DataNodes and
-// map tasks, which carry the data, keep both compilers.
+// quick limits a JVM to its first compiler. A JVM that runs for seconds, or does little, spends
+// half of its CPU time on optimised code that it does not need; on two CPUs the measured job would
+// wait for that. DataNodes and map tasks, which carry the data, keep both compilers.
 const quick = "-XX:TieredStopAtLevel=1"
 
-// taskOpts is jvmOpts for containers, less the temporary directory, which the
-// NodeManager gives each of them.
+// taskOpts returns jvmOpts for containers, without the temporary directory, which the NodeManager
+// sets for each of them.
 func (c *Cluster) taskOpts(heapMB int) string {
 	opts := slices.DeleteFunc(c.jvmOpts(heapMB), func(o string) bool { return strings.HasPrefix(o, "-Djava.io.tmpdir") })
 	return strings.Join(opts, " ")

@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// dfsioDir is the folder that a TestDFSIO job works in.
+// dfsioDir returns the folder in which a TestDFSIO job works.
 func (j Job) dfsioDir() string {
 	if j.Kind == TestDFSIORead {
 		return j.Input
@@ -15,8 +15,8 @@ func (j Job) dfsioDir() string {
 	return j.Output
 }
 
-// VerifyTestDFSIO reads what a TestDFSIOWrite has written below dir, its Output,
-// and checks every byte and every file's length.
+// VerifyTestDFSIO reads the files of a TestDFSIOWrite below dir, its Output, and checks every byte
+// and every file's length.
 func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fileBytes int64) error {
 	for i := range files {
 		path := fmt.Sprintf("%s/io_data/test_io_%d", dir, i)
@@ -36,8 +36,8 @@ func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fi
 	return nil
 }
 
-// checkDFSIO reads a file to its end and gives its length in bytes. All of it is
-// zeros: TestDFSIO fills its buffer with letters and then makes a new one.
+// checkDFSIO reads a file to its end and returns its length in bytes. All bytes must be zero:
+// TestDFSIO fills its buffer with letters, but then writes a new one.
 func checkDFSIO(r io.Reader) (n int64, err error) {
 	buf := make([]byte, 64<<10)
 	for {

@@ -13,9 +13,9 @@ import (
 //go:embed dist/pom.xml
 var pom []byte
 
-// Fetch makes sure that a version's jars lie in the cache and returns their
-// folder, cacheDir/hadoop-<version>/lib; the jars of its tests are in the folder
-// beside it. An empty version is DefaultVersion. The first time it runs Maven.
+// Fetch makes sure that a version's jars are in the cache and returns their folder,
+// cacheDir/hadoop-<version>/lib; the jars of its tests are in the neighbouring folder. An empty
+// version is DefaultVersion. The first time it runs Maven.
 func Fetch(ctx context.Context, cacheDir, version string, progress func(format string, args ...any)) (lib string, err error) {
 	if version == "" {
 		version = DefaultVersion
@@ -36,15 +36,15 @@ func Fetch(ctx context.Context, cacheDir, version string, progress func(format s
 	return filepath.Join(home, libFolder), nil
 }
 
-// Folders of one version in the cache. Jars of tests bring configuration and
-// classes of their own, which a daemon must not find.
+// Folders of one version in the cache. Jars of tests contain configuration and classes that a
+// daemon must not load.
 const (
 	libFolder   = "lib"
 	testsFolder = "tests"
 )
 
-// essential names some jars, from all over a version's folder, that it is not
-// complete without.
+// essential returns some jars from different parts of a version's folder. The folder is incomplete
+// without them.
 func essential(version string) []string {
 	return []string{
 		libFolder + "/hadoop-hdfs-" + version + ".jar",

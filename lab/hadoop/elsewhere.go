@@ -6,10 +6,10 @@ import (
 	"path/filepath"
 )
 
-// Redirect puts the intermediate data of a user's jobs elsewhere: into dirs, one in
-// place of each of the cluster's LocalDirs, made if missing. A NodeManager keeps
-// what it has of a user below usercache/USER of each local directory, and does not
-// mind where that leads. Call it before the user's first job.
+// Redirect moves the intermediate data of a user's jobs to dirs, with one folder for each of the
+// cluster's LocalDirs; missing folders are made. A NodeManager keeps a user's data in
+// usercache/USER of each local directory, which may be a link. It must be called before the user's
+// first job.
 func (c *Cluster) Redirect(user string, dirs []string) error {
 	if len(dirs) != len(c.cfg.LocalDirs) || c.cfg.NodeManagers != 1 {
 		return fmt.Errorf("hadoop: %d folders for %s's intermediate data: one in place of each of the %d local directories of the only NodeManager",

@@ -15,9 +15,9 @@ import (
 	"penstock/lab/poll"
 )
 
-// FS is the cluster's file system, spoken to in WebHDFS. Paths are absolute.
-// Its reads and writes reach the DataNodes as an HDFS client of their own name
-// (DFSClient_NONMAPREDUCE_...), like those of a shell.
+// FS accesses the cluster's file system by WebHDFS. Paths are absolute. DataNodes see its reads and
+// writes as those of an HDFS client with the name DFSClient_NONMAPREDUCE_..., like those of a
+// shell.
 type FS struct{ c *Cluster }
 
 // File is one entry of a listing.
@@ -33,7 +33,7 @@ type Block struct {
 	DataNodes      []string `json:"names"` // "127.0.0.1:port", see Cluster.DataNodeAddress
 }
 
-// call does one metadata operation and decodes its answer into out (nil: none).
+// call performs a metadata operation and decodes its answer into out, unless out is nil.
 func (f *FS) call(ctx context.Context, method, path, op string, query url.Values, out any) error {
 	body, err := fetch(ctx, http.DefaultClient, method, f.url(path, op, query), nil)
 	if err != nil {
@@ -57,13 +57,12 @@ func (f *FS) url(path, op string, query url.Values) string {
 	return u.String()
 }
 
-// Mkdir makes a directory and its parents; one that exists is fine.
+// Mkdir makes a directory and its parents, unless they exist.
 func (f *FS) Mkdir(ctx context.Context, path string) error {
 	return f.call(ctx, http.MethodPut, path, "MKDIRS", nil, nil)
 }
 
-// Remove deletes a file or a directory with all that is in it; nothing there is
-// fine.
+// Remove deletes a file, or a directory with its content. A missing path is not an error.
 func (f *FS) Remove(ctx context.Context, path string) error {
 	return f.call(ctx, http.MethodDelete, path, "DELETE", url.Values{"recursive": {"true"}}, nil)
 }
@@ -78,14 +77,14 @@ func (f *FS) Rename(ctx context.Context, from, to string) error {
 	return err
 }
 
-// SetStoragePolicy names what kind of volume a directory's later blocks go to:
-// "HOT" DISK, "ALL_SSD" SSD.
+// SetStoragePolicy sets the kind of volume for a directory's later blocks: "HOT" is DISK, "ALL_SSD"
+// is SSD.
 func (f *FS) SetStoragePolicy(ctx context.Context, path, policy string) error {
 	return f.call(ctx, http.MethodPut, path, "SETSTORAGEPOLICY", url.Values{"storagepolicy": {policy}}, nil)
 }
 
-// SetErasureCoding stripes a directory's later files by one of HDFS's own policies, such
-// as XOR-2-1-1024k, which needs three DataNodes.
+// SetErasureCoding stripes a directory's later files by one of HDFS's policies, such as
+// XOR-2-1-1024k, which needs three DataNodes.
 func (f *FS) SetErasureCoding(ctx context.Context, path, policy string) error {
 	name := url.Values{"ecpolicy": {policy}}
 	if err := f.call(ctx, http.MethodPut, "/", "ENABLEECPOLICY", name, nil); err != nil {
@@ -125,7 +124,7 @@ func (f *FS) Size(ctx context.Context, path string) (int64, error) {
 	return doc.ContentSummary.Length, err
 }
 
-// Blocks says where a file's blocks lie, the one being written included.
+// Blocks returns a file's blocks and their places, including a block that is being written.
 func (f *FS) Blocks(ctx context.Context, path string) ([]Block, error) {
 	var doc struct {
 		BlockLocations struct{ BlockLocation []Block }
@@ -134,8 +133,8 @@ func (f *FS) Blocks(ctx context.Context, path string) ([]Block, error) {
 	return doc.BlockLocations.BlockLocation, err
 }
 
-// Checksum returns HDFS's own checksum of a file's contents and block layout, hexadecimal. A DataNode
-// sums the blocks' checksums.
+// Checksum returns HDFS's own checksum of a file's contents and block layout, hexadecimal. A
+// DataNode combines the blocks' checksums.
 func (f *FS) Checksum(ctx context.Context, path string) (string, error) {
 	var doc struct{ FileChecksum struct{ Bytes string } }
 	err := f.call(ctx, http.MethodGet, path, "GETFILECHECKSUM", nil, &doc)
@@ -151,7 +150,7 @@ func (f *FS) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// Read returns a whole small file. One of more than 64 MiB is an error.
+// Read returns the content of a small file. More than 64 MiB is an error.
 func (f *FS) Read(ctx context.Context, path string) ([]byte, error) {
 	text, err := fetch(ctx, http.DefaultClient, http.MethodGet, f.url(path, "OPEN", nil), nil)
 	if err != nil {
@@ -160,7 +159,7 @@ func (f *FS) Read(ctx context.Context, path string) ([]byte, error) {
 	return text, nil
 }
 
-// CreateOptions of a file.
+// CreateOptions are the options of a new file.
 type CreateOptions struct {
 	BlockSize int64 // default: the cluster's
 	Overwrite bool
@@ -184,13 +183,12 @@ func (f *FS) Create(ctx context.Context, path string, r io.Reader, o CreateOptio
 
 var errElsewhere = errors.New("the block lies on another DataNode")
 
-// CreateOn writes a file of one block, of which the first replica lies on the
-// DataNode with the given address. WebHDFS cannot ask for one, so it looks where
-// the NameNode has put the block when the first MiB has been written, and begins
-// again until that is the right one. A DataNode may act on an attempt that was
-// broken off long after the next has begun, so each has a name of its own, which
-// jobs take for a hidden file, and the good one is moved to path in the end.
-// content makes the same bytes each time.
+// CreateOn writes a file of one block with its first replica on the DataNode with the given
+// address. WebHDFS cannot choose the DataNode. So after the first MiB CreateOn finds out where the
+// NameNode has put the block, and starts again if that is the wrong DataNode. A DataNode may still
+// process an abandoned attempt when the next has begun, so each attempt has its own name, which
+// jobs treat as hidden, and the good file is moved to path at the end. content must return the same
+// bytes each time.
 func (f *FS) CreateOn(ctx context.Context, path, dataNode string, size int64, content func() io.Reader) error {
 	for n := range 64 {
 		attempt := fmt.Sprintf("%s/.%s.attempt-%d", pathpkg.Dir(path), pathpkg.Base(path), n)
@@ -212,8 +210,8 @@ func (f *FS) CreateOn(ctx context.Context, path, dataNode string, size int64, co
 	return fmt.Errorf("hdfs CREATE %s: no block on DataNode %s in 64 attempts; is it live and has it room?", path, dataNode)
 }
 
-// attemptOn writes a file and reports whether its one block lies on the DataNode;
-// where it does not, the file may be there in part.
+// attemptOn writes a file and reports whether its only block is on the DataNode; if it is not, part
+// of the file may exist.
 func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, content io.Reader) (right bool, err error) {
 	look := &lookingReader{r: content, at: min(size/2, 4<<20), look: func() error {
 		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -231,7 +229,7 @@ func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, c
 		if errors.Is(err, errElsewhere) {
 			return err
 		}
-		return ctx.Err() // else looked at again below
+		return ctx.Err() // otherwise checked again below
 	}}
 	err = f.Create(ctx, path, look, CreateOptions{BlockSize: (size + 511) / 512 * 512, Overwrite: true})
 	if look.elsewhere {
@@ -244,7 +242,7 @@ func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, c
 	return len(blocks) == 1 && blocks[0].Length == size && blocks[0].DataNodes[0] == dataNode, err
 }
 
-// lookingReader calls look once, when the bytes before at have been handed out.
+// lookingReader calls look once, when the bytes before at have been read.
 type lookingReader struct {
 	r         io.Reader
 	at        int64

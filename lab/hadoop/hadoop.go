@@ -1,18 +1,18 @@
 // Package hadoop runs a real, unmodified Hadoop on this machine: a NameNode, DataNodes, one
 // ResourceManager or two, and NodeManagers, each in its own JVM.
 //
-// It reproduces on one machine what IBIS's authors did with a rack (IBIS, section 7.1: separate disks
-// for HDFS and intermediate data, half of the cores for each side). Each DataNode has its own volumes,
+// It reproduces on one machine the rack of IBIS's authors (IBIS, section 7.1: separate disks for
+// HDFS and intermediate data, half of the cores for each side). Each DataNode has its own volumes,
 // typed [DISK] or [SSD], so a storage policy places a job's data. Each job's JVMs can be bound to
 // CPUs. Two queues of equal size separate the containers of the two sides.
 //
-// All files are in one private run folder, and all servers listen on 127.0.0.1. The daemons die with
-// their parent (PR_SET_PDEATHSIG). The NodeManager is the first process of a PID namespace, so its
-// containers die with it. Each process is in the run folder's ledger, so ledger.Recover finds what a
-// crash has left.
+// All files are in one private run folder, and all servers listen on 127.0.0.1. The daemons die
+// with their parent (PR_SET_PDEATHSIG). The NodeManager is the first process of a PID namespace, so
+// its containers die with it. Each process is in the run folder's ledger, so ledger.Recover can end
+// processes after a crash.
 //
 // Metadata goes through WebHDFS and the ResourceManager's REST interface, because a Hadoop shell
-// command costs a JVM: seconds on a small machine.
+// command starts a JVM, which takes seconds on a small machine.
 package hadoop
 
 import (
@@ -31,35 +31,35 @@ import (
 	"penstock/lab/process"
 )
 
-// Queues of the cluster: half of the containers each, and never more.
+// Queues of the cluster. Each has half of the containers, and never more.
 const (
 	QueueProtected = "protected"
 	QueueAggressor = "aggressor"
 )
 
-// SmallDisks are settings for disks of a few GiB. By default a volume takes no block once it has
+// SmallDisks are settings for disks of a few GiB. By default a volume accepts no block if it has
 // less than 1 GiB left.
 var SmallDisks = map[string]string{"dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0"}
 
 // Volume is one storage directory of a DataNode.
 type Volume struct {
 	Dir  string // absolute; created when missing
-	Type string // DISK (the default) or SSD: what a storage policy picks by
+	Type string // DISK (the default) or SSD, by which a storage policy chooses volumes
 }
 
-// DataNode says how one DataNode runs.
+// DataNode configures one DataNode.
 type DataNode struct {
 	Volumes []Volume // default: one DISK volume in the run folder
 	HeapMB  int      // default 256
 	JVMArgs []string // added as HDFS_DATANODE_OPTS would be, for example -javaagent:...
-	CPUs    string   // taskset list the JVM is bound to; empty: all
-	Socket  string   // of a daemon of its own, as if it were another machine; default Governed's
+	CPUs    string   // taskset list of the JVM's CPUs; empty: all
+	Socket  string   // of this DataNode's own daemon, as on another machine; default Governed's
 }
 
-// Governed says where Penstock is for a cluster's processes: absolute paths.
+// Governed has Penstock's absolute paths for a cluster's processes.
 type Governed struct {
 	AgentJar string
-	Socket   string // of the node's daemon, which may come and go
+	Socket   string // of the node's daemon, which may stop and restart
 }
 
 // Config describes a cluster. The zero value of a field is its default.
@@ -68,31 +68,31 @@ type Config struct {
 	Version string // one of Versions; default DefaultVersion
 	Lib     string // folder of that version's jars, from Fetch
 
-	// Host is the IP address of this machine that HDFS listens on; default 127.0.0.1, where only
-	// clients of this machine reach it. YARN is on that in any case.
+	// Host is the IP address of this machine on which HDFS listens; default 127.0.0.1, which only
+	// clients on this machine can reach. YARN always listens on 127.0.0.1.
 	Host string
 
 	DataNodes    []DataNode // default: one
 	NodeManagers int        // default 1
 	NoYARN       bool       // HDFS only: no ResourceManager, no NodeManager, no jobs
-	// ZooKeeper is the host:port of one by which two ResourceManagers, an HA pair, choose who of
-	// them is active, and where they keep who is at work; empty: there is one, which keeps nothing.
+	// ZooKeeper is the host:port of a ZooKeeper. With it there are two ResourceManagers, an HA
+	// pair, which use it to elect the active one and to store the applications. Without it there is
+	// one ResourceManager, which stores nothing.
 	ZooKeeper string
 	LocalDirs []string // intermediate data (spills, shuffle); default in the run folder
 
 	Replication int   // default 1
 	BlockSize   int64 // bytes, default 16 MiB (128 MiB scaled as the modelled disks are); rounded up to a multiple of 512
-	TaskSlots   int   // tasks one queue runs at a time beside its ApplicationMaster; default 2
+	TaskSlots   int   // running tasks per queue, in addition to its ApplicationMaster; default 2
 	TaskHeapMB  int   // heap of a map or reduce JVM; default 400
 
 	// Queues are the paths of the scheduler's leaf queues, such as root.etl.night; default:
-	// QueueProtected and QueueAggressor, each with a half of the tasks.
+	// QueueProtected and QueueAggressor, each with half of the tasks.
 	Queues        []string
-	DiskBandwidth int // MB/s that a NodeManager offers as BandwidthResource; 0: there is no such resource
+	DiskBandwidth int // MB/s that a NodeManager offers as BandwidthResource; 0: no such resource
 
-	// Governed prepares the configuration as `penstock install` does, and gives
-	// DataNodes and NodeManagers the agent; nil: nothing of Penstock anywhere, but for
-	// what JVMArgs say.
+	// Governed prepares the configuration as `penstock install` does, and gives DataNodes and
+	// NodeManagers the agent; nil: the cluster runs without Penstock, except for JVMArgs.
 	Governed *Governed
 
 	// Settings override any generated property of any *-site.xml.
@@ -106,7 +106,7 @@ type Cluster struct {
 	cfg   Config
 	ports ports
 	book  *ledger.Ledger
-	runs  atomic.Int64 // of clients and tools, for the names of their logs
+	runs  atomic.Int64 // counts clients and tools, for the names of their logs
 
 	mu     sync.Mutex
 	nn     *process.Process
@@ -114,7 +114,7 @@ type Cluster struct {
 	nms    []*process.Process
 	dns    []*process.Process
 	apps   []*App
-	active int // of the ResourceManagers, when they were last asked
+	active int // number of the active ResourceManager when they were last asked
 	// reconfigured are the DataNodes' properties that Reconfigure has set.
 	reconfigured properties
 	logf         func(format string, args ...any)
@@ -123,7 +123,7 @@ type Cluster struct {
 	stopErr  error
 }
 
-// at is a port of HDFS.
+// at returns the address of a port of HDFS.
 func (cfg *Config) at(port int) string { return net.JoinHostPort(cfg.Host, strconv.Itoa(port)) }
 
 func (cfg *Config) validate() error {
@@ -183,38 +183,38 @@ func (cfg *Config) validate() error {
 	return nil
 }
 
-// RunDir is the cluster's private folder.
+// RunDir returns the cluster's private folder.
 func (c *Cluster) RunDir() string { return c.cfg.RunDir }
 
-// Version is the Hadoop release that runs.
+// Version returns the cluster's Hadoop release.
 func (c *Cluster) Version() string { return c.cfg.Version }
 
-// BlockSize is the default block size in bytes.
+// BlockSize returns the default block size in bytes.
 func (c *Cluster) BlockSize() int64 { return c.cfg.BlockSize }
 
-// NameNodeURL is the base of the NameNode's web address.
+// NameNodeURL returns the base of the NameNode's web address.
 func (c *Cluster) NameNodeURL() string { return "http://" + c.cfg.at(c.ports.nnHTTP) }
 
-// DefaultFS is the file system's URI (fs.defaultFS).
+// DefaultFS returns the file system's URI (fs.defaultFS).
 func (c *Cluster) DefaultFS() string { return "hdfs://" + c.cfg.at(c.ports.nnRPC) }
 
-// ClientConfDir is the configuration folder for clients: put it and the jars on
-// a classpath.
+// ClientConfDir returns the configuration folder for clients, which need it and the jars on their
+// class path.
 func (c *Cluster) ClientConfDir() string { return c.confDir("client") }
 
-// FS gives access to the cluster's files.
+// FS returns access to the cluster's files.
 func (c *Cluster) FS() *FS { return &FS{c: c} }
 
-// DataNodePID is the process id of DataNode i, 0 while it is stopped.
+// DataNodePID returns the process id of DataNode i, 0 while it is stopped.
 func (c *Cluster) DataNodePID(i int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return pid(c.dns, i)
 }
 
-// NodeManagerPID is the process id of NodeManager i. Run by root, it is the first
-// process of its containers' PID namespace: whatever they leave behind becomes its
-// child.
+// NodeManagerPID returns the process id of NodeManager i. If root runs the cluster, the NodeManager
+// is the first process of its containers' PID namespace, so that orphaned processes become its
+// children.
 func (c *Cluster) NodeManagerPID(i int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,25 +228,25 @@ func pid(of []*process.Process, i int) int {
 	return of[i].PID()
 }
 
-// DataNodeAddress is DataNode i's data transfer address, "127.0.0.1:port", as
-// block locations name it.
+// DataNodeAddress returns DataNode i's data transfer address, "127.0.0.1:port", as in block
+// locations.
 func (c *Cluster) DataNodeAddress(i int) string {
 	return c.cfg.at(c.ports.dn[i].data)
 }
 
-// DataNodeURL is the base of DataNode i's web address.
+// DataNodeURL returns the base of DataNode i's web address.
 func (c *Cluster) DataNodeURL(i int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.dn[i].http)
 }
 
-// NodeManagerURL is the base of NodeManager i's web address.
+// NodeManagerURL returns the base of NodeManager i's web address.
 func (c *Cluster) NodeManagerURL(i int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.nm[i].http)
 }
 
-// LogDir holds one file per daemon (nn.log, dn0.log, ...), the clients' output
+// LogDir returns the folder with one log per daemon (nn.log, dn0.log, ...), the clients' output
 // (job-N.log) and the containers' folders.
 func (c *Cluster) LogDir() string { return filepath.Join(c.cfg.RunDir, "logs") }
 
-// HistoryDir is the HDFS folder where ended MapReduce jobs leave their history.
+// HistoryDir returns the HDFS folder of ended MapReduce jobs' history.
 func (c *Cluster) HistoryDir() string { return path.Join(historyDir, user()) }

@@ -22,7 +22,7 @@ import (
 	"penstock/lab/process"
 )
 
-// testCluster is a validated cluster that is configured but not started.
+// testCluster returns a validated cluster that is configured but not started.
 func testCluster(t *testing.T, cfg Config) *Cluster {
 	t.Helper()
 	cfg.RunDir = t.TempDir()
@@ -82,7 +82,7 @@ func TestSiteSaysWhatTheExperimentRestsOn(t *testing.T) {
 	for key, want := range map[string]string{
 		"dfs.replication": "1",
 		"dfs.blocksize":   "1048576",
-		// One ApplicationMaster and three tasks a queue, 512 MB each.
+		// One ApplicationMaster and three tasks per queue, 512 MB each.
 		"yarn.nodemanager.resource.memory-mb":                     "4096",
 		"yarn.scheduler.capacity.root.queues":                     "protected,aggressor",
 		"yarn.scheduler.capacity.root.protected.maximum-capacity": "50",
@@ -107,7 +107,7 @@ func TestSiteSaysWhatTheExperimentRestsOn(t *testing.T) {
 	if !bytes.Contains(xml, []byte("<name>dfs.datanode.address</name><value>0.0.0.0:1</value>")) {
 		t.Error("Settings do not override a daemon's own property")
 	}
-	// Nothing of Hadoop's may land in the system's temporary folder.
+	// Hadoop must write no file to the system's temporary folder.
 	for key, value := range site {
 		if value == "/tmp" || strings.HasPrefix(value, "/tmp/hadoop") {
 			t.Errorf("%s = %s", key, value)
@@ -115,7 +115,7 @@ func TestSiteSaysWhatTheExperimentRestsOn(t *testing.T) {
 	}
 }
 
-// What `penstock install` does to an operator's folder it does to ours.
+// `penstock install` prepares the test's folder as it prepares an operator's.
 func TestGovernedConfiguration(t *testing.T) {
 	jar := filepath.Join(t.TempDir(), "agent.jar")
 	if err := os.WriteFile(jar, nil, 0o644); err != nil {
@@ -181,7 +181,7 @@ func TestPortsAreFreeAndDistinct(t *testing.T) {
 	}
 }
 
-// answering returns a cluster of which every server's web address answers each path with a text.
+// answering returns a cluster. Its servers' web addresses answer each path with a text.
 func answering(t *testing.T, texts map[string]string) *Cluster {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -417,8 +417,8 @@ func TestLookingReaderLooksOnceAndMayRefuse(t *testing.T) {
 	}
 }
 
-// Stop leaves nothing: neither a server that ignores SIGTERM, nor what that has started in a session of
-// its own, as the NodeManager's containers are.
+// Stop ends everything: also a server that ignores SIGTERM, and processes that it has started in
+// another session, like the NodeManager's containers.
 func TestStopLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	book, err := ledger.Open(dir)
@@ -442,7 +442,7 @@ func TestStopLeavesNothing(t *testing.T) {
 	if err := c.Stop(); err != nil || server.Alive() {
 		t.Errorf("%v, alive %v", err, server.Alive())
 	}
-	stat, err := os.ReadFile("/proc/" + stray[1] + "/stat") // gone, or dead and waiting for init to notice
+	stat, err := os.ReadFile("/proc/" + stray[1] + "/stat") // gone, or a zombie
 	if err == nil && !strings.Contains(string(stat), ") Z ") {
 		t.Errorf("left behind: %s", stat)
 	}
@@ -499,8 +499,8 @@ func TestJavaHomeBindsToCPUs(t *testing.T) {
 	}
 }
 
-// TestPair: two ResourceManagers share a configuration but for who they are, and one alone
-// has none of it.
+// TestPair: two ResourceManagers share a configuration except for their ids, and a single one has
+// no HA configuration.
 func TestPair(t *testing.T) {
 	alone := testCluster(t, Config{NodeManagers: 1})
 	for key := range alone.site() {

@@ -30,8 +30,7 @@ const (
 	TeraValidate Kind = "teravalidate"
 )
 
-// TestDFSIO, Hadoop's own measure of HDFS: maps that each write one file, and
-// maps that each read one again.
+// TestDFSIO, Hadoop's own benchmark of HDFS: each map writes a file, or reads a file.
 const (
 	TestDFSIOWrite Kind = "testdfsio-write"
 	TestDFSIORead  Kind = "testdfsio-read"
@@ -45,30 +44,30 @@ type Job struct {
 	Input     string // HDFS path; not for TeraGen and TestDFSIOWrite. TestDFSIORead: the Output of a TestDFSIOWrite
 	Output    string // HDFS path, must not exist; TestDFSIORead writes into its Input instead
 	Rows      int64  // TeraGen: rows of 100 bytes
-	Maps      int    // TeraGen: number of maps; TestDFSIO: of files; else the input's blocks decide. Default 2
+	Maps      int    // TeraGen: number of maps; TestDFSIO: of files; default 2. Other jobs have a map per block of input
 	FileBytes int64  // TestDFSIO: bytes of each file
 	Reduces   int    // WordCount, TeraSort: default 1
 	Queue     string // QueueProtected or QueueAggressor, or one of Config.Queues
 	CPUs      string // taskset list for the job's client and all of its containers; empty: all
-	Cgroup    string // folder of the cgroup, of cgroup v1, that its containers join; empty: the NodeManager's
-	User      string // who submits it; empty: who runs the cluster
+	Cgroup    string // folder of its containers' cgroup, of cgroup v1; empty: the NodeManager's
+	User      string // the user that submits it; empty: the user that runs the cluster
 	// Settings become -D options of the submission.
 	Settings map[string]string
 }
 
-// Status is what the ResourceManager says of an application.
+// Status is an application's status from the ResourceManager.
 type Status struct {
 	State       string // NEW ... ACCEPTED, RUNNING, FINISHED, FAILED, KILLED
 	FinalStatus string // UNDEFINED, SUCCEEDED, FAILED, KILLED
 	Progress    float64
-	Containers  int           // running ones; with an MRAppMaster, tasks run from the second on
+	Containers  int           // running containers; with an MRAppMaster, the first is not a task
 	Started     time.Time     // submission, as accepted by the ResourceManager
 	Finished    time.Time     // zero while it runs
 	Elapsed     time.Duration // the ResourceManager's elapsedTime, in whole milliseconds
 	Diagnostics string
 }
 
-// Ended reports whether the application has come to an end, good or bad.
+// Ended reports whether the application has ended, successfully or not.
 func (s Status) Ended() bool {
 	return s.State == "FINISHED" || s.State == "FAILED" || s.State == "KILLED"
 }
@@ -83,9 +82,9 @@ type App struct {
 	client *process.Process
 }
 
-// Submit starts a job's client and returns as soon as the ResourceManager has
-// given the application its id. The input is not looked at: a job whose input is
-// missing fails here or in Wait, as Hadoop sees fit.
+// Submit starts a job's client and returns as soon as the ResourceManager has given the application
+// its id. It does not check the input: Hadoop decides whether a job with a missing input fails here
+// or in Wait.
 func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	class, args, err := job.command()
 	if err != nil {
@@ -108,22 +107,22 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		"mapreduce.job.reduces":     strconv.Itoa(cmp.Or(job.Reduces, 1)),
 	}
 	if job.Kind == WordCount {
-		// A sort buffer that fits the CPU's caches, emptied often: with the
-		// default of 100 MB a map reads in bursts at the disk's full rate and
-		// then not at all while it sorts, and it needs a third more CPU.
+		// A small sort buffer, which fits into the CPU's caches and is emptied often. With the
+		// default of 100 MB a map alternates between reading at the disk's full rate and sorting
+		// without reading, and needs a third more CPU.
 		settings["mapreduce.task.io.sort.mb"] = "16"
 		// Its reduce adds up a few thousand numbers.
 		settings["mapreduce.reduce.java.opts"] = c.taskOpts(c.cfg.TaskHeapMB) + " " + quick
 	}
 	if job.Kind == TeraSort {
-		// The maps' parts are large beside a small task's heap: what does not
-		// fit into a third of it goes to the local disk, as on a cluster.
+		// The maps' parts are large compared with a small task's heap: parts that do not fit into a
+		// third of it go to the local disk, as on a real cluster.
 		settings["mapreduce.reduce.shuffle.input.buffer.percent"] = "0.3"
 	}
 	client := jvm{name: name, conf: "client", opts: []string{quick}, cpus: job.CPUs, class: class}
 	if job.Kind == TestDFSIOWrite || job.Kind == TestDFSIORead {
 		settings["test.build.data"] = job.dfsioDir()
-		// It and what it links to are in jars that nobody else may see.
+		// TestDFSIO and its dependencies are in jars that must be on no other class path.
 		jars := filepath.Join(c.cfg.Lib, "*")
 		tests := filepath.Join(filepath.Dir(c.cfg.Lib), testsFolder, "*")
 		settings["mapreduce.application.classpath"] = jars + "," + tests
@@ -131,7 +130,8 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 			settings["mapreduce.application.classpath"] += "," + g.AgentJar
 		}
 		client.opts = append(client.opts, "-cp", c.ClientConfDir()+":"+jars+":"+tests)
-		// The client's own account of the speed, which would land in the run folder.
+		// The client's own figures of the speed; by default it would write them to its working
+		// directory.
 		args = append(args, "-resFile", filepath.Join(c.LogDir(), name+".results"))
 	}
 	maps.Copy(settings, job.Settings)
@@ -161,7 +161,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 
 var submitted = regexp.MustCompile(`Submitted application (application_\d+_\d+)`)
 
-// command is the client's main class and arguments.
+// command returns the client's main class and arguments.
 func (j Job) command() (class string, args []string, err error) {
 	const examples = "org.apache.hadoop.examples."
 	if j.Output == "" && j.Kind != TestDFSIORead {
@@ -194,11 +194,11 @@ func (j Job) command() (class string, args []string, err error) {
 	return class, []string{j.Input, j.Output}, nil
 }
 
-// Application is one that somebody else has submitted, such as Spark: it has a status
-// and can be waited for and killed, but has no client of ours.
+// Application returns an application that was submitted in another way, for example by Spark. It
+// has a status and can be awaited and killed, but it has no client process here.
 func (c *Cluster) Application(id string) *App { return &App{ID: id, c: c} }
 
-// Status asks the ResourceManager.
+// Status returns the application's status from the ResourceManager.
 func (a *App) Status(ctx context.Context) (Status, error) {
 	base, err := a.c.activeURL(ctx)
 	if err != nil {
@@ -224,9 +224,9 @@ func (a *App) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// Wait returns when the ResourceManager says that the application has ended. A
-// job that failed or was killed is an error with its diagnostics; the status is
-// filled in either way. It does not wait for the client (see Counters).
+// Wait returns when the application has ended, according to the ResourceManager. For a job that
+// failed or was killed it returns an error with the diagnostics; the status is valid in both cases.
+// It does not wait for the client (see Counters).
 func (a *App) Wait(ctx context.Context) (Status, error) {
 	var s Status
 	err := poll.Until(ctx, 200*time.Millisecond, func() (_ bool, err error) {
@@ -247,8 +247,8 @@ func (a *App) Wait(ctx context.Context) (Status, error) {
 	return s, err
 }
 
-// Kill ends the application and its client. It returns once the
-// ResourceManager counts the application as ended.
+// Kill ends the application and its client. It returns when the ResourceManager reports the
+// application as ended.
 func (a *App) Kill(ctx context.Context) error {
 	defer a.client.Kill()
 	return poll.Until(ctx, 200*time.Millisecond, func() (bool, error) {
@@ -295,7 +295,7 @@ func parseCounters(out []byte) map[string]int64 {
 	return counters
 }
 
-// user is the name under which everything runs.
+// user returns the name of the user that runs the cluster.
 func user() string {
 	if u, err := osuser.Current(); err == nil {
 		return u.Username

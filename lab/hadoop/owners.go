@@ -8,7 +8,7 @@ import (
 // their number, intermediate data by the application after which YARN named its folder.
 type Owners struct{ blocks, applications map[string]string }
 
-// NewOwners returns Owners to whom nothing belongs.
+// NewOwners returns Owners without any files.
 func NewOwners() Owners { return Owners{map[string]string{}, map[string]string{}} }
 
 // AddApplications adds applications by their ids.

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// sessionTime is ZooKeeper's of a ResourceManager: after it the standby takes over from one
-// that has died. ZooKeeper gives two of its ticks at least. With less, a machine whose
-// CPUs are busy for a moment has a failover that nobody asked for.
+// sessionTime is the length of a ResourceManager's ZooKeeper session: after that time the standby
+// takes over from a failed one. ZooKeeper's minimum is two of its ticks. A shorter session would
+// lead to unwanted failovers when the CPUs are busy for a moment.
 const sessionTime = 4 * time.Second
 
 // pair reports whether there are two ResourceManagers.
 func (c *Cluster) pair() bool { return len(c.ports.rm) > 1 }
 
-// resourceManagers is how many there are.
+// resourceManagers returns the number of ResourceManagers.
 func (cfg *Config) resourceManagers() int {
 	if cfg.ZooKeeper != "" && !cfg.NoYARN {
 		return 2
@@ -24,11 +24,10 @@ func (cfg *Config) resourceManagers() int {
 	return 1
 }
 
-// rmID is what the configuration calls a ResourceManager of a pair.
+// rmID returns the id of a ResourceManager of a pair in the configuration.
 func rmID(i int) string { return "rm" + strconv.Itoa(i+1) }
 
-// rmName is what a ResourceManager's log is called, and of a pair the folder of its
-// configuration.
+// rmName returns the name of a ResourceManager's log and, in a pair, of its configuration folder.
 func (c *Cluster) rmName(i int) string {
 	if c.pair() {
 		return rmID(i)
@@ -36,8 +35,8 @@ func (c *Cluster) rmName(i int) string {
 	return "rm"
 }
 
-// resourceManagerSettings say where the ResourceManagers are, and how two
-// of them are one service. Which of the two it is says each one's own configuration only.
+// resourceManagerSettings returns the ResourceManagers' addresses and, for two, the settings of the
+// pair. The id of each of the two is only in its own configuration.
 func (c *Cluster) resourceManagerSettings() properties {
 	const prefix = "yarn.resourcemanager."
 	site := properties{}
@@ -62,15 +61,15 @@ func (c *Cluster) resourceManagerSettings() properties {
 	site[prefix+"store.class"] = "org.apache.hadoop.yarn.server.resourcemanager.recovery.ZKRMStateStore"
 	site["hadoop.zk.address"] = c.cfg.ZooKeeper
 	site["hadoop.zk.timeout-ms"] = strconv.FormatInt(sessionTime.Milliseconds(), 10)
-	// NodeManagers and clients look for the active one once in half a minute if nobody says
-	// otherwise, and a new one waits ten seconds for them before it gives containers.
+	// By default NodeManagers and clients look for the active ResourceManager every half minute,
+	// and a new active one waits ten seconds for them before it allocates containers.
 	site["yarn.client.failover-sleep-base-ms"] = "200"
 	site["yarn.client.failover-sleep-max-ms"] = "1000"
 	site[prefix+"work-preserving-recovery.scheduling-wait-ms"] = "1000"
 	return site
 }
 
-// launchResourceManager starts the next one.
+// launchResourceManager starts the next ResourceManager.
 func (c *Cluster) launchResourceManager() error {
 	name, conf := c.rmName(len(c.rms)), "client"
 	if c.pair() {
@@ -86,15 +85,15 @@ func (c *Cluster) launchResourceManager() error {
 	return nil
 }
 
-// ResourceManagerURL is the base of the ResourceManager's web address; of a pair's, of the
-// one that was active when it was last asked for (ActiveResourceManager).
+// ResourceManagerURL returns the base of the ResourceManager's web address. For a pair, it is that
+// of the ResourceManager found active by the last ActiveResourceManager.
 func (c *Cluster) ResourceManagerURL() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.resourceManagerURL(c.active)
 }
 
-// ResourceManagerURLs are those of all.
+// ResourceManagerURLs returns the URLs of all ResourceManagers.
 func (c *Cluster) ResourceManagerURLs() (urls []string) {
 	for i := range c.ports.rm {
 		urls = append(urls, c.resourceManagerURL(i))
@@ -106,8 +105,8 @@ func (c *Cluster) resourceManagerURL(i int) string {
 	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.rm[i].http)
 }
 
-// ActiveResourceManager asks the ResourceManagers who is active and gives its number, from
-// 0. It is an error if none says so.
+// ActiveResourceManager returns the number, from 0, of the ResourceManager that reports itself as
+// active. It returns an error if there is none.
 func (c *Cluster) ActiveResourceManager(ctx context.Context) (int, error) {
 	var errs []error
 	for i := range c.ports.rm {
@@ -126,7 +125,8 @@ func (c *Cluster) ActiveResourceManager(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("hadoop: no ResourceManager is active: %w", errors.Join(errs...))
 }
 
-// activeURL is the address of the one that is active now. The only one is, or will be.
+// activeURL returns the address of the ResourceManager that is active now. A single ResourceManager
+// counts as active.
 func (c *Cluster) activeURL(ctx context.Context) (string, error) {
 	if c.pair() {
 		if _, err := c.ActiveResourceManager(ctx); err != nil {
@@ -136,7 +136,7 @@ func (c *Cluster) activeURL(ctx context.Context) (string, error) {
 	return c.ResourceManagerURL(), nil
 }
 
-// AwaitStandby returns when one of a pair is active and the other can take over.
+// AwaitStandby returns when one ResourceManager of a pair is active and the other can take over.
 func (c *Cluster) AwaitStandby(ctx context.Context) error {
 	return c.await(ctx, "a pair of ResourceManagers", func(ctx context.Context) error {
 		active, err := c.ActiveResourceManager(ctx)
@@ -159,8 +159,8 @@ func (c *Cluster) AwaitStandby(ctx context.Context) error {
 	})
 }
 
-// haState is ACTIVE or STANDBY, as a ResourceManager says of itself. It redirects this
-// question to nobody.
+// haState returns a ResourceManager's own state, ACTIVE or STANDBY. A standby does not redirect
+// this request.
 func (c *Cluster) haState(ctx context.Context, i int) (string, error) {
 	var doc struct {
 		ClusterInfo struct{ HAState string }
@@ -169,8 +169,8 @@ func (c *Cluster) haState(ctx context.Context, i int) (string, error) {
 	return doc.ClusterInfo.HAState, err
 }
 
-// KillResourceManager ends ResourceManager i, from 0, with SIGKILL, as a crash would. It is
-// an error if there is none, or it was killed already.
+// KillResourceManager ends ResourceManager i, from 0, with SIGKILL, as a crash would. It returns an
+// error if there is no such ResourceManager, or if it was killed already.
 func (c *Cluster) KillResourceManager(i int) error {
 	c.mu.Lock()
 	if i < 0 || i >= len(c.rms) || c.rms[i] == nil {

@@ -6,9 +6,9 @@ import (
 	"penstock/lab/process"
 )
 
-// Killing what does not exist gives an error, and nothing happens.
+// Killing a ResourceManager that does not exist returns an error and has no effect.
 func TestKillResourceManagerThatIsNotThere(t *testing.T) {
-	c := &Cluster{rms: []*process.Process{nil}} // one that was killed
+	c := &Cluster{rms: []*process.Process{nil}} // killed already
 	for _, i := range []int{-1, 0, 1} {
 		if err := c.KillResourceManager(i); err == nil {
 			t.Errorf("%d: no error", i)

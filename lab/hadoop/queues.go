@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// BandwidthResource is the resource type by which jobs ask for MB/s, on a cluster that
-// offers some (Config.DiskBandwidth).
+// BandwidthResource is the resource type with which jobs request MB/s, on a cluster that offers it
+// (Config.DiskBandwidth).
 const BandwidthResource = "disk-bandwidth"
 
-// queueSettings are the scheduler's for Config.Queues and DiskBandwidth: siblings have
-// equal parts of what there is, and each may have all of it.
+// queueSettings returns the scheduler's settings for Config.Queues and DiskBandwidth: siblings have
+// equal parts of the capacity, and each may use all of it.
 func (cfg *Config) queueSettings() properties {
 	const scheduler = "yarn.scheduler.capacity."
 	settings := properties{}
@@ -20,7 +20,7 @@ func (cfg *Config) queueSettings() properties {
 		settings["yarn.resource-types"] = BandwidthResource
 		settings["yarn.resource-types."+BandwidthResource+".units"] = "M"
 		settings["yarn.nodemanager.resource-type."+BandwidthResource] = strconv.Itoa(cfg.DiskBandwidth) + "M"
-		// The default one counts memory only.
+		// The default calculator counts only memory.
 		settings[scheduler+"resource-calculator"] = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
 	}
 	children := map[string][]string{}
@@ -44,7 +44,7 @@ func (cfg *Config) queueSettings() properties {
 	return settings
 }
 
-// checkQueue refuses a queue that the cluster does not have.
+// checkQueue returns an error for a queue that the cluster does not have.
 func (cfg *Config) checkQueue(queue string) error {
 	if len(cfg.Queues) == 0 && (queue == QueueProtected || queue == QueueAggressor) || slices.Contains(cfg.Queues, queue) {
 		return nil
@@ -52,7 +52,7 @@ func (cfg *Config) checkQueue(queue string) error {
 	return fmt.Errorf("hadoop: no queue %q on this cluster", queue)
 }
 
-// validateQueues wants whole paths of leaves.
+// validateQueues returns an error unless the queues are complete paths of leaves.
 func (cfg *Config) validateQueues() error {
 	for i, path := range cfg.Queues {
 		levels := strings.Split(path, ".")

@@ -36,7 +36,7 @@ func TestQueueSettings(t *testing.T) {
 	if err := (&Config{DiskBandwidth: -1}).validateQueues(); err == nil {
 		t.Error("a bandwidth of -1 is taken")
 	}
-	// Nothing changes where nobody asked.
+	// Without these options nothing changes.
 	if plain := (&Config{}).queueSettings(); !maps.Equal(plain, properties{}) {
 		t.Errorf("a cluster of two queues gets %v", plain)
 	}

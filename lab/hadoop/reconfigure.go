@@ -13,15 +13,14 @@ import (
 	"penstock/lab/poll"
 )
 
-// Reconfigure changes properties of every DataNode while it runs, as `hdfs
-// dfsadmin -reconfig datanode` does, and returns when all of them have taken
-// them; an empty value removes a property. No stream is cut and no JVM loses its
-// compiled code, as a restart would do. Hadoop 3.4 and 3.5 take the throttlers'
-// bandwidths (dfs.datanode.data.{read,write,transfer}.bandwidthPerSec, whole
-// bytes per second) this way; a property that the running version does not take
-// is an error that says so, and the others may have changed then. A block that
-// is being transferred keeps the throttler that it began with. Not to be called
-// from several goroutines at once.
+// Reconfigure changes properties of every DataNode while it runs, as `hdfs dfsadmin -reconfig
+// datanode` does, and returns when all of them have applied the changes; an empty value removes a
+// property. Unlike a restart, this does not interrupt streams, and JVMs keep their compiled code.
+// Hadoop 3.4 and 3.5 support it for the throttlers' bandwidths
+// (dfs.datanode.data.{read,write,transfer}.bandwidthPerSec, whole bytes per second). For a property
+// that the running version cannot change, Reconfigure returns an error; the others may have changed
+// then. A block transfer in progress keeps its throttler. Reconfigure must not be called from
+// several goroutines at once.
 func (c *Cluster) Reconfigure(ctx context.Context, settings map[string]string) error {
 	now := properties{}
 	maps.Copy(now, c.reconfigured)
@@ -73,7 +72,7 @@ func (c *Cluster) reconfigure(ctx context.Context, i int, changed []string) erro
 	return err
 }
 
-// reconfigCommand runs one dfsadmin to its end and returns what it printed.
+// reconfigCommand runs dfsadmin to its end and returns its output.
 func (c *Cluster) reconfigCommand(ctx context.Context, i int, operation string) (string, error) {
 	name := fmt.Sprintf("reconfig-%d-dn%d-%s", c.runs.Add(1), i, operation)
 	address := c.cfg.at(c.ports.dn[i].ipc)
@@ -85,9 +84,8 @@ func (c *Cluster) reconfigCommand(ctx context.Context, i int, operation string) 
 	return string(out), err
 }
 
-// parseReconfigStatus reads what `dfsadmin -reconfig datanode ADDRESS status`
-// prints: whether the task has ended, and an error unless it has then changed
-// all of the properties.
+// parseReconfigStatus parses the output of `dfsadmin -reconfig datanode ADDRESS status`. It returns
+// whether the task has ended, and an error if it has ended without changing all of the properties.
 func parseReconfigStatus(out string, changed []string) (done bool, err error) {
 	if !strings.Contains(out, " and finished at ") {
 		if strings.Contains(out, "no task was found") {

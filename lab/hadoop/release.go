@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// DefaultVersion is the Hadoop release that runs unless another is asked for.
+// DefaultVersion is the default Hadoop release.
 const DefaultVersion = "3.4.2"
 
-// Versions are the releases that this package fetches and runs, the oldest
-// first: the last of each line that clusters are on.
+// Versions are the releases that this package fetches and runs, the oldest first: the last of each
+// line that is in use on clusters.
 var Versions = []string{"3.3.6", "3.4.2", "3.5.0"}
 
 // CheckVersion rejects a release that is not among Versions.
@@ -30,8 +30,8 @@ func examplesVersion(version string) string {
 	return version
 }
 
-// leastJava is the oldest Java that a version runs on here. The options that
-// this package gives need Java 9; 3.5's classes are made for 17.
+// leastJava returns the oldest Java for a version. The options that this package uses need Java 9;
+// the classes of 3.5 are compiled for 17.
 func leastJava(version string) int {
 	if version == "3.5.0" {
 		return 17

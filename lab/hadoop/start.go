@@ -30,12 +30,11 @@ const (
 // startPatience bounds the start of a cluster.
 const startPatience = 3 * time.Minute
 
-// Start brings up a fresh cluster and returns when it is ready for work: the
-// NameNode out of safe mode with every DataNode live, the ResourceManager
-// active with every NodeManager registered. A second ResourceManager comes up
-// afterwards (AwaitStandby). On an error everything that was
-// started is stopped again, the logs stay, and the error carries the last lines
-// of the log of the daemon that failed.
+// Start brings up a fresh cluster and returns when it is ready for work: the NameNode out of safe
+// mode with every DataNode live, the ResourceManager active with every NodeManager registered. A
+// second ResourceManager comes up afterwards (AwaitStandby). On an error everything that was
+// started is stopped, the logs stay, and the error contains the last lines of the failed daemon's
+// log.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -62,9 +61,9 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	return c, nil
 }
 
-// prepare makes the run folder and every daemon's configuration. What an
-// earlier cluster left in the run folder goes: a client's old output would be
-// taken for the new one's. Volumes elsewhere are never emptied.
+// prepare makes the run folder and every daemon's configuration. It deletes an earlier cluster's
+// files in the run folder, because a client's old output could be mistaken for new output. Volumes
+// elsewhere are never emptied.
 func (c *Cluster) prepare() error {
 	for _, d := range []string{"conf", "data", "java", "logs", "tmp"} {
 		if err := os.RemoveAll(filepath.Join(c.cfg.RunDir, d)); err != nil {
@@ -113,7 +112,7 @@ func (c *Cluster) launch(ctx context.Context) error {
 	}
 	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), %s", c.cfg.Version, len(c.cfg.DataNodes), yarn)
 	begin := time.Now()
-	// The ResourceManager needs nobody, so it comes up beside the formatting.
+	// The ResourceManager needs no other daemon, so it starts during the formatting.
 	if !c.cfg.NoYARN {
 		if err := c.launchResourceManager(); err != nil {
 			return err
@@ -156,7 +155,8 @@ func (c *Cluster) launch(ctx context.Context) error {
 	}
 	c.logf("  YARN ready after %.1f s: %s", time.Since(begin).Seconds(), c.ResourceManagerURL())
 	if c.pair() {
-		// Only now: so the first one is the active one, and nobody has waited for the second.
+		// Only now, so that the first ResourceManager is active, and nothing has waited for the
+		// second.
 		return c.launchResourceManager()
 	}
 	return nil
@@ -171,8 +171,7 @@ func (c *Cluster) launchDataNode(i int) (*process.Process, error) {
 	return c.java(jvm{name: fmt.Sprintf("dn%d", i), heapMB: dn.HeapMB, opts: args, cpus: dn.CPUs, class: classDataNode})
 }
 
-// env is the environment of daemons and clients: nothing of the caller's own
-// Hadoop may leak in.
+// env returns the environment of daemons and clients, without variables of the caller's own Hadoop.
 func (c *Cluster) env(conf string) []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -189,10 +188,10 @@ func (c *Cluster) env(conf string) []string {
 		"JAVA_HOME="+c.javaHome("", ""))
 }
 
-// jvm is one to start.
+// jvm is a JVM to start.
 type jvm struct {
 	name    string   // of its log
-	conf    string   // of its configuration's folder; default: the name
+	conf    string   // name of its configuration folder; default: name
 	heapMB  int      // default 256
 	opts    []string // besides those of jvmOpts
 	env     []string // besides that of all
@@ -209,8 +208,8 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 	}
 	var argv []string
 	if j.ownPIDs {
-		// Its /proc must show the namespace's own process numbers, or task
-		// JVMs would count some other process's CPU time as theirs.
+		// Its /proc must show the namespace's own process ids; otherwise task JVMs would count
+		// another process's CPU time as theirs.
 		argv = []string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}
 	}
 	argv = slices.Concat(argv, []string{filepath.Join(home, "bin", "java")}, c.jvmOpts(cmp.Or(j.heapMB, 256), j.opts...), []string{j.class}, j.args)
@@ -218,8 +217,8 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 		Dir: c.cfg.RunDir, Env: append(c.env(cmp.Or(j.conf, j.name)), j.env...), OwnPIDs: j.ownPIDs}, argv...)
 }
 
-// tool runs a program of Hadoop's to its end. What it printed is in its log, which is given
-// also if it failed.
+// tool runs a program of Hadoop to its end. It returns the path of the log with its output, also
+// after a failure.
 func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class string, args ...string) (log string, err error) {
 	p, err := c.java(jvm{name: name, conf: "client", heapMB: heapMB, opts: []string{quick}, class: class, args: args})
 	if err != nil {
@@ -230,8 +229,8 @@ func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class strin
 	return p.Log(), err
 }
 
-// javaHome is the folder that stands in for a Java installation whose JVMs run
-// on the given CPUs and in the given cgroup only.
+// javaHome returns the folder that replaces a Java installation. Its JVMs run only on the given
+// CPUs and in the given cgroup.
 func (c *Cluster) javaHome(cpus, cgroup string) string {
 	if cpus == "" {
 		cpus = "all"
@@ -261,7 +260,7 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	}
 	bind, join := "", ""
 	if cgroup != "" {
-		// 0 is the writer, whatever its number is in this PID namespace.
+		// 0 stands for the writing process, in any PID namespace.
 		join = "echo 0 >" + filepath.Join(cgroup, "cgroup.procs") + " || exit 1\n"
 	}
 	if cpus != "" {
@@ -273,7 +272,7 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	return home, os.WriteFile(script, []byte("#!/bin/sh\n"+join+"exec "+bind+java+" \"$@\"\n"), 0o755)
 }
 
-// findJava is the java of JAVA_HOME or else of the PATH, if that Hadoop runs on it.
+// findJava returns the java of JAVA_HOME, or else of the PATH, if that Hadoop runs on it.
 func findJava(version string) (string, error) {
 	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
 	if os.Getenv("JAVA_HOME") == "" {
@@ -288,7 +287,7 @@ func findJava(version string) (string, error) {
 	}
 	release, err := os.ReadFile(filepath.Join(java, "..", "..", "release"))
 	if err != nil {
-		return java, nil // an unusual installation: let it show
+		return java, nil // an unusual installation: the start shows whether it works
 	}
 	return java, checkJava(version, java, string(release))
 }
@@ -307,7 +306,7 @@ func checkJava(hadoop, java, release string) error {
 	return nil
 }
 
-// await polls a condition until it holds, a daemon dies or the context ends.
+// await polls a condition until it is true, a daemon dies or the context ends.
 func (c *Cluster) await(ctx context.Context, what string, ready func(context.Context) error) error {
 	var last error
 	err := poll.Until(ctx, 100*time.Millisecond, func() (bool, error) {
@@ -322,8 +321,8 @@ func (c *Cluster) await(ctx context.Context, what string, ready func(context.Con
 	return err
 }
 
-// Check returns an error with the last lines of the log when a daemon has died
-// that nobody stopped.
+// Check returns an error, with the last lines of the log, if a daemon has died without being
+// stopped.
 func (c *Cluster) Check() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,8 +334,8 @@ func (c *Cluster) Check() error {
 	return nil
 }
 
-// LiveDataNodes asks the NameNode's JMX how many DataNodes are live, and
-// whether it is in safe mode.
+// LiveDataNodes returns the number of live DataNodes, and whether the NameNode is in safe mode,
+// from its JMX.
 func (c *Cluster) LiveDataNodes(ctx context.Context) (live int, safeMode bool, err error) {
 	var state struct {
 		FSState          string
@@ -392,9 +391,8 @@ func (c *Cluster) takeDataNode(i int) *process.Process {
 	return p
 }
 
-// StartDataNode starts DataNode i again, on its old ports and volumes, and
-// returns when the new process serves its data. jvmArgs, when given, replace the
-// configured ones from now on.
+// StartDataNode starts DataNode i again, on its old ports and volumes, and returns when the new
+// process serves its data. If there are jvmArgs, they replace the configured ones from now on.
 func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) error {
 	if c.DataNodePID(i) != 0 {
 		return fmt.Errorf("hadoop: DataNode %d is running", i)
@@ -418,8 +416,8 @@ func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) e
 	return c.await(ctx, name, c.hdfsReady)
 }
 
-// dataNodeReady is nil once every block pool service has registered and has
-// sent a block report.
+// dataNodeReady returns nil when every block pool service has registered and has sent a block
+// report.
 func (c *Cluster) dataNodeReady(ctx context.Context, i int) error {
 	var info struct{ BPServiceActorInfo string }
 	if err := Bean(ctx, c.DataNodeURL(i), "Hadoop:service=DataNode,name=DataNodeInfo", &info); err != nil {
@@ -454,14 +452,14 @@ func (c *Cluster) Stop() error {
 		for _, a := range apps {
 			a.client.Kill()
 		}
-		// Nothing of the data is kept, so nobody needs time to say goodbye; the
-		// grace gives DataNodes the chance to close their files.
+		// The data is not kept, so the daemons need no orderly shutdown; the grace period lets
+		// DataNodes close their files.
 		var ending sync.WaitGroup
 		for _, p := range all {
 			ending.Go(func() { p.Stop(2 * time.Second) })
 		}
 		ending.Wait()
-		c.stopErr = c.book.Close() // which also ends what they have left
+		c.stopErr = c.book.Close() // which also ends their remaining processes
 	})
 	return c.stopErr
 }

@@ -18,14 +18,13 @@ import (
 // RowBytes is the length of a row of TeraGen, TeraSort and TeraValidate.
 const RowBytes = 100
 
-// Rows describes input for TeraSort or TeraValidate that this package writes
-// itself: TeraGen would cost the same bytes again through a job, and a sorted
-// input a whole TeraSort.
+// Rows describes input for TeraSort or TeraValidate that this package writes itself: with TeraGen
+// the same bytes would also pass through a job, and a sorted input would need a whole TeraSort.
 type Rows struct {
 	Seed   uint64
 	Rows   int64
 	Files  int  // default 2; file i lies on DataNode i mod n, as one block
-	Sorted bool // keys ascend within a file and from file to file, as TeraValidate wants them
+	Sorted bool // keys ascend within a file and from file to file, as TeraValidate requires
 }
 
 // Checksum128 is TeraSort's order-independent checksum: the sum of every row's
@@ -41,8 +40,7 @@ func (s *Checksum128) plus(other Checksum128) {
 	s.Low, s.High = low, s.High+other.High+carry
 }
 
-// String is the form in which TeraValidate reports it: hexadecimal without
-// leading zeros.
+// String returns the form in which TeraValidate reports it: hexadecimal without leading zeros.
 func (s Checksum128) String() string {
 	if s.High != 0 {
 		return fmt.Sprintf("%x%016x", s.High, s.Low)
@@ -179,8 +177,8 @@ func checkRow(row []byte, number uint64, inOrder bool) error {
 	return nil
 }
 
-// VerifyTeraValidate reads TeraValidate's report: nothing but the checksum, and
-// that as expected, means that all rows are there and in order.
+// VerifyTeraValidate reads TeraValidate's report. All rows are present and in order if the report
+// contains only the checksum and the checksum is the expected one.
 func (c *Cluster) VerifyTeraValidate(ctx context.Context, output string, want Checksum128) error {
 	return c.eachPart(ctx, output, func(path string, r io.Reader) error {
 		report, err := io.ReadAll(io.LimitReader(r, 64<<10))

@@ -14,10 +14,10 @@ import (
 	"strings"
 )
 
-// Text describes WordCount's input: files of words whose frequencies fall as in
-// natural text (Zipf: the k-th most frequent word has a part of 1/k), so that
-// the combiner does its work. WordCount pays about half a microsecond per word,
-// the disk per byte: longer words make the job hungrier for I/O on the same CPU.
+// Text describes WordCount's input: files of words whose frequencies fall as in natural text (Zipf:
+// the k-th most frequent word has a part of 1/k), so that the combiner has an effect. WordCount's
+// CPU time is about half a microsecond per word, and the disk's time depends on bytes: with longer
+// words the job needs more I/O with the same CPU.
 //
 // The same Text makes the same bytes, and the number of every word is known.
 type Text struct {
@@ -40,12 +40,12 @@ func (t *Text) validate() error {
 
 const wordLetters = "abcdefghijklmnopqrstuvwxyz0123456789/._-=&?%"
 
-// words is the vocabulary, the most frequent first.
+// words returns the vocabulary, the most frequent words first.
 func (t Text) words() [][]byte {
 	r := rand.New(rand.NewPCG(t.Seed, 1))
 	words := make([][]byte, t.Vocabulary)
 	for i := range words {
-		// The rank in front keeps words distinct.
+		// The rank at the beginning makes words distinct.
 		w := append([]byte(strconv.FormatInt(int64(i), 36)), '-')
 		for n := t.WordBytes/2 + r.IntN(t.WordBytes+1); len(w) < n; {
 			w = append(w, wordLetters[r.IntN(len(wordLetters))])
@@ -73,8 +73,8 @@ const (
 
 // file starts file number i.
 func (t Text) file(i int, words [][]byte) *textReader {
-	// A table with 65,536 entries instead of a logarithm a word: a rank has as
-	// many entries as its part of the whole, and the tail shares the rest.
+	// A table with 65,536 entries instead of a logarithm per word: a rank has as many entries as
+	// its part of the whole, and the tail shares the rest.
 	pick := make([]int32, 0, 1<<pickBits)
 	harmonic := 0.0
 	for k := range words {
@@ -137,16 +137,16 @@ func (t *textReader) fill() {
 	t.buf = b
 }
 
-// WordCounts is what WordCount must find.
+// WordCounts is the expected result of WordCount.
 type WordCounts struct {
 	Bytes int64 // of the input
 	Total int64 // words in all
 	Words map[string]int64
 }
 
-// WriteText writes a text below dir and says what WordCount must find in it.
-// Every file is one block, so that a job has as many maps as there are files,
-// and lies on the DataNode of its number: both disks have the same to read.
+// WriteText writes a text below dir and returns the result that WordCount must find. Every file is
+// one block, so that a job has a map per file, and is on the DataNode of its number, so that the
+// same bytes are read from each disk.
 func (c *Cluster) WriteText(ctx context.Context, dir string, t Text) (*WordCounts, error) {
 	if err := t.validate(); err != nil {
 		return nil, err

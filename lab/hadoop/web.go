@@ -15,7 +15,8 @@ import (
 
 const answerMax = 64 << 20 // bytes
 
-// web asks small questions. Contents of files go by http.DefaultClient, which the caller's context bounds.
+// web is the client for small requests. File contents use http.DefaultClient, which the caller's
+// context bounds.
 var web = &http.Client{Timeout: 30 * time.Second}
 
 // send sends a request. An answer other than 2xx is an error, for a missing file fs.ErrNotExist. The
@@ -99,12 +100,13 @@ func Bean(ctx context.Context, address, name string, into any) error {
 
 var blockName = regexp.MustCompile(`blk_\d+`)
 
-// BlockName returns the block that a DataNode's file belongs to: blk_12 for blk_12 and blk_12_34.meta.
-// It is empty for a file that is no block's.
+// BlockName returns the block that a DataNode's file belongs to: blk_12 for blk_12 and
+// blk_12_34.meta. It is empty for a file that belongs to no block.
 func BlockName(file string) string { return blockName.FindString(filepath.Base(file)) }
 
 // BlockNames returns the blocks of all files below an HDFS path, also of files that are still being
-// written: what `hdfs fsck -files -blocks -openforwrite` says, without a JVM. Some can be there twice.
+// written. This is the output of `hdfs fsck -files -blocks -openforwrite`, without a JVM. Some
+// blocks can be listed twice.
 func (c *Cluster) BlockNames(ctx context.Context, path string) ([]string, error) {
 	q := url.Values{"ugi": {user()}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
 	body, err := fetch(ctx, http.DefaultClient, http.MethodGet, c.NameNodeURL()+"/fsck?"+q.Encode(), nil)

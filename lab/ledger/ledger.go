@@ -1,14 +1,15 @@
 // Package ledger restores the machine after a test run, also after a crash.
 //
-// Tests mount file systems, take loop devices, start daemons and set kernel parameters. A run that is
-// killed with -9 cannot clean up, and what it leaves (a dirty limit of 64 MB, a mount that nobody
-// serves) spoils later measurements. So each change is written to a file in the run's folder *before*
-// it is made. The changes are undone in reverse order: by Close at the end of a run, by Recover after a
-// crash. Undoing is idempotent and trusts the machine, not the file: a process is ended only if its
-// start time matches, and a loop device is detached only if it still has the recorded backing file.
+// Tests mount file systems, take loop devices, start daemons and set kernel parameters. A run that
+// is killed with -9 cannot clean up, and its remains (a dirty limit of 64 MB, a mount without a
+// server) spoil later measurements. So each change is written to a file in the run's folder
+// *before* it is made. The changes are undone in reverse order: by Close at the end of a run, by
+// Recover after a crash. Undoing is idempotent and trusts the machine, not the file: a process is
+// ended only if its start time matches, and a loop device is detached only if it still has the
+// recorded backing file.
 //
-// A run holds a lock on its ledger while it lives, so nobody recovers a living run. Runs are listed in
-// StateDir, so RecoverAll finds them wherever their folders are.
+// A run holds a lock on its ledger while it is alive, so it cannot be recovered by another process.
+// Runs are listed in StateDir, so RecoverAll finds them regardless of their folders.
 package ledger
 
 import (
@@ -30,7 +31,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse says that the run is still alive: its process holds the ledger.
+// ErrInUse is returned if the run is still alive, that is, its process holds the ledger.
 var ErrInUse = errors.New("the run is still in use by a living process; end that first")
 
 // FileName is the ledger's name in a run's folder.
@@ -42,7 +43,7 @@ const tagVariable = "PENSTOCK_RUN"
 // ID names one recorded change within a ledger.
 type ID int
 
-// kind says what was changed and thereby how it is undone.
+// kind is the kind of a change, which determines how it is undone.
 type kind string
 
 const (
@@ -52,10 +53,10 @@ const (
 	kindLoop    kind = "loop"    // Path: /dev/loopN; Value: its backing file
 	kindProcess kind = "process" // PID, Started
 	kindTagged  kind = "tagged"  // Value: every process with this mark in its environment
-	kindFile    kind = "file"    // Path: a kernel file; Value: what it held before
+	kindFile    kind = "file"    // Path: a kernel file; Value: its former content
 	kindWrite   kind = "write"   // Path: a control file; Value: to be written when undone, best effort
-	kindCgroup  kind = "cgroup"  // Path: a folder of cgroup v1; who is in it moves to its parent
-	kindSysctl  kind = "sysctl"  // Path: the parameter; the old value stands in its lock file
+	kindCgroup  kind = "cgroup"  // Path: a folder of cgroup v1; its processes are moved to its parent
+	kindSysctl  kind = "sysctl"  // Path: the parameter; the old value is in its lock file
 )
 
 type entry struct {
@@ -65,7 +66,7 @@ type entry struct {
 	Value   string `json:"value,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Started uint64 `json:"started,omitempty"` // clock ticks since boot, field 22 of /proc/PID/stat
-	Undone  ID     `json:"undone,omitempty"`  // the line only says that this entry was undone
+	Undone  ID     `json:"undone,omitempty"`  // the line only records that this entry was undone
 	Boot    string `json:"boot,omitempty"`    // first line: which boot of the machine
 }
 
@@ -82,10 +83,10 @@ type Ledger struct {
 	entries []entry // not yet undone, oldest first
 	tagged  bool
 	sysctls map[string]*os.File // held locks by parameter
-	opened  int                 // how often Open handed this ledger out
+	opened  int                 // how often Open has returned this ledger
 }
 
-// machine is where things are on the machine; tests have small ones of their own.
+// machine has the paths of the machine's files; tests use folders of their own.
 type machine struct {
 	sysctl string // kernel parameters
 	blocks string // block devices in sysfs
@@ -101,10 +102,10 @@ var (
 	opened = map[string]*Ledger{} // this process's ledgers by folder
 )
 
-// Open starts the ledger of the run in the folder runDir, creating the folder
-// if needed. Opened again in the same process it is the same ledger; the last
-// Close ends it. What an earlier, dead run left in that folder is put back
-// first. It fails with ErrInUse if another living process has the folder.
+// Open starts the ledger of the run in the folder runDir, creating the folder if needed. A second
+// call in the same process returns the same ledger; the last Close ends it. Remains of an earlier,
+// dead run in that folder are undone first. It fails with ErrInUse if another living process has
+// the folder.
 func Open(runDir string) (*Ledger, error) { return thisMachine().open(runDir) }
 
 func (m machine) open(runDir string) (*Ledger, error) {
@@ -122,7 +123,7 @@ func (m machine) open(runDir string) (*Ledger, error) {
 		return nil, fmt.Errorf("create the run's folder: %w", err)
 	}
 	if err := m.recover(dir); err != nil {
-		return nil, fmt.Errorf("put back what an earlier run left in %s: %w", dir, err)
+		return nil, fmt.Errorf("undo an earlier run's changes in %s: %w", dir, err)
 	}
 	l, err := m.lockedLedger(dir, os.O_CREATE)
 	if err != nil {
@@ -142,17 +143,17 @@ func (m machine) open(runDir string) (*Ledger, error) {
 	return l, nil
 }
 
-// Dir is the run's folder.
+// Dir returns the run's folder.
 func (l *Ledger) Dir() string { return l.dir }
 
-// Remove announces a file or folder that the run is about to create. Undone,
-// it is removed; a folder only if it is empty by then.
+// Remove announces a file or folder that the run is about to create. When this is undone, it is
+// removed; a folder only if it is empty then.
 func (l *Ledger) Remove(path string) (ID, error) {
 	return l.record(entry{Kind: kindRemove, Path: path})
 }
 
-// Cgroup announces a cgroup, of cgroup v1, that the run is about to create. Undone,
-// the processes that are still in it move to its parent and it is removed.
+// Cgroup announces a cgroup, of cgroup v1, that the run is about to create. When this is undone,
+// the processes that are still in it are moved to its parent, and it is removed.
 func (l *Ledger) Cgroup(path string) (ID, error) {
 	return l.record(entry{Kind: kindCgroup, Path: path})
 }
@@ -162,8 +163,8 @@ func (l *Ledger) Mount(path string) (ID, error) {
 	return l.record(entry{Kind: kindMount, Path: path})
 }
 
-// Bind announces a bind mount at path. It holds nothing up, so undone it is
-// detached whoever is in it.
+// Bind announces a bind mount at path. When this is undone, the mount is detached even if it is in
+// use, because that blocks nothing.
 func (l *Ledger) Bind(path string) (ID, error) {
 	return l.record(entry{Kind: kindBind, Path: path})
 }
@@ -173,16 +174,15 @@ func (l *Ledger) Loop(device, backing string) (ID, error) {
 	return l.record(entry{Kind: kindLoop, Path: device, Value: backing})
 }
 
-// WriteWhenUndone asks for value to be written to path when undone, as a last
-// favour: errors are ignored, and it is given up after a few seconds.
+// WriteWhenUndone asks for value to be written to path when the run is undone. This is best effort:
+// errors are ignored, and the attempt ends after a few seconds.
 func (l *Ledger) WriteWhenUndone(path, value string) (ID, error) {
 	return l.record(entry{Kind: kindWrite, Path: path, Value: value})
 }
 
-// SetFile writes value to a kernel file such as
-// /sys/block/loop0/queue/read_ahead_kb; undone, it gets its old value back.
-// For parameters of the whole machine use SetSysctl, which also keeps two runs
-// from changing the same one.
+// SetFile writes value to a kernel file such as /sys/block/loop0/queue/read_ahead_kb. When this is
+// undone, the file gets its old value. For parameters of the whole machine use SetSysctl, which
+// also keeps two runs from changing the same one.
 func (l *Ledger) SetFile(path, value string) (ID, error) {
 	old, err := readSetting(path)
 	if err != nil {
@@ -198,9 +198,9 @@ func (l *Ledger) SetFile(path, value string) (ID, error) {
 	return id, os.WriteFile(path, []byte(value), 0)
 }
 
-// Process records a running process, to be ended when undone: SIGTERM, then
-// SIGKILL after a grace period. Between its start and this call a crash leaves
-// the process behind, so prefer StartProcess.
+// Process records a running process, to be ended when undone: SIGTERM, then SIGKILL after a grace
+// period. A crash between the process's start and this call leaves the process running, so
+// StartProcess is better.
 func (l *Ledger) Process(pid int) (ID, error) {
 	started, err := processStarted(pid)
 	if err != nil {
@@ -229,15 +229,15 @@ func (l *Ledger) StartProcess(cmd *exec.Cmd) (ID, error) {
 	return l.Process(cmd.Process.Pid)
 }
 
-// Mark is the variable, NAME=value, in the environment of every process of the run. A process that
-// starts others with an environment of its own passes it on.
+// Mark returns the variable, NAME=value, that is in the environment of every process of the run. A
+// process that starts others with another environment must pass it on.
 func (l *Ledger) Mark() string { return tagVariable + "=" + l.tag() }
 
-// tag is the run's mark: from its folder, so that Recover needs nothing else.
+// tag returns the run's mark. It is derived from the folder, so that Recover needs nothing else.
 func (l *Ledger) tag() string { return shortHash(l.dir) }
 
-// Undo takes back the given changes, the last first. It goes on after an error
-// and returns all of them. Zero and already undone IDs are passed over.
+// Undo undoes the given changes, the last first. It continues after an error and returns all
+// errors. It ignores IDs that are zero or already undone.
 func (l *Ledger) Undo(ids ...ID) error {
 	wanted := map[ID]bool{}
 	for _, id := range ids {
@@ -275,9 +275,8 @@ func (l *Ledger) undo(wanted func(entry) bool) error {
 	return errors.Join(errs...)
 }
 
-// Close undoes everything that is left, the last change first, and removes the
-// ledger. The run's other files stay. If Open handed this ledger out several
-// times, only the last Close does so.
+// Close undoes all remaining changes, the last first, and removes the ledger. The run's other files
+// stay. If Open has returned this ledger several times, only the last Close does so.
 func (l *Ledger) Close() error {
 	openMu.Lock()
 	defer openMu.Unlock()
@@ -298,8 +297,8 @@ func (l *Ledger) finish() error {
 	return errors.Join(err, os.Remove(l.file.Name()), l.file.Close())
 }
 
-// Recover puts back what a dead run left behind. It does nothing if there is no
-// ledger in runDir, and fails with ErrInUse if the run is alive.
+// Recover undoes the changes of a dead run. It does nothing if there is no ledger in runDir, and
+// fails with ErrInUse if the run is alive.
 func Recover(runDir string) error { return thisMachine().recover(runDir) }
 
 func (m machine) recover(runDir string) error {
@@ -322,8 +321,8 @@ func (m machine) recover(runDir string) error {
 	return l.finish()
 }
 
-// RecoverAll recovers every known run that is dead. It returns the folders of
-// the recovered runs and of those left alone because they are alive.
+// RecoverAll recovers every known run that is dead. It returns the folders of the recovered runs,
+// and those of runs that are still alive.
 func RecoverAll() (recovered, alive []string, err error) { return thisMachine().recoverAll() }
 
 func (m machine) recoverAll() (recovered, alive []string, err error) {
@@ -334,11 +333,11 @@ func (m machine) recoverAll() (recovered, alive []string, err error) {
 	var errs []error
 	var dirs []string
 	for _, path := range paths {
-		if dir, err := os.ReadFile(path); err == nil { // else its run ended just now
+		if dir, err := os.ReadFile(path); err == nil { // otherwise its run has just ended
 			dirs = append(dirs, string(dir))
 		}
 	}
-	// A run's folder before the one that it lies in: a cluster's processes go before the
+	// A run's folder comes before its parent folder, so that a cluster's processes end before the
 	// disks that they use.
 	slices.Sort(dirs)
 	slices.Reverse(dirs)
@@ -355,8 +354,8 @@ func (m machine) recoverAll() (recovered, alive []string, err error) {
 	return recovered, alive, errors.Join(errs...)
 }
 
-// StateDir is where runs of this user are listed and kernel parameters locked:
-// the same for all runs on the machine, whatever their environment says.
+// StateDir returns the folder in which this user's runs are listed and kernel parameters are
+// locked. It is the same for all runs on the machine, regardless of their environment.
 func StateDir() string {
 	if os.Geteuid() == 0 {
 		return "/run/penstock-lab"
@@ -452,8 +451,8 @@ func (l *Ledger) record(e entry) (ID, error) {
 	return e.ID, nil
 }
 
-// append writes one line. It survives the death of the process, which is what
-// the ledger is for; after a crash of the machine there is nothing to undo.
+// append writes one line. It survives the death of the process, which is the purpose of the ledger;
+// after a crash of the machine there is nothing to undo.
 func (l *Ledger) append(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -468,8 +467,8 @@ func bootID() string {
 	return string(bytes.TrimSpace(id))
 }
 
-// readSetting reads a kernel file. Of a list of choices such as
-// "none [mq-deadline] bfq" it returns the one in brackets.
+// readSetting reads a kernel file. If the content is a list of choices such as "none [mq-deadline]
+// bfq", it returns the choice in brackets.
 func readSetting(path string) (string, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {

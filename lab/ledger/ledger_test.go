@@ -52,7 +52,7 @@ func open(t *testing.T, m machine, run string) *Ledger {
 	return l
 }
 
-// die lets a run end as kill -9 would: nothing is undone, the locks go.
+// die ends a run as kill -9 would: nothing is undone, and the locks are freed.
 func die(l *Ledger) {
 	openMu.Lock()
 	delete(opened, l.dir)
@@ -83,7 +83,7 @@ func TestCloseUndoesTheLastChangeFirst(t *testing.T) {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	must(l.Remove(filepath.Join(folder, "file")))(t) // the folder only goes if this goes first
+	must(l.Remove(filepath.Join(folder, "file")))(t) // the folder can only be removed after this file
 	write(t, filepath.Join(folder, "file"), "")
 	must(l.SetFile(setting, "bfq"))(t)
 	want(t, setting, "bfq")
@@ -155,7 +155,7 @@ func TestRecoverWorksOffWhatADeadRunLeft(t *testing.T) {
 	}
 }
 
-// A cluster's folder lies in its run's, and its processes use the run's disks.
+// A cluster's folder is in the run's folder, and its processes use the run's disks.
 func TestAFolderIsRecoveredBeforeTheOneThatItLiesIn(t *testing.T) {
 	m, run := testMachine(t)
 	inner := filepath.Join(run, "hadoop")
@@ -167,7 +167,7 @@ func TestAFolderIsRecoveredBeforeTheOneThatItLiesIn(t *testing.T) {
 	}
 }
 
-// A dead run's loop device may have been freed by hand and be a living run's by now.
+// A dead run's loop device may have been freed by hand and may now belong to a living run.
 func TestSettingsOfALoopDeviceThatIsSomebodyElsesStay(t *testing.T) {
 	for name, test := range map[string]struct{ backing, after string }{
 		"its own": {"/run-a/disk", "128"}, "somebody else's": {"/run-b/disk", "4096"}, "nobody's": {"", "4096"},
@@ -186,7 +186,7 @@ func TestSettingsOfALoopDeviceThatIsSomebodyElsesStay(t *testing.T) {
 			}
 			die(l)
 			write(t, backing, test.backing)
-			// There is no such device, so that none of this machine is detached.
+			// There is no such device, so that no device of this machine is detached.
 			_ = m.recover(run)
 			want(t, setting, test.after)
 		})
@@ -220,7 +220,7 @@ func TestSysctlIsPutBack(t *testing.T) {
 	want(t, swappiness, "60")
 }
 
-// The kernel refuses a zero in dirty_bytes; the ratio brings the old state back.
+// The kernel refuses a zero in dirty_bytes; setting the ratio restores the old state.
 func TestSysctlWithATwin(t *testing.T) {
 	m, run := testMachine(t)
 	l := open(t, m, run)
@@ -262,7 +262,7 @@ func TestSysctlAfterACrash(t *testing.T) {
 func TestRecoverEndsTheRunsProcesses(t *testing.T) {
 	m, run := testMachine(t)
 	l := open(t, m, run)
-	// A daemon that starts a grandchild in a session of its own, as YARN does.
+	// A daemon that starts a grandchild in a new session, as YARN does.
 	cmd := exec.Command("sh", "-c", "setsid sleep 600 & echo $!; trap '' TERM; wait; wait")
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"syscall"
 )
 
-// forker starts processes on one thread that never ends: the kernel sends the
-// parent-death signal when the thread that forked ends, and Go may end a thread
-// at any time that it likes.
+// forker starts processes on one thread that never ends: the kernel sends the parent-death signal
+// when the thread that forked ends, and Go may end a thread at any time.
 var forker = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -22,9 +21,9 @@ var forker = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// Spawn starts cmd like StartProcess, in a process group of its own, so that it
-// is killed when this process dies. The channel is closed when it has been waited
-// for and struck out; cmd.ProcessState then says how it ended.
+// Spawn starts cmd like StartProcess, in a new process group, and lets the kernel kill it when this
+// process dies. The channel is closed when the process has ended and its entry in the ledger is
+// undone; cmd.ProcessState then has its exit status.
 func (l *Ledger) Spawn(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -12,23 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel parameters belong to the whole machine. Two runs that both set one and
-// put back "what they found" would leave one's value behind for good. So a run
-// locks a parameter as long as it has it changed, and the lock file holds the
-// value from before anybody touched it: a run that comes after a crashed one
-// takes the original from there, not the crashed run's value from the kernel.
+// Kernel parameters belong to the whole machine. If two runs set the same parameter and each
+// restored the value that it found, the value of one run could stay for good. So a run locks a
+// parameter while it has changed it, and the lock file contains the original value: a run after a
+// crash takes the original value from there, and not the crashed run's value from the kernel.
 
-// twins are parameters of which the kernel zeroes one when the other is set,
-// and that cannot be set back to zero themselves.
+// twins are pairs of parameters: when one is set, the kernel sets the other to zero. None of them
+// can be set to zero directly.
 var twins = map[string]string{
 	"vm/dirty_bytes":            "vm/dirty_ratio",
 	"vm/dirty_background_bytes": "vm/dirty_background_ratio",
 }
 
-// SetSysctl sets a kernel parameter such as "vm/dirty_bytes" for the rest of
-// the run. It waits while another run has that parameter, until ctx ends. Set
-// again in the same run it only gets the new value; the one from before the
-// run is put back at the end.
+// SetSysctl sets a kernel parameter such as "vm/dirty_bytes" for the rest of the run. It waits
+// while another run has locked that parameter, until ctx ends. A second call in the same run only
+// sets the new value; the value from before the run is restored at the end.
 func SetSysctl(ctx context.Context, l *Ledger, parameter, value string) (ID, error) {
 	path := l.machine.sysctlPath(parameter)
 	l.mu.Lock()
@@ -92,14 +90,14 @@ func (m machine) lockSysctl(ctx context.Context, parameter string) (*os.File, er
 		select {
 		case <-ctx.Done():
 			lock.Close()
-			return nil, fmt.Errorf("%s is set by another run; let that end first: %w", parameter, ctx.Err())
+			return nil, fmt.Errorf("%s is set by another run; wait for its end: %w", parameter, ctx.Err())
 		case <-retry.C:
 		}
 	}
 }
 
-// noteOriginal writes "PARAMETER VALUE" into the lock file: the line that, when
-// applied, brings the original state back.
+// noteOriginal writes "PARAMETER VALUE" into the lock file: the line that, when applied, restores
+// the original state.
 func (m machine) noteOriginal(lock *os.File, parameter string) error {
 	for {
 		raw, err := os.ReadFile(m.sysctlPath(parameter))
@@ -126,13 +124,13 @@ func (l *Ledger) restoreSysctl(parameter string) error {
 		cancel()
 		var err error
 		if lock, err = l.machine.lockSysctl(now, parameter); err != nil {
-			return nil // a living run has it and will put the original back
+			return nil // a living run has locked it and will restore the original
 		}
 	}
 	defer lock.Close()
 	line, err := os.ReadFile(lock.Name())
 	if err != nil || len(line) == 0 {
-		return err // already put back
+		return err // already restored
 	}
 	original, value, _ := strings.Cut(string(line), " ")
 	if err := os.WriteFile(l.machine.sysctlPath(original), []byte(value), 0); err != nil {

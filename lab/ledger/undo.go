@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How long undoing waits: for processes to go after SIGTERM, for a mount point
-// whose users are just leaving, for a control file that may hang.
+// Timeouts of undoing: for processes to end after SIGTERM, for the last users of a mount point, and
+// for a control file that may hang.
 const (
 	graceTime   = 5 * time.Second
 	busyTime    = 3 * time.Second
@@ -24,7 +24,7 @@ const (
 
 func (l *Ledger) undoOne(e entry) error {
 	if l.boot != bootID() && e.Kind != kindRemove {
-		return nil // the machine was restarted: only files outlive that
+		return nil // the machine was restarted: only files survive that
 	}
 	switch e.Kind {
 	case kindRemove:
@@ -48,7 +48,7 @@ func (l *Ledger) undoOne(e entry) error {
 		return endTagged(e.Value)
 	case kindFile:
 		if !l.attached(e.Path) {
-			return nil // somebody else's device by now
+			return nil // the device now belongs to another run
 		}
 		if now, err := readSetting(e.Path); err != nil || now == e.Value {
 			return err
@@ -76,14 +76,14 @@ func (l *Ledger) undoOne(e entry) error {
 	return fmt.Errorf("unknown kind of change %q: the ledger is of another version", e.Kind)
 }
 
-// unmount takes path out of the tree. Where it stays busy it is detached, so
-// that it at least cannot be found any more, and the error says so.
+// unmount unmounts path. A mount that stays busy is detached, so that it at least cannot be found
+// any more, and an error is returned.
 func unmount(path string) error {
 	for deadline := time.Now().Add(busyTime); ; time.Sleep(pollEvery) {
 		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 		switch {
 		case err == nil:
-			continue // several may be stacked there
+			continue // several mounts may be stacked there
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT):
 			return nil // nothing mounted
 		case errors.Is(err, unix.EBUSY) && time.Now().Before(deadline):
@@ -105,7 +105,7 @@ func removeCgroup(path string) error {
 			return nil
 		}
 		for _, pid := range strings.Fields(string(procs)) {
-			// One that has just ended cannot be moved, and need not.
+			// A process that has just ended cannot be moved, and need not be.
 			os.WriteFile(filepath.Join(filepath.Dir(path), "cgroup.procs"), []byte(pid), 0)
 		}
 		if err = unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOENT) {
@@ -117,9 +117,9 @@ func removeCgroup(path string) error {
 	}
 }
 
-// attached reports whether a setting below DEVICE/queue or the like, if it is one of a loop device
-// that this run has taken, still is: the device may have been freed by hand, and be another
-// run's, whose settings are not to be touched.
+// attached reports whether a setting such as DEVICE/queue/... still belongs to this run, if it is a
+// setting of a loop device that this run has attached. The device may have been freed by hand and
+// may now belong to another run, in which case its settings must not be changed.
 func (l *Ledger) attached(path string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -140,7 +140,7 @@ func backedBy(raw []byte, backing string) bool {
 	return now == backing || now == "/"+filepath.Base(backing)
 }
 
-// block is a block device's folder in sysfs.
+// block returns a block device's folder in sysfs.
 func (m machine) block(device string) string {
 	return filepath.Join(m.blocks, filepath.Base(device))
 }
@@ -156,14 +156,14 @@ func (l *Ledger) detach(device, backing string) error {
 		return err
 	}
 	if !backedBy(raw, backing) {
-		return nil // somebody else's by now
+		return nil // it now belongs to another run
 	}
 	file, err := os.OpenFile(device, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	err = unix.IoctlSetInt(int(file.Fd()), unix.LOOP_CLR_FD, 0)
-	file.Close() // the last close lets go of it
+	file.Close() // the last close frees it
 	if err != nil && !errors.Is(err, unix.ENXIO) {
 		return err
 	}
@@ -172,20 +172,20 @@ func (l *Ledger) detach(device, backing string) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errors.New("still attached: something has the device open; it goes with its last user")
+			return errors.New("still attached: a process has the device open; it is detached when its last user closes it")
 		}
 	}
 }
 
-// end asks a process to go and, after a grace period, makes it go.
+// end sends a process SIGTERM and, after a grace period, SIGKILL.
 func end(pid int, started uint64) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil // gone
 	}
 	defer unix.Close(fd)
-	// The descriptor is of whoever has the pid now; a start time that matches
-	// after it was opened means that it is the recorded process.
+	// The descriptor refers to the process that has this PID now. If its start time matches after
+	// the descriptor was opened, it is the recorded process.
 	if now, err := processStarted(pid); err != nil || now != started {
 		return nil
 	}
@@ -216,13 +216,13 @@ func awaitExit(pidfd int, limit time.Duration) bool {
 	}
 }
 
-// execTime is longer than a process takes from the moment that it has no environment, as it
-// runs another program, to the one where it has that program's.
+// execTime is an upper bound on the time in which a process that executes another program has no
+// environment.
 const execTime = 20 * time.Millisecond
 
-// endTagged ends every process that carries the run's mark. Those may start
-// others while it looks, so it looks until it finds none, and then once more: one that
-// was about to run another program had no environment to be seen in.
+// endTagged ends every process that carries the run's mark. These processes may start others
+// meanwhile, so it searches until it finds none, and then once more, because a process that is
+// executing another program has no environment for a moment.
 func endTagged(tag string) error {
 	mark := []byte(tagVariable + "=" + tag)
 	none := false
@@ -252,7 +252,7 @@ func endTagged(tag string) error {
 			time.Sleep(execTime)
 			continue
 		}
-		// All are asked first, so that they go side by side.
+		// All get SIGTERM first, so that they end in parallel.
 		fds := make([]int, 0, len(found))
 		for _, pid := range found {
 			if fd, err := unix.PidfdOpen(pid, 0); err == nil {
@@ -273,14 +273,14 @@ func endTagged(tag string) error {
 	return errors.New("the run's processes start new ones faster than they can be ended")
 }
 
-// processStarted returns when the process started, in clock ticks since boot;
-// with the pid it names a process for good.
+// processStarted returns when the process started, in clock ticks since boot; together with the PID
+// it identifies a process permanently.
 func processStarted(pid int) (uint64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The command's name stands in parentheses and may hold anything.
+	// The command's name is in parentheses and may contain any character.
 	_, rest, _ := strings.Cut(string(raw[bytes.LastIndexByte(raw, ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	const startTime = 22 - 3 // the first field here is the third of the line

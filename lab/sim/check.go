@@ -10,7 +10,7 @@ import (
 	"penstock/settings"
 )
 
-// Load reads and checks a scenario. The error has all mistakes of the file, as settings.Mistakes.
+// Load reads and checks a scenario. The error lists all mistakes in the file, as settings.Mistakes.
 func Load(file string) (*Scenario, error) {
 	s := &Scenario{}
 	doc, err := settings.Load(file, maxFile, s)

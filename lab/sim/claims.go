@@ -7,8 +7,9 @@ import (
 // mostSlowdown is the goal of IBIS, section 7.3, for the mean slowdown of a trace's jobs.
 const mostSlowdown = 1.2
 
-// Claims are the figures of a run that are published: the misallocated part of the disk time, over the
-// judged windows, or the mean slowdowns of jobs. The goal of the former is what the scenario expects.
+// Claims returns the published figures of a run: the misallocated part of the disk time, over the
+// judged windows, or the mean slowdowns of jobs. The goal of the misallocated part is the
+// scenario's expectation.
 func (s *Scenario) Claims(r *Result) []claims.Claim {
 	all := []claims.Claim{}
 	if r.Judged > 0 {

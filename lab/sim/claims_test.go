@@ -22,9 +22,9 @@ func played(t *testing.T, s *Scenario, seed uint64) *Result {
 	return r
 }
 
-// TestVirtualDatanodes: schedulers that share a disk without knowing of each other cannot
-// keep to weights, one for the disk does (IBIS, section 9). With a hard disk it is not even
-// an even division, but the disk's liking: it prefers the stream that its head is at.
+// TestVirtualDatanodes: schedulers that share a disk without knowledge of each other cannot enforce
+// weights; a single scheduler for the disk can (IBIS, section 9). A hard disk does not even divide
+// its time equally: it prefers the stream at the position of its head.
 func TestVirtualDatanodes(t *testing.T) {
 	for seed := range uint64(3) {
 		each := played(t, load(t, "scenarios/virtual-datanodes.yaml"), seed+1)
@@ -51,7 +51,8 @@ func TestCoordinationLessensSlowdowns(t *testing.T) {
 	}
 }
 
-// TestWithoutTotalsNothingConverges: what convergence.yaml shows is the broker's doing.
+// TestWithoutTotalsNothingConverges: the convergence in convergence.yaml is an effect of the
+// broker.
 func TestWithoutTotalsNothingConverges(t *testing.T) {
 	s := load(t, "scenarios/convergence.yaml")
 	s.Exchange.Off = true
@@ -66,8 +67,8 @@ func TestWithoutTotalsNothingConverges(t *testing.T) {
 	}
 }
 
-// TestSessionsOfBrokers: a standby comes after the session, not before two thirds of it; and
-// without a standby nobody comes.
+// TestSessionsOfBrokers: a standby takes over after the session, not before two thirds of it.
+// Without a standby there is no new broker.
 func TestSessionsOfBrokers(t *testing.T) {
 	s := load(t, "scenarios/fail-over.yaml")
 	for _, standby := range []bool{true, false} {
@@ -90,7 +91,8 @@ func TestSessionsOfBrokers(t *testing.T) {
 	}
 }
 
-// TestSettling: the totals of one broker among several count as whole later than a lone one's.
+// TestSettling: the totals of one broker among several count as complete later than those of a
+// single broker.
 func TestSettling(t *testing.T) {
 	s := load(t, "scenarios/fail-over.yaml")
 	for _, c := range []struct{ session, settles time.Duration }{{10 * time.Second, 5 * time.Second}, {0, 2 * time.Second}} {
@@ -109,7 +111,7 @@ func TestSettling(t *testing.T) {
 	}
 }
 
-// TestReplayOnAnyMachine: the same bytes, however many processors there are.
+// TestReplayOnAnyMachine: the result is the same to the byte with any number of processors.
 func TestReplayOnAnyMachine(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, file := range []string{"changes", "fail-over", "swim"} {
@@ -190,8 +192,8 @@ func TestBytesOfAJob(t *testing.T) {
 	}
 }
 
-// TestJobsOutliveNodes: a node that leaves takes its tasks and what maps have spilt there;
-// the job ends all the same, later.
+// TestJobsOutliveNodes: a node that leaves takes its tasks and the maps' output with it; the job
+// still ends, but later.
 func TestJobsOutliveNodes(t *testing.T) {
 	w := work{maps: 64, input: 8 << 30, shuffle: 8 << 30, output: 4 << 30, reduces: 16}
 	whole, _, took := oneJob(t, &w, nil)
@@ -252,7 +254,7 @@ func TestWrongScenariosOfJobs(t *testing.T) {
 	}
 }
 
-// TestClaims are those of --json. Goals are the scenario's, and IBIS's for a trace.
+// TestClaims: the claims in --json have the scenario's goals, and the goal of IBIS for a trace.
 func TestClaims(t *testing.T) {
 	shares, local, jobs, trace := &Scenario{Title: "t", Expect: ExpectSpec{Misplaced: 0.03}}, &Scenario{Title: "t", Expect: ExpectSpec{Misplaced: 0.1, AtLeast: true}},
 		&Scenario{Title: "t", MapReduce: MapReduceSpec{Play: []string{wayAlone, wayFIFO, wayCoordinated}}}, &Scenario{Title: "t", Traces: []TraceSpec{{}}}

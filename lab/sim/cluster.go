@@ -1,10 +1,11 @@
 // Package sim plays a cluster on a virtual clock. Each node has the production scheduler, depth
-// controller and coordination (core/); the broker has its own account of totals. Models surround them:
-// disks, applications, jobs and their tasks, messages that are late or lost.
+// controller and coordination (core/); the broker has its own totals. The rest is modelled: disks,
+// applications, jobs and their tasks, and messages that are late or lost.
 //
-// The simulator answers what no machine at hand can show: whether shares hold on 10,000 nodes, how soon
-// after a change, and what a broker's failure costs. Code that decides is never modelled, only driven.
-// A run depends on its scenario and its seed alone.
+// The simulator answers questions that no available machine can answer: whether shares are right on
+// 10,000 nodes, how soon after a change, and what a broker's failure costs. Code that makes
+// decisions is never modelled; it is the production code. A run depends only on its scenario and
+// its seed.
 package sim
 
 import (
@@ -18,7 +19,7 @@ import (
 type App struct {
 	Name    string
 	Weight  float64 // over the whole cluster
-	kind    string  // of the scenario
+	kind    string  // its name in the scenario
 	index   int
 	service time.Duration // on all devices
 	read    int64         // bytes, of all devices
@@ -26,19 +27,19 @@ type App struct {
 	ended   bool
 }
 
-// Cluster is a run under way.
+// Cluster is a run in progress.
 type Cluster struct {
 	Engine
 	rand     *rand.Rand
 	exchange Exchange
 	apps     []*App
 	nodes    []*node
-	places   []place // by the number that scenarios give them
+	places   []place // by their numbers in scenarios
 	disks    int
 	broker   broker
 }
 
-// place is what has a number in a scenario: a node, or a virtual datanode of one.
+// place is a node or a virtual datanode: anything that has a number in a scenario.
 type place struct {
 	node   *node
 	device *device
@@ -54,8 +55,8 @@ func newCluster(seed uint64, exchange Exchange, apps []*App) *Cluster {
 	return c
 }
 
-// addHost adds a physical machine with one disk and so many datanodes. each gives every one
-// of them a node daemon of its own, with a scheduler that knows nothing of the others.
+// addHost adds a physical machine with one disk and the given number of datanodes. If each is set,
+// every datanode has its own node daemon, with a scheduler that does not know the others.
 func (c *Cluster) addHost(cfg DeviceConfig, datanodes int, each bool) error {
 	if c.exchange.Rule == ruleDSFQ {
 		cfg.Debt = uncapped
@@ -77,8 +78,8 @@ func (c *Cluster) addHost(cfg DeviceConfig, datanodes int, each bool) error {
 	return nil
 }
 
-// feed gives an application work at a place that does not end; window is as a stream's.
+// feed gives an application endless work at a place; window is as in stream.
 func (c *Cluster) feed(at, app int, op disk.Op, window int) *stream {
-	// Each file is somewhere else on the disk.
+	// Each file is at another place on the disk.
 	return c.places[at].device.begin(c.apps[app], op, c.rand.Int64N(1<<40), -1, window, 0, nil)
 }

@@ -16,8 +16,8 @@ func load(t *testing.T, file string) *Scenario {
 	return s
 }
 
-// TestScenarios plays those that are quick, for some seeds, and holds them to what they
-// expect.
+// TestScenarios plays the quick scenarios with several seeds and checks that they meet their
+// expectations.
 func TestScenarios(t *testing.T) {
 	files, err := filepath.Glob("scenarios/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -49,7 +49,8 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestReplay: the same seed, the same run, to the last digit; another one, another.
+// TestReplay: the same seed leads to the same run, to the last digit; another seed leads to another
+// run.
 func TestReplay(t *testing.T) {
 	s := load(t, "scenarios/ten-nodes.yaml")
 	play := func(seed uint64) string {

@@ -13,8 +13,8 @@ import (
 	"penstock/ops/measure"
 )
 
-// curves is what `penstock profile` measured on a modelled disk: the whole way through file
-// system, page cache, loop device and FUSE.
+// curves is a measurement by `penstock profile` on a modelled disk, through file system, page
+// cache, loop device and FUSE.
 type curves struct {
 	Commands []string        `json:"commands"`
 	Model    disk.Model      `json:"model"`
@@ -23,8 +23,8 @@ type curves struct {
 
 const curveSpace = 256 << 20 // as measured
 
-// simulated plays a point's load on the simulator's disk, nothing between, and gives bytes a
-// second.
+// simulated plays a point's load on the simulator's disk, without any other layer, and returns
+// bytes per second.
 func simulated(t *testing.T, m disk.Model, p measure.Point) float64 {
 	t.Helper()
 	if m.CapacityBytes == 0 && m.Channels == 0 {
@@ -63,15 +63,15 @@ func simulated(t *testing.T, m disk.Model, p measure.Point) float64 {
 	return requests * float64(p.Bytes) / time.Duration(now).Seconds()
 }
 
-// How near the simulated throughput must be to the measured one: half of the points within
-// middle, nine in ten within most. What is measured lacks a little where a single small
-// request is under way, as kernel and FUSE take their time, and the machine has other work.
+// Limits for the difference between simulated and measured throughput: half of the points within
+// middle, nine of ten within most. The measured throughput is a little lower with a single small
+// request in flight, because kernel and FUSE take time and the machine has other work.
 const (
 	middle = 0.15
 	most   = 0.30
 )
 
-// compare holds measured points to the simulator's disk.
+// compare compares measured points with the simulator's disk.
 func compare(t *testing.T, m disk.Model, points []measure.Point) {
 	t.Helper()
 	var off []float64
@@ -89,7 +89,7 @@ func compare(t *testing.T, m disk.Model, points []measure.Point) {
 	}
 }
 
-// TestCurves: the simulator's disks do what was measured on disks of the same models.
+// TestCurves: the simulator's disks behave as disks of the same models did in the measurement.
 func TestCurves(t *testing.T) {
 	files, err := filepath.Glob("testdata/curves/*.json")
 	if err != nil || len(files) != 3 {

@@ -11,51 +11,50 @@ import (
 	"penstock/lab/schedulers"
 )
 
-// DeviceConfig says what a device is and how it is scheduled.
+// DeviceConfig describes a device and its scheduler.
 type DeviceConfig struct {
 	Model   disk.Model
 	Quantum int64 // bytes
-	// Algorithm is one of arbiter.Algorithms, or fifo or drr. Depth is the fixed one, and where
-	// sfqd2 begins.
+	// Algorithm is one of arbiter.Algorithms, or fifo or drr. Depth is the fixed depth, or the
+	// initial depth of sfqd2.
 	Algorithm   string
 	Depth       int
-	Read, Write depth.Line    // reference latencies, which are what requests are charged too
+	Read, Write depth.Line    // reference latencies; they are also the requests' costs
 	Debt        time.Duration // arbiter.Config's
 }
 
 const (
-	// weightScale is the most that weights are multiplied with for the scheduler.
+	// weightScale is the largest factor by which weights are multiplied for the scheduler.
 	weightScale = 1000
-	// Memory of a machine for what is written and for what is staged, bytes.
+	// Memory of a machine for written and for staged data, bytes.
 	dirtyRoom  = 256 << 20
 	stagedRoom = 1 << 30
-	// The same where nobody holds writers back: windows do (stream.window).
+	// The same without Penstock, where only windows hold writers back (stream.window).
 	nativeBacklog = 1 << 30
 	nativeDirty   = 1 << 40
-	// endless is the length of what has no end, bytes.
+	// endless is the length of an unbounded stream, in bytes.
 	endless = 1 << 60
 )
 
-// device is an arbiter, the production one, before a disk. It is driven as package node/device
-// drives it: streams come and go, the disk and the tasks behind the streams report, and what the
-// arbiter answers is done. The page cache is as large as the arbiter lets it be, and all files
-// are cold.
+// device is a disk with the production arbiter. It is driven as in package node/device: streams are
+// opened and closed, the disk and the tasks report, and the arbiter's actions are performed. The
+// page cache is as large as the arbiter allows, and no file is in it at first.
 type device struct {
 	engine  *Engine
 	spindle *spindle
 	cfg     DeviceConfig
 	arbiter *arbiter.Arbiter
 	coord   coord.Device
-	flows   []*flow            // by application, nil where it has none here
-	weights map[string]float64 // of those, in force, on the scale of weights; the arbiter's parts
+	flows   []*flow            // by application; nil if it has none here
+	weights map[string]float64 // of these flows, in force, on the scale of weights; the arbiter's parts
 	stopped bool               // its node is gone
 	uses    []coord.Use        // of the last report
-	last    time.Duration      // of the report before
+	last    time.Duration      // time of the previous report
 
-	moved  []*stream     // that may go on
+	moved  []*stream     // that may continue
 	due    bool          // a request of it has ended
-	again  time.Duration // when the arbiter wants to be asked again
-	waking time.Duration // when it is asked next; below 0: not by itself
+	again  time.Duration // when the arbiter must be called again
+	waking time.Duration // when it is called next; below 0: only after another event
 	look   func()
 }
 
@@ -66,25 +65,25 @@ type flow struct {
 	served, wanted time.Duration // in all, as of the last report
 }
 
-// stream is one file's reading or writing, or the whole of what an application wants at a device:
-// the task behind it, and the file. It is an arbiter.File of which nothing is in the page cache.
+// stream is the reading or writing of one file, or all the work of an application at a device, with
+// the task that does it. It is an arbiter.File without pages in the page cache.
 type stream struct {
 	device *device
 	flow   *flow
-	at     *arbiter.Stream // nil when nothing is held for it any more
+	at     *arbiter.Stream // nil when the arbiter keeps nothing for it any more
 	op     disk.Op
 	offset int64 // on the disk
 	size   int64
-	pos    int64 // where its reader or writer is
-	mark   int64 // where that may go
+	pos    int64 // position of its reader or writer
+	mark   int64 // how far the task may go
 	had    int64 // bytes that the disk has moved for it
-	// window is how many requests of it are open at a time where nothing else bounds them: on
-	// a disk without Penstock. 0: no bound.
+	// window is the number of its requests in flight on a disk without Penstock, where nothing else
+	// bounds them. 0: no bound.
 	window int
 	// pace is the time that the task behind it needs for a quantum.
 	pace  time.Duration
-	to    int64 // where the task will be when it has done what it does
-	timed bool  // it does something
+	to    int64 // position of the task after its current quantum
+	timed bool  // the task is processing a quantum
 	dead  bool
 	again func()
 	done  func() // when all work has ended
@@ -93,7 +92,7 @@ type stream struct {
 // Missing returns how much of a range is not in the page cache: all of it.
 func (s *stream) Missing(_, length int64) int64 { return length }
 
-// Saved returns how much the disk has without having been asked for it: nothing.
+// Saved returns how much the kernel has written by itself: nothing.
 func (s *stream) Saved(_, _ int64) int64 { return 0 }
 
 // Written returns how far the file has been written.
@@ -102,10 +101,10 @@ func (s *stream) Written() (int64, bool) { return s.pos, true }
 // Deleted reports false: files stay.
 func (s *stream) Deleted() bool { return false }
 
-// native reports whether requests go to the disk as they come.
+// native reports whether requests go to the disk in order of arrival, without Penstock.
 func (c *DeviceConfig) native() bool { return c.Algorithm == "fifo" }
 
-// options are those of the device's arbiter.
+// options returns the options of the device's arbiter.
 func (c *DeviceConfig) options(apps int) arbiter.Options {
 	o := arbiter.Options{
 		Mode:   arbiter.Enforce,
@@ -114,10 +113,10 @@ func (c *DeviceConfig) options(apps int) arbiter.Options {
 			Algorithm: c.Algorithm, FixedDepth: max(1, c.Depth), Quantum: c.Quantum,
 			Depth: depth.Config{Start: float64(max(1, c.Depth)), Read: c.Read, Write: c.Write},
 			Dirty: dirtyRoom, Staged: stagedRoom, Debt: c.Debt,
-			WeightScale: weightScale, MaxFlows: apps + 2, // one is the arbiter's own
+			WeightScale: weightScale, MaxFlows: apps + 2, // one flow is the arbiter's own
 		},
 	}
-	if c.Depth > 12 { // the controller's own bound
+	if c.Depth > 12 { // the controller's upper bound
 		o.Config.Depth.Max = float64(c.Depth)
 	}
 	if c.native() {
@@ -152,7 +151,7 @@ func newDevice(s *spindle, cfg DeviceConfig, apps int) (*device, error) {
 	d := &device{engine: s.engine, spindle: s, cfg: cfg, arbiter: a, flows: make([]*flow, apps), weights: map[string]float64{}, waking: -1}
 	d.look = func() {
 		switch now := d.engine.Now(); {
-		case d.waking != now: // another one came before
+		case d.waking != now: // a later call has been replaced
 		case now < d.again:
 			d.waking = -1
 			d.wake(d.again)
@@ -166,7 +165,7 @@ func newDevice(s *spindle, cfg DeviceConfig, apps int) (*device, error) {
 	return d, nil
 }
 
-// clock is the arbiter's time, which is above 0.
+// clock returns the arbiter's time, which is above 0.
 func (d *device) clock() time.Duration { return d.engine.Now() + 1 }
 
 // add gives an application a flow, or finds it.
@@ -180,19 +179,19 @@ func (d *device) add(a *App) *flow {
 	return f
 }
 
-// forget takes out the flow of an application that has ended.
+// forget removes the flow of an application that has ended.
 func (d *device) forget(app int) {
 	f := d.flows[app]
 	if f == nil || f.open > 0 {
-		return // what was given up may be on its way to the disk yet; the flow wants nothing more
+		return // requests of a closed stream may still be in flight; the flow makes no new ones
 	}
 	d.flows[app] = nil
 	delete(d.weights, f.app.Name)
 	d.coord.Drop(app)
 }
 
-// begin starts a stream of so many bytes; below 0: without end. done is called when its work has
-// ended, never from within.
+// begin starts a stream of work bytes, or an endless stream if work is below 0. done is called when
+// its work has ended, never from within.
 func (d *device) begin(a *App, op disk.Op, offset, work int64, window int, pace time.Duration, done func()) *stream {
 	s := &stream{device: d, flow: d.add(a), op: op, offset: offset, size: work, window: window, pace: pace, done: done}
 	if work < 0 {
@@ -211,7 +210,7 @@ func (d *device) begin(a *App, op disk.Op, offset, work int64, window int, pace 
 	return s
 }
 
-// end gives a stream up. What the disk has of it goes on, and what was written is drained.
+// end closes a stream. Its requests in flight continue, and written data is drained.
 func (s *stream) end() {
 	if s.dead {
 		return
@@ -223,8 +222,8 @@ func (s *stream) end() {
 	}
 }
 
-// limit is how far the task may go. Nobody reads what is not there, also where nothing holds
-// him back, and nobody fills more of the page cache than there is.
+// limit returns how far the task may go. Even if no mark holds it back, a reader cannot go beyond
+// the bytes that the disk has delivered, and a writer cannot fill more than the page cache.
 func (s *stream) limit() int64 {
 	switch {
 	case s.op == disk.Read:
@@ -235,7 +234,7 @@ func (s *stream) limit() int64 {
 	return min(s.mark, s.had+dirtyRoom, s.size)
 }
 
-// advance has the task go on as far as it may, and reports whether the arbiter knows.
+// advance lets the task go as far as it may, and reports whether the arbiter was informed.
 func (s *stream) advance() bool {
 	to := s.limit()
 	if s.dead || s.timed || to <= s.pos {
@@ -251,7 +250,7 @@ func (s *stream) advance() bool {
 	return false
 }
 
-// paced is when the task has done what it does with a quantum.
+// paced is called when the task has processed its quantum.
 func (s *stream) paced() {
 	s.timed = false
 	if s.dead {
@@ -262,18 +261,18 @@ func (s *stream) paced() {
 	s.device.turn()
 }
 
-// report tells the arbiter where the task is.
+// report passes the task's position to the arbiter.
 func (s *stream) report(pos int64) {
 	d := s.device
 	if s.pos = pos; pos < s.size {
 		d.arbiter.Progress(d.clock(), s.at, pos)
 		return
 	}
-	s.dead = true // it wants nothing more; what it wrote has to be drained
+	s.dead = true // the task has ended; its written data has to be drained
 	d.arbiter.Close(d.clock(), s.at, pos)
 }
 
-// released ends a stream for which nothing is held any more.
+// released ends a stream for which the arbiter keeps nothing any more.
 func (s *stream) released() {
 	s.at = nil
 	s.flow.open--
@@ -284,7 +283,7 @@ func (s *stream) released() {
 	}
 }
 
-// turn does what the arbiter says.
+// turn performs the arbiter's actions.
 func (d *device) turn() {
 	for more := !d.stopped; more; {
 		actions, again := d.arbiter.Decide(d.clock())
@@ -317,7 +316,7 @@ func (d *device) turn() {
 	}
 }
 
-// wake has the arbiter asked at a time.
+// wake schedules a call of the arbiter.
 func (d *device) wake(at time.Duration) {
 	if d.again = min(d.again, at); d.waking < 0 || d.waking > at {
 		d.waking = at
@@ -325,7 +324,7 @@ func (d *device) wake(at time.Duration) {
 	}
 }
 
-// ended books a request.
+// ended accounts for a request that has ended.
 func (d *device) ended(fl flight, service time.Duration) {
 	s, r := fl.stream, fl.request
 	s.had += r.Length
@@ -337,18 +336,18 @@ func (d *device) ended(fl flight, service time.Duration) {
 		a.read += r.Length
 	}
 	d.arbiter.Done(d.clock(), r, arbiter.Result{Moved: r.Length, Latency: d.engine.Now() - fl.since})
-	s.advance() // where it is not its mark that holds the task back
+	s.advance() // in case something other than its mark holds the task back
 	d.due = true
 }
 
-// report closes a period: what the production code makes of it, by application.
+// report closes a period and returns the production code's report of it, by application.
 func (d *device) report(sequence uint64) ([]coord.Use, []coord.Service) {
 	length := d.close()
 	return d.uses, d.coord.Report(sequence, length, d.uses)
 }
 
-// close ends a period and returns its length. What was served follows from the arbiter's own
-// account, as in the daemon.
+// close ends a period and returns its length. The service comes from the arbiter's own account, as
+// in the daemon.
 func (d *device) close() time.Duration {
 	now := d.engine.Now()
 	d.uses = d.uses[:0]
@@ -365,7 +364,7 @@ func (d *device) close() time.Duration {
 	return length
 }
 
-// answer puts the parts that totals make into force.
+// answer puts the parts into force that follow from the totals.
 func (d *device) answer(sequence uint64, right func(app int) (coord.Right, bool)) bool {
 	parts, ok := d.coord.Answer(sequence, right)
 	for _, p := range parts {
@@ -379,7 +378,7 @@ func (d *device) answer(sequence uint64, right func(app int) (coord.Right, bool)
 	return ok
 }
 
-// local goes back to the weights as they are.
+// local puts the original weights into force.
 func (d *device) local() {
 	d.coord = coord.Device{}
 	for _, f := range d.flows {
@@ -390,11 +389,11 @@ func (d *device) local() {
 	d.reweigh()
 }
 
-// reweigh puts the weights into force. They are parts for the arbiter, whose rules know whole
-// weights only.
+// reweigh puts the weights into force. The arbiter gets them as parts, because its rules have only
+// integer weights.
 func (d *device) reweigh() { d.arbiter.SetParts(arbiter.Parts{Flows: d.weights}) }
 
-// charge books service that an application was given elsewhere, within DeviceConfig.Debt.
+// charge charges an application for service on other nodes, up to DeviceConfig.Debt.
 func (d *device) charge(app int, service time.Duration) {
 	if f := d.flows[app]; f != nil {
 		d.arbiter.Delay(f.app.Name, service)

@@ -5,20 +5,20 @@ import (
 )
 
 // The rule of DSFQ (Wang and Merchant, 2007), which IBIS follows in section 5, as a peer of
-// core/coord. Weights stay; what is moved are start tags: a request that comes at virtual time
-// v after one with the finish tag F starts at
+// core/coord. Weights stay the same; start tags are moved: a request that comes at virtual time v
+// after one with the finish tag F starts at
 //
 //	S = max(v, F + delay/weight)
 //
-// where delay is the cost of all requests of the flow that other nodes have served since the
-// flow's previous request here. As in IBIS a node learns that from the broker, once a period:
-// it reports what each application was served here in all, gets the sum over all nodes, and the
-// next request bears the whole delay since the last answer. It has no cap.
+// where delay is the cost of all requests of the flow that other nodes have served since the flow's
+// previous request here. As in IBIS, a node learns the delay from the broker, once per period: it
+// reports the total service of each application here and receives the sum over all nodes; the next
+// request gets the whole delay since the last answer. The delay has no upper bound.
 //
-// A device's charge is this rule where something of the flow is queued: then F is not below v,
-// and all queued tags move by delay/weight. For a flow with an empty queue it would be
-// max(v, F) + delay/weight, which is more. The rule is therefore played for applications that
-// always have something to do where they are, and for no others.
+// A device's charge equals this rule if requests of the flow are queued: then F is not below v, and
+// all queued tags move by delay/weight. For a flow with an empty queue it would be max(v, F) +
+// delay/weight, which is more. The rule is therefore simulated only for applications that always
+// have requests at their places.
 
 // The values of ExchangeSpec.Rule.
 const (
@@ -26,18 +26,18 @@ const (
 	ruleDSFQ  = "dsfq"
 )
 
-// uncapped is a bound on delays that no run reaches: the rule has none.
+// uncapped is a bound on delays that no run reaches, since the rule has no bound.
 const uncapped = 24 * time.Hour
 
-// delays is a node's side of it, by application.
+// delays is a node's state of the rule, by application.
 type delays struct {
 	served  []time.Duration // here
-	told    []time.Duration // of it, to the broker's present life
+	told    []time.Duration // reported to the broker since its last start
 	life    int             // of the broker
 	foreign []time.Duration // served by other nodes and charged here
 }
 
-// tell reports what applications were served, and charges what they were served elsewhere.
+// tell reports the applications' service here, and charges them for their service on other nodes.
 func (n *node) tell(life int) {
 	c, d := n.cluster, &n.delays
 	if d.served == nil {
@@ -76,7 +76,7 @@ func (n *node) tell(life int) {
 				return
 			}
 			for _, a := range answer {
-				if delay := a.served - d.foreign[a.app]; delay > 0 { // a broker that is new does not know all yet
+				if delay := a.served - d.foreign[a.app]; delay > 0 { // a new broker does not know the complete service yet
 					n.device.charge(a.app, delay)
 					d.foreign[a.app] = a.served
 				}

@@ -7,8 +7,9 @@ import (
 	"penstock/settings"
 )
 
-// TestDelays: S = max(v, F + delay/weight). What a flow was served elsewhere, the others on the
-// device have to themselves, by the weights, and then all go on by the weights.
+// TestDelays: S = max(v, F + delay/weight). After a flow's service on other nodes, the other flows
+// get the device, divided by their weights, until they have caught up; then all flows share it by
+// weights.
 func TestDelays(t *testing.T) {
 	for _, weight := range []float64{1, 4} {
 		s := &Scenario{Nodes: []NodeSpec{{Disk: "ssd", Algorithm: "sfqd", Depth: 1}}, Applications: []ApplicationSpec{{Name: "a", Weight: weight}, {Name: "b"}}}
@@ -23,12 +24,13 @@ func TestDelays(t *testing.T) {
 		c := p.cluster
 		c.Run(10 * time.Second)
 		a, b := c.apps[0].service, c.apps[1].service
-		// By the weights they are level; 8 s of a's service elsewhere are 8/weight s of b's.
+		// By their weights they are equal; 8 s of service elsewhere for a correspond to 8/weight s
+		// for b.
 		c.places[0].device.charge(0, 8*time.Second)
 		alone := time.Duration(8 / weight * float64(time.Second))
 		c.Run(10*time.Second + alone)
 		a, b = c.apps[0].service-a, c.apps[1].service-b
-		// Requests that are under way go on: each flow has two of 1 MiB at most, some ms each.
+		// Requests in flight continue: each flow has at most two of 1 MiB, some ms each.
 		if a > 50*time.Millisecond || b < alone-50*time.Millisecond || b > alone+50*time.Millisecond {
 			t.Errorf("weight %g: while b has its turn of %v, a is served for %v and b for %v", weight, alone, a, b)
 		}
@@ -40,9 +42,9 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// TestSwingsOfDelays compares the rule of DSFQ and IBIS with Penstock's own: delays add up to
-// the right totals in the end, but every node makes up for the whole difference, by totals of
-// the last exchange, so within some seconds shares swing.
+// TestSwingsOfDelays compares the rule of DSFQ and IBIS with Penstock's own: delays lead to the
+// right totals in the end. But every node compensates for the whole difference, with the totals of
+// the last exchange, so shares swing over some seconds.
 func TestSwingsOfDelays(t *testing.T) {
 	type way struct {
 		name, rule string

@@ -2,12 +2,12 @@ package sim
 
 import "time"
 
-// Engine is a virtual clock and what is to happen on it, in order of time and, at one
-// time, of being asked for: so a run depends on nothing but its input.
+// Engine is a virtual clock with a queue of events. Events run in order of their time; events of
+// the same time run in the order in which they were added. So a run depends only on its input.
 type Engine struct {
 	now    time.Duration
 	seq    uint64
-	events []event // a heap with four children a node
+	events []event // a heap with four children per node
 }
 
 type event struct {
@@ -18,10 +18,10 @@ type event struct {
 
 func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.seq < b.seq }
 
-// Now is the time since the beginning.
+// Now returns the time since the beginning.
 func (e *Engine) Now() time.Duration { return e.now }
 
-// At has something done at a time, now at the earliest.
+// At schedules a call at a time, now at the earliest.
 func (e *Engine) At(at time.Duration, do func()) {
 	ev := event{max(at, e.now), e.seq, do}
 	e.seq++
@@ -38,10 +38,10 @@ func (e *Engine) At(at time.Duration, do func()) {
 	e.events[i] = ev
 }
 
-// After has something done some time from now.
+// After schedules a call after a duration.
 func (e *Engine) After(d time.Duration, do func()) { e.At(e.now+d, do) }
 
-// Run does what is due up to and including a time, and stands there then.
+// Run makes the calls that are due up to and including a time, and sets the clock to that time.
 func (e *Engine) Run(until time.Duration) {
 	for len(e.events) > 0 && e.events[0].at <= until {
 		ev := e.pop()

@@ -7,35 +7,35 @@ import (
 	"penstock/core/coord"
 )
 
-// Exchange is how nodes and broker talk.
+// Exchange describes the communication of nodes and broker.
 type Exchange struct {
 	Period   time.Duration // between a node's reports; 0: there is no broker
 	DelayMin time.Duration // of a message, each way
 	DelayMax time.Duration
 	Loss     float64 // part of the messages that never arrive
-	// Rule is what totals are used for: ruleParts or ruleDSFQ.
+	// Rule is the use of totals: ruleParts or ruleDSFQ.
 	Rule string
-	// Session is how long a leading broker's session is; with it a standby is there, which
-	// takes over when that has run out. 0: there is none.
+	// Session is the length of a leading broker's session. A standby broker takes over when the
+	// session has expired. 0: there is no standby.
 	Session time.Duration
 }
 
-// What daemons and brokers do (node/coordination, broker).
+// Constants of daemons and brokers (node/coordination, broker).
 const (
 	stale      = 5 // periods that parts stay in force without an answer
-	several    = 8 // the same where there are several brokers
+	several    = 8 // the same with several brokers
 	settling   = 2 * time.Second
-	succession = 5 * time.Second // the same of one broker among several
+	succession = 5 * time.Second // the same for one broker among several
 	retryMin   = 100 * time.Millisecond
 	retryMost  = 3 * time.Second
 )
 
-// broker is the production account behind messages.
+// broker is the production code's totals, reached by messages.
 type broker struct {
 	totals *coord.Totals
 	begun  coord.Startup
 	served []time.Duration // by application, with ruleDSFQ
-	life   int             // counts starts: a message to one that has ended is lost
+	life   int             // counts starts: a message to an earlier life is lost
 	down   bool
 }
 
@@ -50,13 +50,13 @@ func (b *broker) start(c *Cluster) {
 	b.life++
 }
 
-// settled reports whether the broker's totals count as whole.
+// settled reports whether the broker's totals count as complete.
 func (c *Cluster) settled() bool {
 	return c.broker.begun.Complete(c.now, c.exchange.Period)
 }
 
-// stop ends the broker. Every node sees the end of its stream, and a standby takes over
-// when the session has: its last sign of life was up to a third of the session ago.
+// stop ends the broker. Every node sees the end of its stream. A standby takes over when the
+// session expires; the broker's last renewal was up to a third of the session ago.
 func (c *Cluster) stop() {
 	if c.broker.down {
 		return
@@ -82,8 +82,8 @@ type node struct {
 	name    string
 	gone    bool
 
-	streaming bool // there is a stream, as the node sees it
-	life      int  // counts streams: what belongs to another is lost
+	streaming bool // the node believes that there is a stream
+	life      int  // counts streams: messages of an earlier stream are lost
 	member    coord.Member
 	joined    bool // the broker has the stream
 	first     bool // the next report is the stream's first
@@ -95,7 +95,7 @@ type node struct {
 	delays    delays        // with ruleDSFQ
 }
 
-// entry is an application in a message: a node's service, or in an answer the total.
+// entry is an application in a message: in a report its service on a node, in an answer its total.
 type entry struct {
 	app     int
 	service coord.Service
@@ -109,7 +109,7 @@ func newNode(c *Cluster, d *device) *node {
 	return n
 }
 
-// leave cuts a node off: it serves nobody, and the broker sees its stream end.
+// leave cuts off a node: it serves no application, and the broker sees the end of its stream.
 func (n *node) leave() {
 	if n.gone {
 		return
@@ -155,10 +155,10 @@ func (n *node) retry() {
 			n.connect()
 		}
 	})
-	n.wait = min(max(c.exchange.Period/2, retryMin), retryMost) // nobody is there, or it would be taken
+	n.wait = min(max(c.exchange.Period/2, retryMin), retryMost) // there is no broker, otherwise the report would arrive
 }
 
-// connect gets a stream, if the broker is there.
+// connect opens a stream, if the broker is running.
 func (n *node) connect() {
 	n.expire()
 	if n.cluster.broker.down {
@@ -175,7 +175,7 @@ func (n *node) connect() {
 	n.turn(n.life)
 }
 
-// expire goes back to local shares when no answer has come for some periods.
+// expire returns to local shares when no answer has arrived for some periods.
 func (n *node) expire() {
 	c, periods := n.cluster, time.Duration(stale)
 	if c.exchange.Session > 0 {
@@ -197,7 +197,7 @@ func (c *Cluster) delay() time.Duration {
 
 func (c *Cluster) lost() bool { return c.exchange.Loss > 0 && c.rand.Float64() < c.exchange.Loss }
 
-// turn is a node's turn: it reports, and the next turn is set.
+// turn is called once per period: the node reports, and the next call is scheduled.
 func (n *node) turn(life int) {
 	if life != n.life {
 		return
@@ -211,7 +211,7 @@ func (n *node) turn(life int) {
 	n.expire()
 	n.sequence++
 	var report []entry
-	if n.first { // what was done without a stream is nobody's business
+	if n.first { // service without a stream is not reported
 		n.first = false
 		n.device.close()
 		for _, u := range n.device.uses {
@@ -237,7 +237,7 @@ func (n *node) turn(life int) {
 	})
 }
 
-// arrive is the broker's turn. The report becomes the answer.
+// arrive is called when a report arrives at the broker. The broker answers it.
 func (n *node) arrive(life int, sequence uint64, report []entry) {
 	c := n.cluster
 	t := c.broker.totals
@@ -277,12 +277,12 @@ func (n *node) arrive(life int, sequence uint64, report []entry) {
 	})
 }
 
-// take is the answer's arrival.
+// take is called when the answer arrives at the node.
 func (n *node) take(sequence uint64, settled bool, totals []entry) {
 	c := n.cluster
 	n.answered, n.wait = c.Now(), retryMin
 	if !settled {
-		return // what was in force before may be, yet
+		return // the former parts may still be in force
 	}
 	at := 0
 	if n.device.answer(sequence, func(app int) (coord.Right, bool) {
@@ -298,7 +298,7 @@ func (n *node) take(sequence uint64, settled bool, totals []entry) {
 	}
 }
 
-// end frees the entry of an application that is no more.
+// end frees the entry of an application that has ended.
 func (n *node) end(app int) {
 	if n.joined && n.named[app] {
 		if _, err := n.cluster.broker.totals.Name(n.member, app, ""); err != nil {

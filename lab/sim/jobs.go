@@ -15,9 +15,9 @@ import (
 // Bounds of jobs.
 const (
 	maxJobs  = 20_000
-	maxTasks = 2_000_000 // of all jobs together
+	maxTasks = 2_000_000 // of all jobs
 	maxScale = 1000      // of a trace's bytes
-	reduceBy = 1 << 30   // bytes that a reduce is given, unless the scenario says how many there are
+	reduceBy = 1 << 30   // bytes per reduce, unless the scenario sets the number of reduces
 )
 
 // The values of MapReduceSpec.Order.
@@ -28,13 +28,13 @@ const (
 
 // Ways to play jobs.
 const (
-	wayAlone       = "alone"       // each job with the cluster to itself
-	wayFIFO        = "fifo"        // requests go to the disk as they come
-	wayLocal       = "local"       // the scenario's scheduler, each node for itself
-	wayCoordinated = "coordinated" // and with the broker's totals
+	wayAlone       = "alone"       // each job alone on the cluster
+	wayFIFO        = "fifo"        // requests go to the disk in order of arrival
+	wayLocal       = "local"       // the scenario's scheduler, without coordination
+	wayCoordinated = "coordinated" // the same with the broker's totals
 )
 
-// work is a job that is to be played.
+// work is a job to play.
 type work struct {
 	name, kind               string
 	application, queue       string
@@ -47,7 +47,7 @@ type work struct {
 	rate                     int64
 	background               bool
 	index                    int
-	alone, fifo, local, coor time.Duration // how long it took; 0: not played, or not done
+	alone, fifo, local, coor time.Duration // run times; 0: not played, or not finished
 }
 
 func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
@@ -106,7 +106,7 @@ func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 	}
 }
 
-// Trace gives every trace of the scenario another file.
+// Trace replaces the file of every trace of the scenario.
 func (s *Scenario) Trace(file string) error {
 	if len(s.Traces) == 0 {
 		return fmt.Errorf("the scenario has no traces that %s could stand for", file)
@@ -118,9 +118,8 @@ func (s *Scenario) Trace(file string) error {
 	return nil
 }
 
-// draw returns the jobs of a trace that are played: so many successive ones as the trace's
-// entry asks for, submitted within a time, so that a trace of a day is not spread over a run
-// of an hour.
+// draw returns the jobs of a trace to play. Their number is set by the trace's entry. They are
+// successive and submitted within a time, so that a trace of a day fits into a run of an hour.
 func (t *TraceSpec) draw(jobs []TraceJob, r *rand.Rand, within time.Duration) ([]TraceJob, error) {
 	if t.Jobs == 0 || t.Jobs >= len(jobs) {
 		return jobs, nil
@@ -141,7 +140,7 @@ func (t *TraceSpec) draw(jobs []TraceJob, r *rand.Rand, within time.Duration) ([
 	return jobs[first : first+t.Jobs], nil
 }
 
-// scale returns what a trace's bytes are multiplied by.
+// scale returns the factor for a trace's bytes.
 func (s *Scenario) scale(t *TraceSpec) float64 {
 	if t.Machines <= 0 {
 		return t.Bytes
@@ -158,8 +157,8 @@ func (s *Scenario) machines() int {
 	return all
 }
 
-// withinLength refuses jobs that are waited for and submitted when the run is over: they
-// could not end, whatever the disks do.
+// withinLength returns an error for jobs that are submitted after the end of the run, except
+// background jobs. They could not end, however fast the disks are.
 func (s *Scenario) withinLength(works []*work) error {
 	waited, late, last := 0, 0, time.Duration(0)
 	for _, w := range works {
@@ -177,7 +176,7 @@ func (s *Scenario) withinLength(works []*work) error {
 	return nil
 }
 
-// works are the jobs of a run.
+// works returns the jobs of a run.
 func (s *Scenario) works(seed uint64) ([]*work, error) {
 	var all []*work
 	for _, j := range s.Jobs {

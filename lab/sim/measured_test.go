@@ -21,8 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// asked keeps so many random requests on a file in flight, past the page cache, and gives
-// bytes a second.
+// asked keeps a number of random direct requests on a file in flight, and returns bytes per second.
 func asked(t *testing.T, file *os.File, write bool, length, space int64, depth int, span time.Duration) float64 {
 	t.Helper()
 	var workers sync.WaitGroup
@@ -58,8 +57,8 @@ func asked(t *testing.T, file *os.File, write bool, length, space int64, depth i
 	return float64(total) / time.Since(begin).Seconds()
 }
 
-// TestCurvesMeasuredAnew measures a modelled disk here and now, with as many requests in
-// flight as saturate it, so that it does not depend on how soon a busy machine answers.
+// TestCurvesMeasuredAnew measures a modelled disk in the test itself, with enough requests in
+// flight to saturate it, so that the result does not depend on the response time of a busy machine.
 func TestCurvesMeasuredAnew(t *testing.T) {
 	if reason := disk.Available(); reason != nil {
 		t.Logf("no modelled disk here (%v): TestCurves has those of another machine", reason)
@@ -103,7 +102,8 @@ func TestCurvesMeasuredAnew(t *testing.T) {
 			length int64
 			depth  int
 		}{{64 << 10, 12}, {256 << 10, 8}, {1 << 20, 4}} {
-			// Other work on the machine only takes from it, so the best of some tries counts.
+			// Other work on the machine can only lower the result, so the best of several tries
+			// counts.
 			best := point(t, write, load.length, load.depth, 1)
 			for want, tries := simulated(t, m, best), 0; tries < 8 && best.BytesPerSecond < 0.9*want; tries++ {
 				rate := asked(t, file, write, load.length, space, load.depth, 400*time.Millisecond)
@@ -115,7 +115,7 @@ func TestCurvesMeasuredAnew(t *testing.T) {
 	compare(t, m, points)
 }
 
-// point is what a measurement with penstock profile would have written down.
+// point returns a point as penstock profile would record it.
 func point(t *testing.T, write bool, length int64, depth int, rate float64) (p measure.Point) {
 	t.Helper()
 	text := fmt.Sprintf(`{"write": %v, "bytes": %d, "concurrency": %d, "bytes_per_second": %f}`, write, length, depth, rate)

@@ -12,11 +12,12 @@ import (
 	"penstock/lab/disk"
 )
 
-// algorithms are those of NodeSpec: the daemon's, and the peers of lab/schedulers.
+// algorithms are the values of NodeSpec.Algorithm: the daemon's algorithms, and those of
+// lab/schedulers.
 var algorithms = append(slices.Clone(arbiter.Algorithms), "drr", "fifo")
 
-// config is the device of one such node. The reference latencies are those of two quanta,
-// as profiling finds them.
+// config returns the device of such a node. The reference latencies are those of two quanta, as in
+// a profile.
 func (n NodeSpec) config() (DeviceConfig, error) {
 	c := DeviceConfig{Quantum: int64(n.Quantum), Algorithm: cmp.Or(n.Algorithm, "sfqd2"), Depth: n.Depth}
 	mib := func(rate int64) time.Duration { return time.Duration(float64(time.Second) * (1 << 20) / float64(rate)) }
@@ -30,7 +31,8 @@ func (n NodeSpec) config() (DeviceConfig, error) {
 		c.Read = depth.Line{Fixed: 2 * c.Model.SeekMax, PerMiB: 2 * mib(rate)}
 	case "ssd", "nvme":
 		c.Model = disk.SSD(cmp.Or(rate, 500_000_000))
-		// A real one's latencies; the laboratory's modelled disk is slowed down as a whole.
+		// The latencies of a real NVMe disk; the laboratory's modelled disk is slower in all
+		// respects.
 		c.Model.ReadLatency, c.Model.WriteLatency = 100*time.Microsecond, 200*time.Microsecond
 		if n.Disk == "nvme" {
 			c.Model = disk.SSD(cmp.Or(rate, 3_000_000_000))

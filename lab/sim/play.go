@@ -9,20 +9,20 @@ import (
 	"penstock/lab/sim/optimum"
 )
 
-// play is a scenario under way.
+// play is a scenario in progress.
 type play struct {
 	scenario *Scenario
 	cluster  *Cluster
 	on       [][]int     // application -> places
-	streams  [][]*stream // application -> its streams without end; nil while it is off
+	streams  [][]*stream // application -> its endless streams; nil while it is off
 	ops      []disk.Op   // by application
 	before   []time.Duration
 	ideal    []float64 // parts, by application
-	stale    bool      // ideal is that of what was before
+	stale    bool      // ideal is outdated
 	changed  []change
 }
 
-// change is what moves the optimum, or keeps it from being reached.
+// change is an event that changes the optimum, or prevents the cluster from reaching it.
 type change struct {
 	at   time.Duration
 	what string
@@ -69,7 +69,7 @@ func (c *Cluster) populate(s *Scenario) error {
 	return nil
 }
 
-// place draws where the applications are, and starts those that are not off at first.
+// place draws the applications' places, and starts the applications that are on at first.
 func (p *play) place() {
 	c := p.cluster
 	index := 0
@@ -84,7 +84,7 @@ func (p *play) place() {
 	}
 }
 
-// draw gives the places of a list, or a part of all that is drawn, or all.
+// draw returns the places of the list, or a random part of all places, or all places.
 func (c *Cluster) draw(list []int, spread float64) []int {
 	var on []int
 	switch {
@@ -159,7 +159,7 @@ func (p *play) happen(ev EventSpec) {
 			}
 		}
 		for _, n := range c.nodes {
-			if !n.inForce { // the policy's weights go without totals
+			if !n.inForce { // without totals the policy's weights are in force
 				n.device.local()
 			}
 		}
@@ -168,7 +168,7 @@ func (p *play) happen(ev EventSpec) {
 	}
 }
 
-// happen does what is not about applications.
+// happen performs an event that is not about applications.
 func (c *Cluster) happen(ev EventSpec) {
 	switch {
 	case ev.Broker == "down":
@@ -183,7 +183,7 @@ func (c *Cluster) happen(ev EventSpec) {
 	}
 }
 
-// judges reports whether a window that begins then counts.
+// judges reports whether a window that begins at that time counts.
 func (p *play) judges(from time.Duration) bool {
 	if from < time.Duration(p.scenario.Settle) {
 		return false
@@ -197,7 +197,7 @@ func (p *play) judges(from time.Duration) bool {
 	return true
 }
 
-// services are the applications', so far.
+// services returns the applications' services so far.
 func (p *play) services() []time.Duration {
 	all := make([]time.Duration, len(p.cluster.apps))
 	for i, a := range p.cluster.apps {
@@ -206,7 +206,7 @@ func (p *play) services() []time.Duration {
 	return all
 }
 
-// judge compares what was had since the last time with what the placement allows; parts of
+// judge compares the service since the last call with the optimum for the placement, as parts of
 // all service.
 func (p *play) judge() (misplaced float64, had, due []float64) {
 	now := p.services()
@@ -227,7 +227,7 @@ func (p *play) judge() (misplaced float64, had, due []float64) {
 	return misplaced, had, p.ideal
 }
 
-// know works the optimum out, if something has happened since.
+// know computes the optimum, if something has changed since the last time.
 func (p *play) know() (err error) {
 	if p.ideal == nil || p.stale {
 		p.ideal, err = p.best()
@@ -236,8 +236,8 @@ func (p *play) know() (err error) {
 	return err
 }
 
-// best is the optimum, in parts of all service. What divides is the physical disk, however
-// many datanodes share it.
+// best returns the optimum, in parts of all service. It divides physical disks, regardless of the
+// number of datanodes that share one.
 func (p *play) best() ([]float64, error) {
 	c := p.cluster
 	capacity := make([]float64, c.disks)

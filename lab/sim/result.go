@@ -8,24 +8,24 @@ import (
 	"penstock/lab/experiment/claims"
 )
 
-// Result is what a run showed. Times are seconds.
+// Result is the result of a run. Times are in seconds.
 type Result struct {
 	Title        string        `json:"title"`
 	Seed         uint64        `json:"seed"`
-	Nodes        int           `json:"nodes"` // virtual datanodes each count
+	Nodes        int           `json:"nodes"` // each virtual datanode counts
 	Disks        int           `json:"disks"`
 	Applications int           `json:"applications"`
 	Windows      []Window      `json:"windows,omitempty"`
 	Changes      []Change      `json:"changes,omitempty"`
 	Spans        []Span        `json:"spans,omitempty"`
 	Shares       []Application `json:"shares,omitempty"`
-	// Misplaced is the median over the windows that are judged, Worst the largest.
+	// Misplaced is the median over the judged windows, Worst the largest value.
 	Misplaced float64   `json:"misplaced"`
 	Worst     float64   `json:"worst"`
 	Judged    int       `json:"judged_windows"`
 	Jobs      []Job     `json:"jobs,omitempty"`
 	Summaries []Summary `json:"summaries,omitempty"`
-	Good      bool      `json:"good"` // as the scenario expects
+	Good      bool      `json:"good"` // whether the run meets the scenario's expectations
 	Faults    []string  `json:"faults,omitempty"`
 	Events    uint64    `json:"events"` // of the simulation
 
@@ -36,20 +36,20 @@ type Result struct {
 type Window struct {
 	From      float64 `json:"from"`
 	To        float64 `json:"to"`
-	Misplaced float64 `json:"misplaced"` // of the service, by the optimum that the placement then allowed
+	Misplaced float64 `json:"misplaced"` // part of the service, compared with the optimum for the placement at that time
 	Judged    bool    `json:"judged"`
 }
 
-// Change is an event, or an application that went on or off.
+// Change is an event, or the start or stop of an application.
 type Change struct {
 	At   float64 `json:"at"`
 	What string  `json:"what"`
-	// Converged is how long after it the first window ended from which on, up to the next
-	// change, none was above what the scenario expects; below 0 if there is none.
+	// Converged is the time from the change to the end of the first window after which, up to the
+	// next change, all windows meet the scenario's expectation; below 0 if there is no such window.
 	Converged float64 `json:"converged"`
 }
 
-// Span is a part of the run that the scenario asks about.
+// Span is a part of the run for which the scenario has expectations.
 type Span struct {
 	Name      string  `json:"name"`
 	From      float64 `json:"from"`
@@ -57,7 +57,7 @@ type Span struct {
 	Misplaced float64 `json:"misplaced"` // the median of its windows
 }
 
-// Application is one over the judged windows.
+// Application has an application's figures over the judged windows.
 type Application struct {
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
@@ -100,7 +100,7 @@ func (s *Scenario) play(seed uint64, progress func(done float64) error) (*Result
 	had, due := make([]float64, r.Applications), make([]float64, r.Applications)
 	for from := time.Duration(0); from < length; from += window {
 		to := min(from+window, length)
-		if err := p.know(); err != nil { // before what happens at the window's very end
+		if err := p.know(); err != nil { // before events at the end of the window
 			return nil, err
 		}
 		c.Run(to)
@@ -133,7 +133,7 @@ func (s *Scenario) play(seed uint64, progress func(done float64) error) (*Result
 	return r, nil
 }
 
-// conclude holds the windows to what is expected.
+// conclude compares the windows with the expectations.
 func (p *play) conclude(r *Result) {
 	e := p.scenario.Expect
 	if e.Misplaced > 0 {
@@ -174,7 +174,7 @@ func (p *play) conclude(r *Result) {
 	}
 }
 
-// converged is how long after a change the windows are at or below a bound for good.
+// converged returns the time from a change until all further windows are at or below a bound.
 func converged(windows []Window, at, next, most float64) float64 {
 	took := -1.0
 	for _, w := range windows {
@@ -189,11 +189,12 @@ func converged(windows []Window, at, next, most float64) float64 {
 	return took
 }
 
-// median is the upper one of an even number; 0 of none.
+// median returns the median: the upper of the two middle values if their number is even, 0 if there
+// are none.
 func median(of []float64) float64 { return quantile(of, 0.5) }
 
-// quantile is the smallest that at least so large a part of them is not above, or the upper
-// one in the middle; 0 of none.
+// quantile returns the smallest value that at least the given part of the values does not exceed;
+// for the median of an even number, the upper of the two middle values; 0 if there are none.
 func quantile(of []float64, part float64) float64 {
 	if len(of) == 0 {
 		return 0

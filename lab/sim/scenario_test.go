@@ -70,7 +70,7 @@ func TestMistakesInScenarios(t *testing.T) {
 	}
 }
 
-// TestAllMistakesOfAScenario: one answer has them all, with their places.
+// TestAllMistakesOfAScenario: one error lists all mistakes, with their places.
 func TestAllMistakesOfAScenario(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "s.yaml")
 	if err := os.WriteFile(file, []byte("lenght: 3s\nnodes: [{count: 100001}, {disk: tape}]\napplications: [{name: a, spread: 2, weight: x}]\nexchange: {session: 900ms, rule: [a]}\nexpect: {spans: [{from: 2s, to: 1s}]}\n"), 0o600); err != nil {
@@ -91,7 +91,7 @@ func TestAllMistakesOfAScenario(t *testing.T) {
 	}
 }
 
-// FuzzScenario: what is taken for a scenario can be begun, if it is a small one.
+// FuzzScenario: every small scenario that is accepted can be started.
 func FuzzScenario(f *testing.F) {
 	f.Add([]byte("nodes: [{count: 2}]\napplications: [{name: a, spread: 0.5}]\nexchange: {loss: 0.5, delay_max: 1s}\nlength: 1s\n"))
 	f.Add([]byte("nodes: [{count: 2}]\napplications: [{name: a}, {name: b, on: [1]}]\nexchange: {rule: dsfq}\nevents: [{at: 1ms, broker: up}, {at: 2ms, leave: 0}]\nlength: 1s\n"))

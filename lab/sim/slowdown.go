@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Job is one job's run times in seconds, by the way that it was played; 0: it was not, or did not
-// end within the scenario's length.
+// Job has the run times of a job in seconds, by the way it was played; 0: it was not played, or did
+// not end within the scenario's length.
 type Job struct {
 	Name        string  `json:"name"`
 	Kind        string  `json:"kind"` // the name of the scenario's entry
@@ -24,23 +24,23 @@ type Job struct {
 	Coordinated float64 `json:"coordinated,omitempty"`
 }
 
-// Summary is what jobs of one kind, or of one size, came to when they were played in one way.
+// Summary has the results of jobs of one kind, or of one size, played in one way.
 type Summary struct {
 	Way  string `json:"way"`
 	Of   string `json:"of"`   // a kind, a size, or "average"
 	All  int    `json:"all"`  // jobs
-	Jobs int    `json:"jobs"` // that ended; all that follows is of them only
+	Jobs int    `json:"jobs"` // jobs that ended; all other figures are of these only
 	// Run times in seconds.
 	Median float64 `json:"median"`
 	P90    float64 `json:"p90"`
-	// Slowdowns are run times by those alone; 0 if alone was not played. Those of "average" are
-	// the means of the kinds'.
+	// Slowdowns are run times divided by the run times alone; 0 if alone was not played. Those of
+	// "average" are the means over the kinds.
 	SlowdownMedian float64 `json:"slowdown_median,omitempty"`
 	SlowdownP90    float64 `json:"slowdown_p90,omitempty"`
 	SlowdownMean   float64 `json:"slowdown_mean,omitempty"`
 }
 
-// sizes are bounds of the bins, by input, shuffle and output together.
+// sizes are the bounds of the bins, by the sum of input, shuffle and output.
 var sizes = []struct {
 	below int64
 	name  string
@@ -48,7 +48,7 @@ var sizes = []struct {
 
 const average = "average"
 
-// playJobs plays the jobs in all ways that are asked for.
+// playJobs plays the jobs in all requested ways.
 func (s *Scenario) playJobs(seed uint64, progress func(float64) error) (*Result, error) {
 	works, err := s.works(seed)
 	if err != nil {
@@ -87,7 +87,7 @@ func (s *Scenario) playJobs(seed uint64, progress func(float64) error) (*Result,
 	return r, nil
 }
 
-// playWay plays jobs in one way and notes how long they took.
+// playWay plays jobs in one way and records their run times.
 func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, progress func(float64) error) error {
 	apps, of := applicationsOf(works)
 	exchange := s.exchange()
@@ -123,7 +123,7 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 		index -= a.Count
 		for n := range a.Count {
 			for _, at := range c.draw(a.On, a.Spread) {
-				c.feed(at, index+n, a.op(), window*s.MapReduce.Slots) // as much as that many tasks
+				c.feed(at, index+n, a.op(), window*s.MapReduce.Slots) // as many requests as from that many tasks
 			}
 		}
 	}
@@ -152,7 +152,7 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 	return nil
 }
 
-// flows refuses what would not fit in memory.
+// flows returns an error if the flows would not fit in memory.
 func (c *Cluster) flows() error {
 	if len(c.places)*len(c.apps) > maxFlows {
 		return fmt.Errorf("%d nodes and %d applications: at most %d flows: give jobs a common application", len(c.places), len(c.apps), maxFlows)
@@ -160,7 +160,7 @@ func (c *Cluster) flows() error {
 	return nil
 }
 
-// happen is the tasks' side of an event.
+// happen performs an event for the tasks.
 func (y *yarn) happen(ev EventSpec) {
 	switch {
 	case ev.Leave != nil:
@@ -204,7 +204,7 @@ func (r *Result) jobs(works []*work) {
 	}
 }
 
-// Took is the job's run time, played in a way.
+// Took returns the job's run time in a way to play it.
 func (j *Job) Took(way string) float64 {
 	switch way {
 	case wayAlone:
@@ -217,7 +217,7 @@ func (j *Job) Took(way string) float64 {
 	return j.Coordinated
 }
 
-// summarise sums the jobs up by kind and by size, way by way.
+// summarise makes the summaries of the jobs, by kind, size and way.
 func (r *Result) summarise(ways []string) {
 	var kinds []string
 	for _, j := range r.Jobs {
@@ -299,7 +299,7 @@ func (r *Result) Ended(way string) (ended int) {
 	return ended
 }
 
-// Average is the average slowdown in a way; 0 if it was not played.
+// Average returns the average slowdown in a way; 0 if it was not played.
 func (r *Result) Average(way string) float64 {
 	for _, s := range r.Summaries {
 		if s.Way == way && s.Of == average {
@@ -309,7 +309,7 @@ func (r *Result) Average(way string) float64 {
 	return 0
 }
 
-// judgeJobs holds the slowdowns to what is expected.
+// judgeJobs compares the slowdowns with the expectations.
 func (s *Scenario) judgeJobs(r *Result, works []*work) {
 	for _, way := range s.MapReduce.Play {
 		late := 0
@@ -334,8 +334,7 @@ func (s *Scenario) judgeJobs(r *Result, works []*work) {
 	}
 }
 
-// Times are the run times of the jobs that ended when they were played in a way, shortest
-// first.
+// Times returns the run times of the jobs that ended in a way, shortest first.
 func Times(jobs []Job, way string) (times []float64) {
 	for i := range jobs {
 		if t := jobs[i].Took(way); t > 0 {

@@ -7,15 +7,15 @@ import (
 	"penstock/lab/disk"
 )
 
-// spindle is a physical disk: the laboratory's model on the virtual clock, with one arbiter
-// before it or, where virtual datanodes share it, one for each of them.
+// spindle is a physical disk: the laboratory's model on the virtual clock, with one arbiter or, if
+// virtual datanodes share it, one arbiter for each of them.
 type spindle struct {
 	engine *Engine
 	disk   *disk.Virtual
 	users  []*device
 	flying []flight // by reference
 	free   []uint64
-	waking time.Duration // when the disk is looked at next; below 0: not at all
+	waking time.Duration // time of the next call of collect; below 0: none is due
 	look   func()
 }
 
@@ -30,7 +30,7 @@ type flight struct {
 func newSpindle(e *Engine, m disk.Model) *spindle {
 	s := &spindle{engine: e, disk: disk.NewVirtual(m), waking: -1}
 	s.look = func() {
-		if s.waking == e.Now() { // else a request that ended before was seen meanwhile
+		if s.waking == e.Now() { // otherwise an earlier request has ended meanwhile
 			s.waking = -1
 			s.collect()
 		}
@@ -62,7 +62,7 @@ func (s *spindle) wake() {
 	s.engine.At(s.waking, s.look)
 }
 
-// collect books what has ended and lets the arbiters go on.
+// collect accounts for requests that have ended and calls the arbiters.
 func (s *spindle) collect() {
 	now := s.engine.Now()
 	for {

@@ -29,10 +29,10 @@ type TraceJob struct {
 	Input, Shuffle, Output int64         // bytes
 }
 
-// ParseTrace reads jobs in the format of SWIM (Statistical Workload Injector for MapReduce):
-// a line a job, fields apart by tabs: name, time of submission in seconds, seconds since the
-// job before, bytes of map input, shuffle and reduce output. Further fields are let pass.
-// Times must not go back. Errors name the line.
+// ParseTrace reads jobs in the format of SWIM (Statistical Workload Injector for MapReduce): a line
+// per job, with fields separated by tabs: name, time of submission in seconds, seconds since the
+// job before, bytes of map input, shuffle and reduce output. Further fields are ignored. Times must
+// not decrease. Errors name the line.
 func ParseTrace(r io.Reader) ([]TraceJob, error) {
 	var jobs []TraceJob
 	lines := bufio.NewScanner(r)

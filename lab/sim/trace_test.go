@@ -47,7 +47,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// FuzzTrace: what is taken is within the bounds, in order, and comes back from its own text.
+// FuzzTrace: accepted jobs are within the bounds and in order, and their text is parsed to the same
+// jobs.
 func FuzzTrace(f *testing.F) {
 	f.Add([]byte("job0\t49\t49\t740773\t2339561\t627471\njob1\t101\t52\t736346\t1700537\t432269\n"))
 	f.Add([]byte("a\t0\t0\t0\t0\t0\tpath\r\n\nb\t0\t0\t1125899906842624\t0\t1"))

@@ -10,23 +10,24 @@ import (
 )
 
 const (
-	// window is how many quanta of a task's stream are under way: one that the device works
-	// on, and the one ahead of it.
+	// window is the number of quanta of a task's stream in flight: the device works on one, and the
+	// next waits.
 	window = 2
-	// fetchers is how many map outputs a reduce fetches at a time, as MapReduce's default is.
+	// fetchers is the number of map outputs that a reduce fetches at a time, as in MapReduce's
+	// default.
 	fetchers = 5
-	// mergeOver is from how much a reduce's input goes by way of the disk.
+	// mergeOver is the size from which a reduce's input is merged on the disk.
 	mergeOver = 256 << 20
 )
 
-// yarn gives tasks slots and runs them: maps read a block, where it lies if they can, and
-// spill; reduces fetch what maps have spilt, merge it on their disk and write to HDFS, each
-// block on several nodes. Without reduces, maps write to HDFS.
+// yarn gives tasks slots and runs them: maps read a block, on its node if possible, and spill;
+// reduces fetch the maps' output, merge it on their disk and write to HDFS, each block on several
+// nodes. Without reduces, maps write to HDFS.
 //
-// Slots are shared as YARN's fair scheduler does: among queues and, in a queue, among its jobs,
-// so a job of many tasks does not keep the slots from the jobs after it. A reduce asks for a
-// slot when all maps of its job are done (MapReduce's slow start at 1), so no reduce holds a
-// slot while maps wait.
+// Slots are shared as in YARN's fair scheduler: among queues and, in a queue, among its jobs, so a
+// job of many tasks does not keep the slots from the jobs after it. A reduce asks for a slot when
+// all maps of its job are done (MapReduce's slow start at 1), so no reduce holds a slot while maps
+// wait.
 type yarn struct {
 	cluster *Cluster
 	spec    MapReduceSpec
@@ -39,7 +40,7 @@ type yarn struct {
 	wanted  int   // jobs that are not done and waited for
 }
 
-// queue is one of YARN's.
+// queue is a queue of YARN.
 type queue struct {
 	running int // tasks
 	slots   int // their bound; 0: none
@@ -100,8 +101,8 @@ func newYarn(c *Cluster, s MapReduceSpec, seed uint64) *yarn {
 	return y
 }
 
-// add has a job submitted. What is drawn for it depends on the seed and the job alone, so it
-// has the same blocks in whatever company.
+// add submits a job. Its random values depend only on the seed and the job, so it has the same
+// blocks regardless of the other jobs.
 func (y *yarn) add(w *work, app *App, at time.Duration, seed uint64, ended func(time.Duration)) {
 	c := y.cluster
 	name := cmp.Or(w.queue, app.Name)
@@ -154,7 +155,7 @@ func (y *yarn) add(w *work, app *App, at time.Duration, seed uint64, ended func(
 	})
 }
 
-// part is the i-th of n parts of so many bytes.
+// part returns the i-th of n parts of bytes.
 func part(bytes int64, i, n int) int64 {
 	p := bytes / int64(n)
 	if int64(i) < bytes%int64(n) {
@@ -163,7 +164,7 @@ func part(bytes int64, i, n int) int64 {
 	return p
 }
 
-// offer puts a task to those that wait for a slot.
+// offer adds a task to those that wait for a slot.
 func (j *job) offer(t *task) {
 	t.state = waiting
 	if t.reduce {
@@ -176,7 +177,7 @@ func (j *job) offer(t *task) {
 	}
 }
 
-// replicas are places on different disks, the first one given, of some.
+// replicas draws places on different disks from the given ones; the first place is given.
 func (y *yarn) replicas(j *job, first int, of []int) []int {
 	c := y.cluster
 	r := []int{first}
@@ -189,7 +190,7 @@ func (y *yarn) replicas(j *job, first int, of []int) []int {
 	return r
 }
 
-// spread gives slots to tasks, on all nodes by turns.
+// spread gives slots to tasks, on all nodes in turn.
 func (y *yarn) spread() {
 	n := len(y.free)
 	begin := y.rand.IntN(n)
@@ -238,7 +239,7 @@ func (j *job) some() bool {
 	return len(j.any) > 0 || j.left == 0 && len(j.ready) > 0
 }
 
-// trim drops those in front that have begun meanwhile.
+// trim drops tasks at the front that have begun meanwhile.
 func trim(l []*task) []*task {
 	for len(l) > 0 && l[0].state != waiting {
 		l = l[1:]
@@ -246,7 +247,7 @@ func trim(l []*task) []*task {
 	return l
 }
 
-// take takes a task for a place: a map whose block is there, if there is one.
+// take removes and returns a task for a place: a map with a local block, if there is one.
 func (j *job) take(at int) *task {
 	j.local[at] = trim(j.local[at])
 	for _, l := range []*[]*task{&j.local[at], &j.any, &j.ready} {
@@ -256,7 +257,7 @@ func (j *job) take(at int) *task {
 			return t
 		}
 	}
-	panic("sim: no task waits") // some said otherwise
+	panic("sim: no task waits") // impossible after some
 }
 
 func (y *yarn) begin(t *task, at int) {
@@ -269,7 +270,7 @@ func (y *yarn) begin(t *task, at int) {
 	y.cluster.After(time.Duration(y.spec.Start), func() { y.resume(t, attempt) })
 }
 
-// resume goes on with the task's next step, when all streams of the last one have ended.
+// resume starts the task's next step when all streams of the last step have ended.
 func (y *yarn) resume(t *task, attempt int) {
 	if attempt != t.attempt || t.state != running {
 		return // it has failed meanwhile
@@ -304,7 +305,7 @@ func (y *yarn) resume(t *task, attempt int) {
 	}
 }
 
-// source is where a map's block is read: here, or at one of those that have it.
+// source returns the place where a map reads its block: its own place, or one with a replica.
 func (y *yarn) source(t *task) int {
 	if t.in == 0 || slices.Contains(t.replicas, t.at) {
 		return t.at
@@ -315,10 +316,10 @@ func (y *yarn) source(t *task) int {
 			return n
 		}
 	}
-	return t.at // every replica's node is away: the block is there when one of them is back; played as if it were here
+	return t.at // the nodes of all replicas are away, and the block returns with one of them; played as if it were local
 }
 
-// targets are the nodes that a task's output goes to.
+// targets returns the nodes of a task's output.
 func (y *yarn) targets(t *task) []int {
 	return y.replicas(t.job, t.at, y.all)
 }
@@ -351,7 +352,7 @@ func (y *yarn) stream(t *task, at int, op disk.Op, bytes, rate int64, then func(
 	}))
 }
 
-// shuffle fetches a reduce's part of what the maps have spilt, from some nodes at a time.
+// shuffle fetches a reduce's part of the maps' output, from several nodes at a time.
 func (y *yarn) shuffle(t *task) {
 	j := t.job
 	t.fetch = t.fetch[:0]
@@ -376,7 +377,7 @@ func (y *yarn) next(t *task) {
 	y.stream(t, p.at, disk.Read, p.bytes, 0, func() { y.next(t) })
 }
 
-// finish ends a task and gives its slot on.
+// finish ends a task and frees its slot for another.
 func (y *yarn) finish(t *task) {
 	j := t.job
 	t.state = done
@@ -419,7 +420,7 @@ func (y *yarn) end(j *job) {
 	}
 }
 
-// lost takes a node's tasks from it, and has done again what only it had.
+// lost removes a node's running tasks, and repeats its finished maps, because their output is lost.
 func (y *yarn) lost(n *node) {
 	c := y.cluster
 	for _, j := range y.jobs {
@@ -442,12 +443,12 @@ func (y *yarn) lost(n *node) {
 	y.spread()
 }
 
-// reduceSpared reports whether a reduce that fetches has all that it needs of a node.
+// reduceSpared reports whether a fetching reduce has all that it needs from a node.
 func (t *task) reduceSpared(n *node, c *Cluster) bool {
 	return !slices.ContainsFunc(t.fetch, func(p piece) bool { return c.places[p.at].node == n })
 }
 
-// fail gives a task up; it starts again elsewhere.
+// fail stops a task; it starts again elsewhere.
 func (y *yarn) fail(t *task) {
 	for _, s := range t.streams {
 		s.end()
@@ -458,7 +459,8 @@ func (y *yarn) fail(t *task) {
 	t.job.offer(t)
 }
 
-// applicationsOf are the applications of works, in the order of their first, and each one's.
+// applicationsOf returns the applications of the works, in the order of their first work, and the
+// application of each work.
 func applicationsOf(works []*work) (apps []*App, of []*App) {
 	known := map[string]*App{}
 	for _, w := range works {

@@ -11,7 +11,7 @@ import (
 	"penstock/settings"
 )
 
-// parsed is a scenario given as text.
+// parsed returns a scenario from its text.
 func parsed(t *testing.T, text string) *Scenario {
 	t.Helper()
 	s := &Scenario{}
@@ -24,8 +24,9 @@ func parsed(t *testing.T, text string) *Scenario {
 	return s
 }
 
-// TestAHugeJobDoesNotBlockItsQueue: the jobs after a huge one in the same queue get slots as
-// soon as tasks end. With the slots first come, first served they wait for nearly all of it.
+// TestAHugeJobDoesNotBlockItsQueue: the jobs after a huge one in the same queue get slots as soon
+// as tasks end. If slots were given in order of arrival, they would wait for nearly all of the huge
+// job.
 func TestAHugeJobDoesNotBlockItsQueue(t *testing.T) {
 	const text = `
 length: 1h
@@ -54,8 +55,8 @@ mapreduce: {play: [alone, local], order: `
 	}
 }
 
-// TestQueuesShareSlots: two queues that both want all slots have half of them each, however
-// many jobs each has; and no queue has more than its bound.
+// TestQueuesShareSlots: two queues that both want all slots have half of them each, regardless of
+// their numbers of jobs; and no queue has more than its bound.
 func TestQueuesShareSlots(t *testing.T) {
 	for bound, want := range map[int]int{0: 24, 5: 5} {
 		s := parsed(t, fmt.Sprintf(`
@@ -90,8 +91,8 @@ jobs:
 	}
 }
 
-// TestTracesOfADay: the sample spans a day and has jobs of terabytes among many of kilobytes,
-// as Facebook's. What is played of it is submitted within half of the run, and all of it ends.
+// TestTracesOfADay: the sample spans a day and has jobs of terabytes among many of kilobytes, as
+// Facebook's. The played jobs are submitted within half of the run, and all of them end.
 func TestTracesOfADay(t *testing.T) {
 	s := load(t, "scenarios/swim.yaml")
 	jobs, err := LoadTrace("scenarios/swim-sample.tsv")
@@ -146,7 +147,8 @@ func TestTracesOfADay(t *testing.T) {
 	}
 }
 
-// TestJobsThatCannotEnd are refused before the run; those that merely do not are counted.
+// TestJobsThatCannotEnd: jobs that cannot end are refused before the run; jobs that merely do not
+// end are counted.
 func TestJobsThatCannotEnd(t *testing.T) {
 	const nodes = "nodes: [{count: 2}]\nlength: 20m\nmapreduce: {play: [local]}\n"
 	file := filepath.Join(t.TempDir(), "trace.tsv")
@@ -179,7 +181,7 @@ func TestJobsThatCannotEnd(t *testing.T) {
 			t.Errorf("%s: %v, want %q", test.text, err, test.want)
 		}
 	}
-	parsed(t, "nodes: [{count: 1000}]\ntraces: [{name: t, machines: 1}]\n") // at the bound of its scale
+	parsed(t, "nodes: [{count: 1000}]\ntraces: [{name: t, machines: 1}]\n") // at the upper bound of scale
 	r := played(t, parsed(t, nodes+"jobs: [{name: a, input: 1000}, {name: b, input: 1024GiB}]\n"), 1)
 	if r.Good || r.Ended(wayLocal) != 1 || !strings.Contains(strings.Join(r.Faults, ""), "local: 1 of 2 jobs have not ended within 20m0s") {
 		t.Errorf("%d have ended, good %v: %v", r.Ended(wayLocal), r.Good, r.Faults)

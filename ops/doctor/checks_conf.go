@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The checks of what penstock install has prepared, and of the NodeManager. None of
-// it keeps HDFS from being governed, so all of it only warns.
+// Checks of the folders that penstock install has prepared, and of the NodeManager. HDFS is
+// governed without them, so these checks only warn.
 
 // checkReadahead finds a DataNode that reads ahead of its clients by posix_fadvise.
 func checkReadahead(f *Facts) []Result {
@@ -18,15 +18,15 @@ func checkReadahead(f *Facts) []Result {
 	case d.Err != nil || d.ConfErr != nil:
 		return nil
 	case value == "" || value == "0":
-		return good("the DataNode reads nothing ahead itself")
+		return good("the DataNode does not read ahead itself")
 	case d.NativeErr == nil && !d.Native:
-		return good("%s is %s, which without Hadoop's native library does nothing", key, value)
+		return good("%s is %s, which has no effect without Hadoop's native library", key, value)
 	}
 	found := key + " is " + value
 	if d.NativeErr != nil {
 		found += "; it is unknown whether Hadoop's native library is loaded: " + d.NativeErr.Error()
 	}
-	return bad(Warn, found, "with the native library the DataNode has that much read ahead of each reader, past Penstock and at once",
+	return bad(Warn, found, "with the native library, the DataNode has this many bytes read ahead of each reader, outside of Penstock's schedule",
 		"run penstock install, or set it to 0 in hdfs-site.xml, and restart the DataNode; the daemon stages ahead in each application's turn")
 }
 
@@ -34,62 +34,62 @@ func checkInstalled(f *Facts) (results []Result) {
 	const again = "run penstock install --apply again, and restart what it names"
 	for _, folder := range f.Folders {
 		if folder.Err != nil {
-			results = append(results, bad(Warn, folder.Path+": "+folder.Err.Error(), "it is unknown whether what was installed is in force",
+			results = append(results, bad(Warn, folder.Path+": "+folder.Err.Error(), "it is unknown whether the installed settings are in force",
 				"run the doctor as root, or name the folder with --hadoop-conf or --spark-conf")...)
 			continue
 		}
 		i := folder.Found
 		if !i.Prepared && folder.Asked {
 			results = append(results, bad(Warn, i.Folder+" was not prepared by penstock install",
-				"unless it was by other means, what uses it is not governed", "penstock install shows what has to be in it")...)
+				"unless it was prepared in another way, programs that use it are not governed", "run penstock install: it shows the settings that are missing")...)
 		}
 		if !i.Prepared {
 			continue
 		}
 		for _, wrong := range i.Wrong {
-			results = append(results, bad(Warn, wrong, "what was installed there is not in force: some of it goes ungoverned", again)...)
+			results = append(results, bad(Warn, wrong, "some of the installed settings are not in force, so some I/O is not governed", again)...)
 		}
 		switch {
 		case f.Status != nil && i.Socket != "" && i.Socket != f.Status.Socket:
 			results = append(results, bad(Warn, fmt.Sprintf("%s names the socket %s, the daemon has %s", i.Folder, i.Socket, f.Status.Socket),
-				"what uses the folder connects to another daemon, or to none", "prepare it again with --socket, or set \"socket\" in the daemon's settings")...)
+				"programs that use the folder connect to another daemon, or to none", "prepare it again with --socket, or set \"socket\" in the daemon's settings")...)
 		case len(i.Wrong) == 0:
 			results = append(results, good("%s is as penstock install left it", i.Folder)...)
 		}
 	}
 	if len(results) == 0 {
-		return good("no folder prepared by penstock install was found; --hadoop-conf and --spark-conf name one elsewhere")
+		return good("no folder prepared by penstock install was found; if there is one elsewhere, name it with --hadoop-conf or --spark-conf")
 	}
 	return results
 }
 
-// prepared reports whether a Hadoop or Spark folder here was.
+// prepared reports whether a Hadoop or Spark folder was prepared on this machine.
 func (f *Facts) prepared() bool {
 	return slices.ContainsFunc(f.Folders, func(folder Folder) bool { return folder.Found != nil && folder.Found.Prepared })
 }
 
 func checkNodeManager(f *Facts) []Result {
 	n := f.NodeManager
-	const ungoverned = "what reducers fetch from this node is not governed, and containers are not known by name"
+	const ungoverned = "the data that reducers fetch from this node is not governed, and containers are not known by name"
 	const option = "prepare Hadoop's configuration folder with penstock install and restart the NodeManager"
 	switch {
 	case n.Err != nil && n.Asked:
 		return bad(Warn, n.Err.Error(), "it is unknown whether an agent is in the NodeManager",
-			"name its web address with --nodemanager http://HOST:PORT (yarn.nodemanager.webapp.address); TLS and Kerberos are not spoken here")
+			"name its web address with --nodemanager http://HOST:PORT (yarn.nodemanager.webapp.address); TLS and Kerberos are not supported")
 	case n.Err != nil:
-		return good("none answers at %s; --nodemanager names one elsewhere", n.URL)
+		return good("no NodeManager answers at %s; if there is one elsewhere, name it with --nodemanager", n.URL)
 	case n.Agent == nil && (f.prepared() || n.Asked):
 		return bad(Warn, "the NodeManager has no agent (no MBean penstock:type=Agent)", ungoverned, option)
 	case n.Agent == nil:
 		return good("%s answers and has no agent; nothing was prepared for one", n.URL)
 	case n.Agent.State != "woven":
-		found := "the agent stays " + n.Agent.State
+		found := "the agent does nothing, its state is " + n.Agent.State
 		if len(n.Agent.Missing) > 0 {
 			found += ": " + strings.Join(n.Agent.Missing, ", ")
 		}
-		return bad(Warn, found, ungoverned, "Hadoop 3.3's shuffle is not supported; else use a JVM of Java 16 or later. The NodeManager's .out file has the agent's own words")
+		return bad(Warn, found, ungoverned, "Hadoop 3.3's shuffle is not supported; else use a JVM of Java 16 or later. the agent's messages are in the NodeManager's .out file")
 	case !n.Agent.Connected:
-		return bad(Warn, "the agent is woven and not connected to a daemon", ungoverned, "the daemon's log says whom it refuses: \"users\" has to name the NodeManager's user")
+		return bad(Warn, "the agent is woven and not connected to a daemon", ungoverned, "the daemon's log shows which users it refuses: \"users\" has to name the NodeManager's user")
 	case f.Status != nil && n.PID != 0 && !f.connectedPID(n.PID):
 		return bad(Warn, fmt.Sprintf("the agent of process %d is connected, but not to this daemon", n.PID), "another daemon governs this NodeManager",
 			"compare socket= of the agent with \"socket\" of the daemon's settings")
@@ -97,29 +97,29 @@ func checkNodeManager(f *Facts) []Result {
 	return good("woven into %d methods and connected, process %d", len(n.Agent.WovenMethods), n.PID)
 }
 
-// checkShuffle finds settings that keep what reducers fetch away from the agent.
+// checkShuffle finds settings that keep the agent from governing the data that reducers fetch.
 func checkShuffle(f *Facts) (results []Result) {
 	n := f.NodeManager
 	if n.Err != nil || n.Agent == nil {
 		return nil
 	}
 	if n.ConfErr != nil {
-		return bad(Warn, n.ConfErr.Error(), "it is unknown whether reducers' fetches are governed", "look yourself: yarn.nodemanager.aux-services in yarn-site.xml")
+		return bad(Warn, n.ConfErr.Error(), "it is unknown whether reducers' fetches are governed", "check yarn.nodemanager.aux-services in yarn-site.xml by hand")
 	}
 	const service, handler = "mapreduce_shuffle", "org.apache.hadoop.mapred.ShuffleHandler"
 	warn := func(found, meaning, remedy string) { results = append(results, bad(Warn, found, meaning, remedy)...) }
 	key := "yarn.nodemanager.aux-services." + service
 	switch {
 	case !slices.ContainsFunc(strings.Split(n.Conf["yarn.nodemanager.aux-services"], ","), func(s string) bool { return strings.TrimSpace(s) == service }):
-		warn("yarn.nodemanager.aux-services has no "+service, "MapReduce's reducers fetch nothing from this node, by way of the agent or else",
+		warn("yarn.nodemanager.aux-services has no "+service, "MapReduce's reducers cannot fetch from this node, with or without the agent",
 			"add it in yarn-site.xml if MapReduce runs here, and restart the NodeManager")
 	case n.Conf[key+".class"] != "" && n.Conf[key+".class"] != handler:
-		warn(key+".class is "+n.Conf[key+".class"], "the agent governs "+handler+" only", "set it back, or accept that what reducers fetch is not governed")
+		warn(key+".class is "+n.Conf[key+".class"], "the agent governs "+handler+" only", "restore the default, or accept that the data that reducers fetch is not governed")
 	case n.Conf[key+".classpath"]+n.Conf[key+".remote-classpath"] != "":
-		warn(key+" has a class path of its own", "its classes are not those that the agent has woven: what reducers fetch is not governed", "load it from the NodeManager's own class path")
+		warn(key+" has a class path of its own", "its classes are not those that the agent has woven: the data that reducers fetch is not governed", "load it from the NodeManager's own class path")
 	}
 	if n.Conf["mapreduce.shuffle.transferTo.allowed"] == "false" {
-		warn("mapreduce.shuffle.transferTo.allowed is false", "what reducers fetch is not governed", "set it to true, as it is on Linux by default")
+		warn("mapreduce.shuffle.transferTo.allowed is false", "the data that reducers fetch is not governed", "set it to true, as it is on Linux by default")
 	}
 	if len(results) == 0 {
 		return good("%s is Hadoop's own", service)

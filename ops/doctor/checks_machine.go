@@ -7,10 +7,10 @@ import (
 	"penstock/node/status"
 )
 
-// The checks of devices, kernel, JVM and Hadoop.
+// Checks of devices, kernel, JVM and Hadoop.
 
-// Least versions: openat2 came with Linux 5.6, cachestat with 6.5, Unix sockets
-// in Java with 16. Hadoop's are those that the agent is tested with.
+// Minimum versions: openat2 came with Linux 5.6, cachestat with 6.5, Unix sockets in Java with 16.
+// For Hadoop, the versions with which the agent is tested.
 var (
 	leastKernel = [2]int{5, 6}
 	bestKernel  = [2]int{6, 5}
@@ -18,7 +18,7 @@ var (
 	hadoopLines = map[string]string{"3.3": "3.3.6", "3.4": "3.4.2", "3.5": "3.5.0"}
 )
 
-// each judges every device and gives one line for all that are well.
+// each judges every device and returns one result for all devices without a finding.
 func each(f *Facts, well string, judge func(d status.Device) []Result) []Result {
 	if f.Status == nil || len(f.Status.Devices) == 0 {
 		return nil
@@ -39,21 +39,21 @@ func each(f *Facts, well string, judge func(d status.Device) []Result) []Result 
 }
 
 func checkDevices(f *Facts) []Result {
-	return each(f, "answering, as quick as ever", func(d status.Device) []Result {
+	return each(f, "answering, as fast as usual", func(d status.Device) []Result {
 		switch {
 		case !d.Answered:
-			return bad(Fail, d.Name+": its loop does not answer", "agents open all their gates", "look at the kernel's log; restart the daemon and report this")
+			return bad(Fail, d.Name+": its loop does not answer", "agents open all their gates", "check the kernel's log; restart the daemon and report this")
 		case d.Stuck:
 			return bad(Fail, d.Name+": has not answered a request in time", "its streams are let through until it does",
-				"look at the kernel's log and the disk's health; HDFS will meet the same delay")
+				"check the kernel's log and the disk's health; HDFS has the same delay")
 		case d.SlowFactor > 1:
 			return bad(Warn, fmt.Sprintf("%s: %.0f times slower than when it was healthy", d.Name, d.SlowFactor),
-				"every application on it is slower, by its share", "look at the disk's health, or who else uses it: penstock top shows foreign I/O")
+				"every application on it is slower, by its share", "check the disk's health and other users of the disk: penstock top shows foreign I/O")
 		case !d.Kernel.Counted:
-			return bad(Warn, d.Name+": no block device lies below "+strings.Join(d.Directories, ", "),
-				"on a memory, overlay or network file system there is no device whose time could be shared out", "put data directories on local disks")
+			return bad(Warn, d.Name+": there is no block device under "+strings.Join(d.Directories, ", "),
+				"on a memory, overlay or network file system there is no device to share", "put data directories on local disks")
 		case d.Errors > 0:
-			return bad(Warn, fmt.Sprintf("%s: %d requests failed", d.Name, d.Errors), "the blocks concerned went ungoverned", "the daemon's log has them")
+			return bad(Warn, fmt.Sprintf("%s: %d requests failed", d.Name, d.Errors), "the blocks concerned were not governed", "find them in the daemon's log")
 		}
 		return nil
 	})
@@ -71,9 +71,9 @@ func checkScheduler(f *Facts) []Result {
 		case s == "":
 			return bad(Warn, d.Name+": the kernel's scheduler is unknown", "it is unknown whether it works against Penstock's order", use)
 		case s == "none":
-			return bad(Warn, d.Name+": none, on a hard disk", "what is in flight reaches the disk unsorted and makes it seek more than need be", use)
+			return bad(Warn, d.Name+": none, on a hard disk", "requests in flight reach the disk unsorted, which causes more seeks than necessary", use)
 		case s == "bfq":
-			return bad(Warn, d.Name+": bfq", "it shares the disk out between processes, and the daemon is one: two schedulers in a row, and idling between requests", use)
+			return bad(Warn, d.Name+": bfq", "it divides the disk between processes, and all governed I/O is in one, the daemon: two schedulers in a row, and idling between requests", use)
 		default:
 			return bad(Warn, d.Name+": "+s, "Penstock was measured over mq-deadline (none, on flash)", use)
 		}
@@ -87,13 +87,13 @@ func checkQueue(f *Facts) []Result {
 			pieces := (d.QuantumBytes + k.RequestKB<<10 - 1) / (k.RequestKB << 10)
 			if need := pieces * int64(d.DepthMax); need > k.Requests {
 				return bad(Warn, fmt.Sprintf("%s: nr_requests is %d; D at its bound is %d requests of %d KiB", d.Name, k.Requests, need, k.RequestKB),
-					"requests wait where the daemon does not see it, and others' with them",
+					"requests wait where the daemon does not see it, and delay those of others",
 					fmt.Sprintf("set /sys/block/%s/queue/nr_requests to at least %d, or lower depth.max", d.Name, need))
 			}
 		}
 		if k.ReadaheadKB<<10 > d.QuantumBytes {
 			return bad(Warn, fmt.Sprintf("%s: read_ahead_kb is %d, more than a quantum of %d KiB", d.Name, k.ReadaheadKB, d.QuantumBytes>>10),
-				"the kernel reads further ahead of whoever reads past Penstock than it lets others read in a turn",
+				"for a reader that bypasses Penstock, the kernel reads ahead more than other readers may read in a turn",
 				fmt.Sprintf("set /sys/block/%s/queue/read_ahead_kb to %d or less", d.Name, d.QuantumBytes>>10))
 		}
 		return nil
@@ -105,7 +105,7 @@ func checkProfile(f *Facts) []Result {
 		if d.Profiled || !d.Kernel.Counted {
 			return nil
 		}
-		return bad(Warn, d.Name+": no profile", "costs and reference latencies are those of a usual disk of its kind, so that D may settle too low or too high",
+		return bad(Warn, d.Name+": no profile", "costs and reference latencies are those of a typical disk of its kind, so D may settle too low or too high",
 			"run penstock profile on it in a quiet hour, and name its file as \"profile\" below \"device\" in the settings")
 	})
 }
@@ -119,18 +119,18 @@ func checkDirtyLimits(f *Facts) []Result {
 	}
 	var sum int64
 	for _, d := range f.Status.Devices {
-		if d.Kernel.Counted { // the network writes nothing
+		if d.Kernel.Counted { // a network device has no writeback
 			sum += d.DirtyBound + d.LazyBound
 		}
 	}
-	found := fmt.Sprintf("the kernel writes back from %s on and holds writers at %s; backlogs may reach %s",
+	found := fmt.Sprintf("the kernel begins writeback at %s and stops writers at %s; backlogs may reach %s",
 		mib(f.Memory.background()), mib(f.Memory.dirty()), mib(sum))
 	remedy := fmt.Sprintf("set vm.dirty_background_bytes well above %d, or lower \"dirty\" and \"lazy\" in the daemon's settings", sum)
 	switch {
 	case f.Memory.dirty() <= sum:
-		return bad(Fail, found, "one application's backlog makes the kernel hold every writer, whatever their weights", remedy+"; and vm.dirty_bytes above that")
+		return bad(Fail, found, "one application's backlog can make the kernel stop all writers, regardless of weights", remedy+"; and vm.dirty_bytes above that")
 	case f.Memory.background() <= sum:
-		return bad(Warn, found, "the kernel writes out behind Penstock's back, in its own order", remedy)
+		return bad(Warn, found, "the kernel writes data back without Penstock, in its own order", remedy)
 	}
 	return good("%s", found)
 }
@@ -141,13 +141,13 @@ func checkKernel(f *Facts) []Result {
 	major, minor, err := parseRelease(f.KernelRelease)
 	switch v := [2]int{major, minor}; {
 	case err != nil:
-		return bad(Warn, err.Error(), "it is unknown whether the kernel has what the daemon needs", "it needs Linux 5.6 at least")
+		return bad(Warn, err.Error(), "it is unknown whether the kernel has the system calls that the daemon needs", "it needs Linux 5.6 at least")
 	case less(v, leastKernel):
 		return bad(Fail, "Linux "+f.KernelRelease, "there is no openat2: the daemon cannot open block files safely, and governs nothing", "use Linux 5.6 or later, best 6.5")
 	case f.CachestatErr != nil && less(v, bestKernel):
-		return bad(Warn, "Linux "+f.KernelRelease+" has no cachestat", "the daemon cannot see which pages are written, and drains some twice", "Linux 6.5 or later has it")
+		return bad(Warn, "Linux "+f.KernelRelease+" has no cachestat", "the daemon cannot see which pages have been written, and drains some twice", "Linux 6.5 or later has it")
 	case f.CachestatErr != nil:
-		return bad(Warn, "cachestat: "+f.CachestatErr.Error(), "the daemon makes do with mincore, which cannot tell written pages from unwritten ones",
+		return bad(Warn, "cachestat: "+f.CachestatErr.Error(), "the daemon uses mincore instead, which cannot distinguish written from unwritten pages",
 			"a container's system call filter may forbid it: allow number 451")
 	}
 	return good("Linux %s, cachestat works", f.KernelRelease)
@@ -164,7 +164,7 @@ func checkJava(f *Facts) []Result {
 	case err != nil:
 		return bad(Warn, err.Error(), "it is unknown whether the agent can connect", "it needs Java 16 at least")
 	case n < leastJava:
-		return bad(Fail, fmt.Sprintf("the DataNode runs on Java %d", n), "it has no Unix sockets: the agent stays out", "run the DataNode on Java 17 or later")
+		return bad(Fail, fmt.Sprintf("the DataNode runs on Java %d", n), "it has no Unix sockets: the agent does nothing", "run the DataNode on Java 17 or later")
 	}
 	return good("Java %d", n)
 }
@@ -177,7 +177,7 @@ func checkHadoop(f *Facts) []Result {
 	tested, ok := hadoopLines[fmt.Sprintf("%d.%d", major, minor)]
 	switch {
 	case err != nil || !ok:
-		return bad(Warn, "Hadoop "+f.DataNode.Version, "the agent is not tested with it; it weaves only if all that it needs is there (see the check of agent)",
+		return bad(Warn, "Hadoop "+f.DataNode.Version, "the agent is not tested with it; it weaves only if this Hadoop has all the methods that it needs (see the check agent)",
 			"watch the shares closely, or use 3.3, 3.4 or 3.5")
 	case f.DataNode.Version != tested:
 		return good("Hadoop %s; %s of this line is tested", f.DataNode.Version, tested)
@@ -189,14 +189,14 @@ func checkClock(f *Facts) []Result {
 	var results []Result
 	if s := f.Status; s != nil && (s.MonotonicNS < f.Before || s.MonotonicNS > f.After) {
 		results = bad(Warn, "the daemon's monotonic clock is not this machine's",
-			"the daemon is on another machine or in a time namespace of its own: what was checked here need not hold there", "run the doctor where the daemon runs")
+			"the daemon is on another machine or in its own time namespace: these results may not apply to its machine", "run the doctor on the daemon's machine")
 	}
 	switch {
 	case f.ClockErr != nil:
-		return append(results, bad(Warn, f.ClockErr.Error(), "it is unknown whether the clock is synchronised", "chronyc tracking or timedatectl tells")...)
+		return append(results, bad(Warn, f.ClockErr.Error(), "it is unknown whether the clock is synchronised", "run chronyc tracking or timedatectl")...)
 	case !f.Synchronised:
 		return append(results, bad(Warn, "the system clock is not synchronised",
-			"scheduling does not mind, it goes by the monotonic clock; logs and figures of several nodes cannot be compared", "run chrony or another NTP client")...)
+			"scheduling is not affected, as it uses the monotonic clock; but logs and figures of several nodes cannot be compared", "run chrony or another NTP client")...)
 	}
 	return append(results, good("synchronised")...)
 }

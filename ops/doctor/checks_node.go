@@ -8,12 +8,12 @@ import (
 	"penstock/node/status"
 )
 
-// The checks of the daemon, the DataNode, and what is between them.
+// Checks of the daemon, the DataNode, and their connection.
 
 func checkDaemon(f *Facts) []Result {
 	if f.Status == nil {
 		return bad(Fail, f.StatusErr.Error(),
-			"nothing is governed; without a daemon every gate is open",
+			"nothing is governed: without a daemon all gates are open",
 			"start it: penstock node run --config FILE; if it listens elsewhere, name it with --address")
 	}
 	found := fmt.Sprintf("penstock %s answers at %s, process %d", f.Status.Build, f.Address, f.Status.PID)
@@ -29,11 +29,11 @@ func checkHeartbeat(f *Facts) []Result {
 	case f.Status == nil:
 		return nil
 	case !f.Status.Heartbeat.Alive:
-		return bad(Fail, "no heartbeat of a device: loops are stalled of "+strings.Join(f.Status.Heartbeat.Stalled, ", "),
-			"agents have opened these devices' gates: nothing is governed there, and the others are governed as ever",
-			"look at the kernel's log for the device; if it is sound, restart the daemon and report this")
+		return bad(Fail, "no heartbeat: the loops of these devices are stalled: "+strings.Join(f.Status.Heartbeat.Stalled, ", "),
+			"agents have opened these devices' gates: their I/O is not governed; other devices are governed as usual",
+			"check the kernel's log for the device; if the device is sound, restart the daemon and report this")
 	}
-	return good("every device's loop turns")
+	return good("every device's loop runs")
 }
 
 func checkKillSwitch(f *Facts) []Result {
@@ -41,8 +41,8 @@ func checkKillSwitch(f *Facts) []Result {
 	case f.Status == nil:
 		return nil
 	case f.Status.KillSwitch.On:
-		return bad(Warn, f.Status.KillSwitch.File+" is there", "the kill switch is on: nothing is governed, whatever else is set",
-			"delete the file to go on")
+		return bad(Warn, f.Status.KillSwitch.File+" exists", "the kill switch is on: nothing is governed, regardless of other settings",
+			"delete the file to switch Penstock on again")
 	}
 	return good("off")
 }
@@ -52,9 +52,9 @@ func checkMode(f *Facts) []Result {
 	case f.Status == nil || f.Status.KillSwitch.On:
 		return nil
 	case f.Status.Mode == "off":
-		return bad(Warn, "off", "nothing is governed or accounted for", `set "mode" to observe or enforce in the weights file`)
+		return bad(Warn, "off", "nothing is governed, and no I/O is counted", `set "mode" to observe or enforce in the weights file`)
 	case f.Status.Mode == "observe":
-		return good("observe: accounts for everything and holds nobody back")
+		return good("observe: counts all I/O and delays none")
 	}
 	return good("%s", f.Status.Mode)
 }
@@ -66,9 +66,9 @@ func checkWeights(f *Facts) []Result {
 	w := f.Status.Weights
 	switch {
 	case w.Error != "":
-		return bad(Warn, w.Error, "the weights file is refused; the last good one is in force", "mend it; it is read again at once")
+		return bad(Warn, w.Error, "the weights file is refused; the last good one is in force", "correct it; it is read again at once")
 	case w.File == "":
-		return bad(Warn, "no weights file", "every application has weight 1, and weights cannot be changed while the daemon runs",
+		return bad(Warn, "no weights file", "every application has weight 1, and weights cannot be changed while the daemon is running",
 			`name one as "weights" in the daemon's settings`)
 	}
 	return good("%s: %d rules, default %d", w.File, w.Rules, w.Default)
@@ -77,7 +77,7 @@ func checkWeights(f *Facts) []Result {
 func checkDataNode(f *Facts) []Result {
 	if f.DataNode.Err != nil {
 		return bad(Fail, f.DataNode.Err.Error(), "it is unknown whether an agent is in the DataNode",
-			"name the DataNode's web address with --datanode http://HOST:PORT (dfs.datanode.http.address); TLS and Kerberos are not spoken here")
+			"name the DataNode's web address with --datanode http://HOST:PORT (dfs.datanode.http.address); TLS and Kerberos are not supported")
 	}
 	return good("%s answers, process %d", f.DataNode.URL, f.DataNode.PID)
 }
@@ -92,27 +92,27 @@ func checkAgent(f *Facts) []Result {
 		return bad(Fail, "the DataNode has no agent (no MBean penstock:type=Agent)", "none of its I/O is governed",
 			"add -javaagent:/opt/penstock/penstock-agent.jar=socket=... to HDFS_DATANODE_OPTS and restart the DataNode")
 	case a.State != "woven":
-		found := "the agent stays " + a.State
+		found := "the agent does nothing, its state is " + a.State
 		if len(a.Missing) > 0 {
 			found += ": " + strings.Join(a.Missing, ", ")
 		}
-		return bad(Fail, found, "the DataNode runs as without it; none of its I/O is governed",
-			"use a supported Hadoop and a JVM of Java 16 or later; the DataNode's .out file has the agent's own words")
+		return bad(Fail, found, "the DataNode runs as it would without the agent; none of its I/O is governed",
+			"use a supported Hadoop and a JVM of Java 16 or later; the agent's messages are in the DataNode's .out file")
 	case !a.Connected:
 		return bad(Fail, "the agent is woven and not connected to a daemon", "its gates are open: none of its I/O is governed",
-			"see the checks of daemon, socket and directories; the daemon's log says whom it refuses")
+			"see the checks daemon, socket and directories; the daemon's log shows which users it refuses")
 	case f.Status != nil && f.DataNode.PID != 0 && !f.connected():
 		return bad(Fail, fmt.Sprintf("the agent of process %d is connected, but not to this daemon", f.DataNode.PID),
-			"another daemon governs this DataNode", "compare socket= of the agent with \"socket\" of the daemon's settings; stop the daemon that is too many")
+			"another daemon governs this DataNode", "compare socket= of the agent with \"socket\" of the daemon's settings; stop the surplus daemon")
 	case a.GateBackstops+a.FailedOpen+a.Suppressed > 0:
 		return bad(Warn, fmt.Sprintf("woven and connected; %d waits given up, %d streams ungoverned, %d exceptions suppressed",
 			a.GateBackstops, a.FailedOpen, a.Suppressed),
-			"since the DataNode began, some streams were let through", "the daemon's log at that time says why; if the numbers grow, report them")
+			"some streams since the DataNode's start were not governed", "find the reason in the daemon's log of that time; if the numbers grow, report them")
 	}
 	return good("woven into %d methods and connected, mode %s", len(a.WovenMethods), a.Mode)
 }
 
-// connected reports whether the DataNode's agent is at this daemon.
+// connected reports whether the DataNode's agent is connected to this daemon.
 func (f *Facts) connected() bool { return f.connectedPID(f.DataNode.PID) }
 
 func (f *Facts) connectedPID(pid int) bool {
@@ -124,7 +124,7 @@ func checkSocket(f *Facts) []Result {
 	case f.Status == nil:
 		return nil
 	case f.connected():
-		return good("%s, and the DataNode is on it", f.Status.Socket)
+		return good("%s, and the DataNode is connected to it", f.Status.Socket)
 	case f.SocketErr != nil:
 		return bad(Fail, f.SocketErr.Error(), "agents cannot connect", "somebody removed the socket, or this is another machine: restart the daemon")
 	case f.Node == nil:
@@ -132,7 +132,7 @@ func checkSocket(f *Facts) []Result {
 	}
 	who := fmt.Sprintf("the DataNode's user (%d)", f.Node.UID)
 	if !slices.Contains(f.Status.Users, f.Node.UID) {
-		return bad(Fail, who+" is not among those who may connect", "the daemon refuses its agent",
+		return bad(Fail, who+" is not one of the users that may connect", "the daemon refuses its agent",
 			"add the user to \"users\" in the daemon's settings and restart the daemon")
 	}
 	for i, p := range f.Socket {
@@ -144,13 +144,13 @@ func checkSocket(f *Facts) []Result {
 			return bad(Fail, fmt.Sprintf("%s may not write %s (%v, owner %d, group %d)", who, p.Name, p.Mode, p.UID, p.GID),
 				"its agent cannot connect", "set socket_group to a group of the DataNode's user in the daemon's settings, and socket_mode to 0660")
 		}
-		return bad(Fail, fmt.Sprintf("%s may not pass %s (%v, owner %d, group %d)", who, p.Name, p.Mode, p.UID, p.GID),
-			"its agent cannot reach the socket", "give the folder to a group of the DataNode's user, mode 0750, as install.md says")
+		return bad(Fail, fmt.Sprintf("%s may not search %s (%v, owner %d, group %d)", who, p.Name, p.Mode, p.UID, p.GID),
+			"its agent cannot reach the socket", "change the folder's group to a group of the DataNode's user, mode 0750, as install.md says")
 	}
 	return good("%s, and %s may connect", f.Status.Socket, who)
 }
 
-// Capabilities, as numbered in the kernel.
+// Numbers of capabilities, as in the kernel.
 const (
 	capDacOverride   = 1 << 1
 	capDacReadSearch = 1 << 2
@@ -158,8 +158,7 @@ const (
 	capSysPtrace     = 1 << 19
 )
 
-// may reports whether the process has the right (4 read, 2 write, 1 pass) to the
-// file by its mode.
+// may reports whether the file's mode gives the process the right (4: read, 2: write, 1: search).
 func (p *Process) may(file Path, right uint32) bool {
 	if p.Capabilities&capDacOverride != 0 {
 		return true
@@ -194,10 +193,10 @@ func checkDirectories(f *Facts) []Result {
 	}
 	switch {
 	case len(missing) > 0 && len(f.Status.Agents) == 0:
-		return nil // no agent has told of any: that is said elsewhere
+		return nil // no agent has named directories: the check agent reports that
 	case len(missing) > 0:
-		return bad(Fail, "not governed: "+strings.Join(missing, ", "), "I/O there passes Penstock by",
-			"list them in \"data_dirs\" of the daemon's settings, written as in dfs.datanode.data.dir, and see that they exist; its log says why it refuses one")
+		return bad(Fail, "not governed: "+strings.Join(missing, ", "), "I/O in these directories bypasses Penstock",
+			"list them in \"data_dirs\" of the daemon's settings, written as in dfs.datanode.data.dir, and make sure that they exist; the daemon's log has the reason if it refuses a directory")
 	}
 	return good("%s", strings.Join(found, ", "))
 }
@@ -220,28 +219,28 @@ func checkRights(f *Facts) []Result {
 	case caps&capDacOverride != 0, caps&capDacReadSearch != 0 && caps&capFowner != 0:
 	case len(owners) == 0:
 	default:
-		return bad(Fail, fmt.Sprintf("the daemon is user %d without CAP_DAC_OVERRIDE; of others are %s", f.Daemon.UID, strings.Join(owners, ", ")),
-			"it may not open block files there, or the kernel tells it of every page that it is in memory: nothing would be staged",
+		return bad(Fail, fmt.Sprintf("the daemon runs as user %d without CAP_DAC_OVERRIDE; these directories belong to others: %s", f.Daemon.UID, strings.Join(owners, ", ")),
+			"it may not open block files there, or the kernel reports every page as in memory to it, so nothing would be staged",
 			"run it as the DataNode's user or give it CAP_DAC_OVERRIDE, or CAP_DAC_READ_SEARCH and CAP_FOWNER")
 	}
 	if n := f.Status.SocketCounts.OpenErrors; n > 0 {
-		return bad(Warn, fmt.Sprintf("enough; but %d streams went ungoverned because their files could not be opened", n),
-			"a few are blocks deleted meanwhile; many are a folder that the daemon may not enter",
+		return bad(Warn, fmt.Sprintf("sufficient, but %d streams were not governed because their files could not be opened", n),
+			"a few may be blocks that were deleted meanwhile; many point to a folder that the daemon may not enter",
 			"watch penstock_agent_open_errors_total; the daemon's log at level debug names the files")
 	}
-	return good("the daemon (user %d) may open the DataNode's files and ask about their pages", f.Daemon.UID)
+	return good("the daemon (user %d) may open the DataNode's files and query their pages", f.Daemon.UID)
 }
 
-// checkIdentity says whether the daemon may look at what it holds names against. Without
-// that every verdict is unknown, and nothing goes wrong that anybody would see.
+// checkIdentity checks whether the daemon may inspect the processes by which it verifies names.
+// Without this right every verdict is "unknown", and there is no other sign of the problem.
 func checkIdentity(f *Facts) []Result {
 	switch {
 	case f.Status == nil:
 		return nil
 	case f.Status.Identity.Mode == "trust":
-		return good("trust: names count, nothing is asked")
+		return good("trust: names are accepted without verification")
 	case f.Daemon == nil:
-		return nil // the check of rights says why
+		return nil // the check rights reports why
 	}
 	var missing []string
 	caps := f.Daemon.Capabilities
@@ -253,14 +252,14 @@ func checkIdentity(f *Facts) []Result {
 	}
 	mode := f.Status.Identity.Mode
 	if len(missing) == 0 {
-		return good("%s: the daemon (user %d) may look into other users' processes", mode, f.Daemon.UID)
+		return good("%s: the daemon (user %d) may inspect other users' processes", mode, f.Daemon.UID)
 	}
-	meaning := "it cannot tell which of another user's processes has a connection: whatever name a client gives itself counts"
+	meaning := "it cannot find out which of another user's processes owns a connection, so it accepts any name that a client claims"
 	if mode == "strict" {
-		meaning = "it cannot tell which of another user's processes has a connection: what other users do is unattributed"
+		meaning = "it cannot find out which of another user's processes owns a connection, so other users' I/O is unattributed"
 	}
 	return bad(Warn, fmt.Sprintf("%s, but the daemon (user %d) lacks %s", mode, f.Daemon.UID, strings.Join(missing, " and ")), meaning,
-		"give it both as install.md says, or run it as root; if it is meant so, set mode: trust below identity in its settings")
+		"give it both as described in install.md, or run it as root; if this is intended, set mode: trust below identity in its settings")
 }
 
 func checkShortCircuit(f *Facts) []Result {
@@ -268,8 +267,8 @@ func checkShortCircuit(f *Facts) []Result {
 	case f.DataNode.Err != nil:
 		return nil
 	case f.DataNode.ConfErr != nil:
-		return bad(Warn, f.DataNode.ConfErr.Error(), "it is unknown whether clients read past the DataNode",
-			"look yourself: dfs.client.read.shortcircuit and dfs.domain.socket.path in hdfs-site.xml")
+		return bad(Warn, f.DataNode.ConfErr.Error(), "it is unknown whether clients bypass the DataNode",
+			"check dfs.client.read.shortcircuit and dfs.domain.socket.path in hdfs-site.xml by hand")
 	case f.DataNode.Conf["dfs.client.read.shortcircuit"] == "true" && f.DataNode.Conf["dfs.domain.socket.path"] != "":
 		return bad(Warn, "short-circuit reads are on ("+f.DataNode.Conf["dfs.domain.socket.path"]+")",
 			"clients on this node read block files themselves: their reads have no share and count as foreign I/O",
@@ -278,8 +277,8 @@ func checkShortCircuit(f *Facts) []Result {
 	return good("off")
 }
 
-// checkForeign says what is known of foreign I/O. Telling less is no wrong:
-// nothing depends on it.
+// checkForeign reports how foreign I/O is attributed. Less detail is not a fault, as nothing
+// depends on it.
 func checkForeign(f *Facts) []Result {
 	switch {
 	case f.Status == nil:

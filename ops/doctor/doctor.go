@@ -1,18 +1,15 @@
-// Package doctor checks whether Penstock works on a node, and says what to mend.
+// Package doctor checks whether Penstock works on a node, and reports what to repair.
 //
-// Problem: Penstock fails open. A missing agent, a socket that the DataNode may
-// not connect to, a missing right, a kill switch that somebody forgot: each leaves
-// HDFS running as ever and nothing governed, which nobody notices until the
-// shares are wrong. Choice: gathering and judging are kept apart. Gather looks at
-// the daemon's status, the DataNode's web address, /proc and /sys and changes
-// nothing; each check is a function of what was found, so that every broken node
-// can be written down as a test. A check says what it found, what that means and
-// what to do; a check whose facts could not be had says nothing where another one
-// has already said why.
+// Problem: Penstock fails open. A missing agent, a socket that the DataNode may not connect to, a
+// missing right, a kill switch that somebody forgot: with each of these HDFS runs as usual, but
+// nothing is governed, and nobody notices until the shares are wrong. Choice: gathering and judging
+// are separate. Gather reads the daemon's status, the DataNode's web address, /proc and /sys, and
+// changes nothing. Each check is a function of these facts, so that a test can describe every
+// broken node. A check reports a finding, its meaning and a remedy. A check without its facts
+// reports nothing if another check has reported why they are missing.
 //
-// A failure is what keeps Penstock from governing, or lets I/O pass it by; a
-// warning is what makes it worse than it could be, or what somebody may have
-// wanted (the kill switch).
+// A failure prevents Penstock from governing, or lets I/O bypass it. A warning is for a
+// disadvantage, or for a state that somebody may have wanted (the kill switch).
 package doctor
 
 import (
@@ -25,7 +22,7 @@ import (
 // Version of the report's JSON form.
 const Version = 1
 
-// Verdict of one check.
+// Verdict is the verdict of one check.
 type Verdict string
 
 // The verdicts.
@@ -35,7 +32,7 @@ const (
 	Fail Verdict = "fail"
 )
 
-// Result is what a check says of one thing.
+// Result is a check's result for one object, such as a device.
 type Result struct {
 	Check   string  `json:"check"`
 	Verdict Verdict `json:"verdict"`
@@ -44,7 +41,7 @@ type Result struct {
 	Remedy  string  `json:"remedy,omitempty"`
 }
 
-// Report is the whole of it.
+// Report contains the results of all checks.
 type Report struct {
 	Version  int       `json:"version"`
 	Time     time.Time `json:"time"`
@@ -55,13 +52,13 @@ type Report struct {
 	Failures int       `json:"failures"`
 }
 
-// check is one function over the facts.
+// check is a named function of the facts.
 type check struct {
 	name  string
 	judge func(*Facts) []Result
 }
 
-// checks are in the order in which somebody would look.
+// checks are in the order in which an operator would look for a fault.
 var checks = []check{
 	{"daemon", checkDaemon},
 	{"heartbeat", checkHeartbeat},
@@ -91,7 +88,7 @@ var checks = []check{
 	{"clock", checkClock},
 }
 
-// Names are the checks there are.
+// Names returns the names of all checks.
 func Names() []string {
 	names := make([]string, len(checks))
 	for i, c := range checks {
@@ -121,7 +118,7 @@ func Judge(f *Facts, ignore []string) *Report {
 	return r
 }
 
-// Text is the report for people.
+// Text returns the report as text for people.
 func (r *Report) Text() string {
 	var b strings.Builder
 	for _, s := range r.Results {

@@ -11,7 +11,7 @@ import (
 	"penstock/ops/install"
 )
 
-// wellNode is a node on which nothing is wrong.
+// wellNode returns the facts of a node without faults.
 func wellNode() *Facts {
 	return &Facts{
 		Build: "v1", Address: "127.0.0.1:9707", Before: 100, After: 200,
@@ -59,7 +59,7 @@ func TestAWellNode(t *testing.T) {
 	}
 }
 
-// What is known of foreign I/O is said, and is never a warning.
+// The doctor reports how foreign I/O is attributed, and never warns about it.
 func TestForeignWatch(t *testing.T) {
 	for want, watch := range map[string]status.ForeignWatch{
 		"by device only":                         {},

@@ -8,7 +8,7 @@ import (
 	"penstock/ops/install"
 )
 
-// Facts are what was found. A part that could not be had carries its error.
+// Facts are the findings on a node. A part that could not be read has its error instead.
 type Facts struct {
 	Time    time.Time
 	Build   string // of this program
@@ -16,37 +16,37 @@ type Facts struct {
 
 	Status    *status.Document // nil: see StatusErr
 	StatusErr error
-	Before    int64 // CLOCK_MONOTONIC when the status was asked for
-	After     int64 // and when it came, in nanoseconds
+	Before    int64 // CLOCK_MONOTONIC when the status was requested
+	After     int64 // and when it arrived, in nanoseconds
 
 	DataNode    DataNode
 	NodeManager NodeManager
 
-	Folders []Folder // configuration folders that were asked for, or are where one would look
+	Folders []Folder // configuration folders that were named, or are in the usual places
 
 	Daemon    *Process // nil: see DaemonErr
 	DaemonErr error
-	Node      *Process // the DataNode's, nil if it is not to be seen from here
+	Node      *Process // the DataNode's; nil if it is not visible on this machine
 
-	Socket    []Path // its folders from / on, then the socket itself
+	Socket    []Path // the folders from / to the socket, then the socket
 	SocketErr error
 
 	Directories []Directory // data directories of the DataNode's configuration or, without it, the agents'
 
 	KernelRelease string
-	CachestatErr  error // what cachestat said here
+	CachestatErr  error // the error of cachestat in the doctor's process
 	Memory        Memory
-	Synchronised  bool // the system clock, by adjtimex
+	Synchronised  bool // whether the system clock is, by adjtimex
 	ClockErr      error
 }
 
-// DataNode is what its web address tells.
+// DataNode has the facts from the DataNode's web address.
 type DataNode struct {
 	URL     string
 	Err     error // it does not answer
 	Version string
 	Java    string // specification version: 17, 1.8
-	PID     int    // 0: not told
+	PID     int    // 0: unknown
 	Agent   *Agent // nil: no such MBean
 	Conf    map[string]string
 	ConfErr error
@@ -55,18 +55,18 @@ type DataNode struct {
 	NativeErr error
 }
 
-// NodeManager is what its web address tells.
+// NodeManager has the facts from the NodeManager's web address.
 type NodeManager struct {
 	URL     string
-	Asked   bool  // the address was named, and not only guessed
+	Asked   bool  // the address was named, and is not the default
 	Err     error // it does not answer
-	PID     int   // 0: not told
+	PID     int   // 0: unknown
 	Agent   *Agent
 	Conf    map[string]string
 	ConfErr error
 }
 
-// Folder is a configuration folder as `penstock install` left it, or somebody since.
+// Folder is a configuration folder and its inspection.
 type Folder struct {
 	Path  string
 	Asked bool
@@ -86,7 +86,7 @@ type Agent struct {
 	Suppressed    int64
 }
 
-// Process is what /proc/PID/status tells of a process.
+// Process has facts about a process from /proc/PID/status.
 type Process struct {
 	PID          int
 	UID, GID     uint32 // effective
@@ -94,7 +94,7 @@ type Process struct {
 	Capabilities uint64 // CapEff
 }
 
-// Path is a file on the way to the socket.
+// Path is a folder above the socket, or the socket.
 type Path struct {
 	Name     string
 	Mode     fs.FileMode
@@ -108,18 +108,18 @@ type Directory struct {
 	Err   error
 }
 
-// Memory is /proc/meminfo and the kernel's dirty limits. Of each pair of limits
-// one is zero.
+// Memory has facts from /proc/meminfo, and the kernel's dirty limits. In each pair of limits one is
+// zero.
 type Memory struct {
 	Available       int64 // bytes
 	BackgroundBytes int64
-	BackgroundRatio int64 // percent of what is available
+	BackgroundRatio int64 // percent of available memory
 	DirtyBytes      int64
 	DirtyRatio      int64
 	Err             error
 }
 
-// background and dirty are the limits in bytes.
+// background returns the limit for background writeback, in bytes.
 func (m Memory) background() int64 { return limit(m.BackgroundBytes, m.BackgroundRatio, m.Available) }
 func (m Memory) dirty() int64      { return limit(m.DirtyBytes, m.DirtyRatio, m.Available) }
 

@@ -26,27 +26,28 @@ import (
 
 const (
 	askWait   = 10 * time.Second
-	maxAnswer = 16 << 20 // bytes; a /conf has some 200 KB
+	maxAnswer = 16 << 20 // bytes; /conf takes about 200 KB
 	maxProc   = 64 << 10
 )
 
-// Where is where to look.
+// Where contains the places where to look.
 type Where struct {
 	Address  string // the daemon's, host:port
 	DataNode string // its web address
-	// NodeManager is its web address. Empty: DefaultNodeManager, and it need not answer.
+	// NodeManager is the NodeManager's web address. If it is empty, DefaultNodeManager is used,
+	// which need not answer.
 	NodeManager string
-	// HadoopConf and SparkConf are configuration folders. Empty: where the environment
-	// says, or else in /etc; they need not be there.
+	// HadoopConf and SparkConf are configuration folders. If they are empty, they come from the
+	// environment or are the usual ones in /etc, and need not exist.
 	HadoopConf, SparkConf string
 }
 
 // DefaultNodeManager is the web address of a NodeManager with Hadoop's own port.
 const DefaultNodeManager = "http://127.0.0.1:8042"
 
-// Gather looks at the node: the daemon, the DataNode's and the NodeManager's web
-// addresses, the configuration folders, and the machine it runs on. It changes
-// nothing, and what it cannot find out is in the facts as an error.
+// Gather looks at the node: the daemon, the DataNode's and the NodeManager's web addresses, the
+// configuration folders, and the machine. It changes nothing. A fact that it cannot find out is an
+// error in the result.
 func Gather(ctx context.Context, where Where, build string) *Facts {
 	f := &Facts{Time: time.Now(), Build: build, Address: where.Address}
 	f.Before = monotonic()
@@ -77,7 +78,7 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 		f.Socket, f.SocketErr = pathTo(f.Status.Socket)
 	}
 	if f.DataNode.PID != 0 {
-		f.Node, _ = readProcess(f.DataNode.PID) // without it the socket is judged by less
+		f.Node, _ = readProcess(f.DataNode.PID) // without it fewer facts about the socket are checked
 	}
 	f.Directories = f.directories()
 	f.KernelRelease = release()
@@ -101,9 +102,9 @@ func askDataNode(ctx context.Context, base string) DataNode {
 	return d
 }
 
-// seenFromHere is the number here of a process that says which one it has itself. A
-// daemon of Hadoop's may be in a container with numbers of its own; but then the kernel
-// has told Penstock's daemon the number that its agent has here.
+// seenFromHere returns a process's PID in this PID namespace. pid is the PID that the process
+// itself reports. A Hadoop daemon may be in a container with another PID namespace. In that case
+// Penstock's daemon knows the agent's PID in this namespace from the kernel.
 func (f *Facts) seenFromHere(pid int, role string) int {
 	if f.Status == nil || pid == 0 {
 		return pid
@@ -130,11 +131,11 @@ func askNodeManager(ctx context.Context, base string) NodeManager {
 	return n
 }
 
-// bean asks a Hadoop daemon for one that only daemons of its kind have.
+// bean asks a Hadoop daemon for an MBean that only daemons of that kind have.
 func bean(ctx context.Context, base, name string, into any, kind string) error {
 	found, err := askBean(ctx, base, name, into)
 	if err == nil && !found {
-		err = errors.New("it answers, but is no " + kind)
+		err = errors.New("it answers, but is not a " + kind)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", kind, base, err)
@@ -150,7 +151,7 @@ func askBean(ctx context.Context, base, name string, into any) (bool, error) {
 	return parseBean(body, into)
 }
 
-// askJVM gives 0 and "" for what is not told.
+// askJVM returns 0 and "" for values that the answer lacks.
 func askJVM(ctx context.Context, base string) (pid int, java string) {
 	var runtime struct{ Name, SpecVersion string }
 	if ok, err := askBean(ctx, base, "java.lang:type=Runtime", &runtime); ok && err == nil {
@@ -188,7 +189,7 @@ func get(ctx context.Context, address string) ([]byte, error) {
 	}
 	req.Header.Set("Accept", "application/json")
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil { // its own words repeat the whole request
+	if err != nil { // the outer error repeats the whole request
 		return nil, &plain.Error{What: plain.NetworkCause(err), Cause: err}
 	}
 	defer resp.Body.Close()
@@ -243,12 +244,13 @@ func pathTo(socket string) ([]Path, error) {
 		paths = append(paths, p)
 	}
 	if paths[len(paths)-1].Mode&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("%s is no socket", socket)
+		return nil, fmt.Errorf("%s is not a socket", socket)
 	}
 	return paths, nil
 }
 
-// directories are the DataNode's by its configuration, else what its agent named.
+// directories returns the DataNode's directories from its configuration or, without it, from its
+// agent.
 func (f *Facts) directories() []Directory {
 	names := parseDataDirs(f.DataNode.Conf["dfs.datanode.data.dir"])
 	if len(names) == 0 && f.Status != nil {
@@ -280,8 +282,8 @@ func release() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// tryCachestat asks about a file in memory, our own; what the daemon may ask about
-// is the check of rights.
+// tryCachestat calls cachestat for a file in memory that belongs to this process. The check of
+// rights finds out for which files the daemon may call it.
 func tryCachestat() error {
 	fd, err := unix.MemfdCreate("doctor", unix.MFD_CLOEXEC)
 	if err != nil {

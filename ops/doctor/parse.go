@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// Parsers of what other programs say. Each takes any text and gives a value or an
-// error.
+// Parsers of other programs' output. Each accepts any text and returns a value or an error.
 
 // parseProcess reads /proc/PID/status. The library procfs reads neither the groups nor the
 // capabilities.
@@ -60,7 +59,7 @@ func parseProcess(text string) (*Process, error) {
 	return p, nil
 }
 
-// effective takes the second of real, effective, saved and file system id.
+// effective returns the second of the real, effective, saved and file system ids.
 func effective(fields []string) (uint32, error) {
 	if len(fields) != 4 {
 		return 0, fmt.Errorf("%d ids, want 4", len(fields))
@@ -73,7 +72,7 @@ func id(text string) (uint32, error) {
 	return uint32(n), err
 }
 
-// parseBean takes the single bean of a JMX answer into value; false: there is none.
+// parseBean stores the single bean of a JMX answer in value. It returns false if there is none.
 func parseBean(body []byte, value any) (bool, error) {
 	var doc struct {
 		Beans []json.RawMessage `json:"beans"`
@@ -140,7 +139,7 @@ func parseDataDirs(text string) []string {
 	return dirs
 }
 
-// parseRelease gives the first two numbers of a kernel's or Hadoop's version.
+// parseRelease returns the first two numbers of a kernel's or Hadoop's version.
 func parseRelease(text string) (major, minor int, err error) {
 	parts := strings.FieldsFunc(text, func(r rune) bool { return r < '0' || r > '9' })
 	if len(parts) < 2 || !strings.HasPrefix(text, parts[0]+"."+parts[1]) {
@@ -152,7 +151,7 @@ func parseRelease(text string) (major, minor int, err error) {
 	return major, minor, err
 }
 
-// parseJava gives 17 for "17" and 8 for "1.8".
+// parseJava returns 17 for "17" and 8 for "1.8".
 func parseJava(text string) (int, error) {
 	text = strings.TrimPrefix(text, "1.")
 	n, err := strconv.Atoi(text)

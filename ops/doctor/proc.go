@@ -73,7 +73,7 @@ func readMemory(mount string) (m Memory) {
 		{"dirty_bytes", vm.DirtyBytes, &m.DirtyBytes},
 		{"dirty_ratio", vm.DirtyRatio, &m.DirtyRatio},
 	} {
-		if limit.read == nil { // the library says no more
+		if limit.read == nil { // the library reports no reason
 			m.Err = errors.Join(m.Err, fmt.Errorf("%s has no number", filepath.Join(mount, "sys/vm", limit.name)))
 			continue
 		}

@@ -35,7 +35,7 @@ const defaultScheduler = `<!--
 </configuration>
 `
 
-// gpuTypes is a resource-types.xml with a resource of somebody else's.
+// gpuTypes is a resource-types.xml with another resource.
 const gpuTypes = `<?xml version="1.0"?>
 <configuration>
   <property>
@@ -54,7 +54,7 @@ func withBandwidth(o Options, bandwidth string) Options {
 	return o
 }
 
-// values are the keys' in one of the Hadoop folder's files.
+// values returns the keys' values in one of the Hadoop folder's files.
 func values(t *testing.T, dir, name string, keys ...string) string {
 	t.Helper()
 	doc, err := siteOf(filepath.Join(dir, "hadoop", name))
@@ -69,8 +69,8 @@ func values(t *testing.T, dir, name string, keys ...string) string {
 	return strings.Join(all, " ")
 }
 
-// Bandwidth comes beside what is there, stays where nobody says anything of it, changes
-// alone, and goes alone.
+// Bandwidth is added to existing settings, stays if a run does not mention it, and is changed and
+// removed alone.
 func TestBandwidth(t *testing.T) {
 	dir := scratch(t)
 	put(t, dir, "hadoop/capacity-scheduler.xml", defaultScheduler)
@@ -140,7 +140,7 @@ func TestBandwidth(t *testing.T) {
 	same(t, "removed", snapshot(t, dir), original)
 }
 
-// resource-types.xml hides a list that stands in yarn-site.xml, so it has that list, too.
+// resource-types.xml hides a list in yarn-site.xml, so it gets that list's items, too.
 func TestBandwidthBesideAListElsewhere(t *testing.T) {
 	for list, want := range map[string]string{
 		"yarn.io/gpu, yarn.io/fpga":   "yarn.io/gpu, yarn.io/fpga,disk-bandwidth",
@@ -172,8 +172,8 @@ func TestBandwidthBesideAListElsewhere(t *testing.T) {
 	}
 }
 
-// A type that somebody adds to yarn-site.xml later is hidden until it is taken over, and
-// that is reported; a list that was in resource-types.xml before us hid it already.
+// A type that somebody adds to yarn-site.xml later is hidden until it is copied, and that is
+// reported. A list that was in resource-types.xml before Penstock hid it already.
 func TestBandwidthBesideAListThatGrows(t *testing.T) {
 	for _, theirs := range []bool{false, true} {
 		dir := scratch(t)
@@ -207,7 +207,7 @@ func TestBandwidthBesideAListThatGrows(t *testing.T) {
 	}
 }
 
-// Where the CapacityScheduler's settings are in a store that lasts, its file is not enough.
+// If the CapacityScheduler's settings are in a permanent store, a change of its file is not enough.
 func TestBandwidthAndTheSchedulersStore(t *testing.T) {
 	for store, noted := range map[string]bool{"file": false, "memory": false, "zk": true, "leveldb": true, "fs": true} {
 		dir := scratch(t)
@@ -219,7 +219,7 @@ func TestBandwidthAndTheSchedulersStore(t *testing.T) {
 	}
 }
 
-// Bandwidth can be taken out alone also when one of its files was changed by hand since.
+// Bandwidth can be removed alone even if one of its files was changed by hand.
 func TestBandwidthTakenOutAfterAChangeByHand(t *testing.T) {
 	dir := scratch(t)
 	applied(t, options(dir))
@@ -235,7 +235,7 @@ func TestBandwidthTakenOutAfterAChangeByHand(t *testing.T) {
 			t.Errorf("%q: %v", bandwidth, err)
 		}
 	}
-	o := withBandwidth(options(dir), "200M") // wanted, so that nothing is left behind
+	o := withBandwidth(options(dir), "200M") // wanted, so that nothing remains
 	o.Force = true
 	if _, err := Apply(o); !errors.Is(err, ErrConflict) {
 		t.Errorf("forced, and wanted: %v", err)
@@ -260,7 +260,7 @@ func withJar(t *testing.T, o Options) Options {
 	return o
 }
 
-// wrong is what the inspection tells of the Hadoop folder.
+// wrong returns what the inspection finds wrong in the Hadoop folder.
 func wrong(t *testing.T, o Options) string {
 	t.Helper()
 	i, err := InspectHadoop(o.HadoopConf)
@@ -270,8 +270,8 @@ func wrong(t *testing.T, o Options) string {
 	return strings.Join(i.Wrong, "\n")
 }
 
-// Another value or unit is a conflict, which gives way to --force if that is of use; a
-// file that is no XML is an error.
+// Another value or unit is a conflict. --force overwrites it if that helps. A file that is not XML
+// is an error.
 func TestBandwidthInTheWay(t *testing.T) {
 	const units = resourceTypes + "." + bandwidthResource + ".units"
 	site := func(properties ...string) string {
@@ -309,13 +309,13 @@ func TestBandwidthInTheWay(t *testing.T) {
 				t.Error(err)
 			}
 			same(t, "forced and removed", snapshot(t, dir), original)
-			// Who does not ask for bandwidth is not told of these files.
+			// Without --disk-bandwidth these files are not mentioned.
 			if c.file != "yarn-site.xml" {
 				applied(t, withBandwidth(o, ""))
 			}
 		})
 	}
-	// The same without its unit is the same.
+	// The same value without its unit is equal.
 	dir := scratch(t)
 	put(t, dir, "hadoop/node-resources.xml", site(siteProperty(nodeBandwidth, "200")))
 	o := withBandwidth(options(dir), "200M")
@@ -324,8 +324,8 @@ func TestBandwidthInTheWay(t *testing.T) {
 	}
 }
 
-// Wherever a run that adds or takes out bandwidth is killed, the next one ends as if it
-// had not been.
+// If a run that adds or removes bandwidth is killed, at any step, the next run ends as if nothing
+// had happened.
 func TestBandwidthKilled(t *testing.T) {
 	hadoop := func(dir, bandwidth string) Options {
 		o := withBandwidth(options(dir), bandwidth)

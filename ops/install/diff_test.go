@@ -26,7 +26,7 @@ func TestDiffReadsAsPatchDoes(t *testing.T) {
 	}
 }
 
-// patched does what the hunks say, and checks that they fit.
+// patched applies the hunks and checks that they match.
 func patched(t *rapid.T, from, diff string) string {
 	old, at := slices.Collect(strings.Lines(from)), 0
 	var out strings.Builder

@@ -14,7 +14,7 @@ import (
 
 func containsText(t []byte, piece string) bool { return bytes.Contains(t, []byte(piece)) }
 
-// file is one as it was found.
+// file is a file as it was read.
 type file struct {
 	exists bool
 	text   []byte
@@ -24,8 +24,8 @@ type file struct {
 // fileMax is more than any configuration file has.
 const fileMax = 16 << 20
 
-// readFile follows a link to the file behind it. It refuses what could not be put
-// back by writing a new file in its place.
+// readFile reads a file; it follows a link. It refuses a file that could not be restored by writing
+// a new file in its place.
 func readFile(path string) (file, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,13 +47,13 @@ func readFile(path string) (file, error) {
 	case info.Size() > fileMax:
 		return file{}, fmt.Errorf("%s has %d bytes; more than %d are not edited", path, info.Size(), fileMax)
 	case ok && stat.Nlink > 1:
-		return file{}, fmt.Errorf("%s has %d hard links, and a new file in its place would leave the others behind: make it a file of its own", path, stat.Nlink)
+		return file{}, fmt.Errorf("%s has %d hard links, and replacing it would leave the other links with the old text: replace the links by separate files", path, stat.Nlink)
 	}
 	data, err := os.ReadFile(real)
 	return file{exists: true, text: data, path: real}, err
 }
 
-// disk makes the changes. Each step can be made to fail by a test.
+// disk makes the changes. A test can make each step fail.
 type disk struct {
 	step func(what, path string) error
 }
@@ -71,8 +71,8 @@ func temporaryName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+temporary)
 }
 
-// write puts a file in place of another as a whole, with the permissions and owner
-// of the one before it, or those of its folder.
+// write replaces a file atomically. The new file has the permissions and owner of the old one or,
+// without an old one, of its folder.
 func (d *disk) write(path string, data []byte) (err error) {
 	like := path
 	mode := fs.FileMode(0o644)
@@ -127,7 +127,7 @@ func (d *disk) write(path string, data []byte) (err error) {
 	return settle(filepath.Dir(path))
 }
 
-// own gives the file the owner and group that info has.
+// own gives the file the owner and group of info.
 func own(f *os.File, info fs.FileInfo) error {
 	want, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -143,7 +143,7 @@ func own(f *os.File, info fs.FileInfo) error {
 	return f.Chown(int(want.Uid), int(want.Gid))
 }
 
-// settle makes a folder's names last.
+// settle syncs a folder, so that its names survive a crash.
 func settle(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -153,7 +153,7 @@ func settle(dir string) error {
 	return f.Sync()
 }
 
-// remove deletes a file that may be gone.
+// remove deletes a file, which may be missing.
 func (d *disk) remove(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -167,7 +167,7 @@ func (d *disk) remove(path string) error {
 	return settle(filepath.Dir(path))
 }
 
-// mkdir makes a folder with the permissions and owner of the one around it.
+// mkdir makes a folder with the permissions and owner of its parent.
 func (d *disk) mkdir(path string) error {
 	if err := d.before("mkdir", path); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (d *disk) mkdir(path string) error {
 	return own(f, around)
 }
 
-// rmdir deletes a folder unless something is in it.
+// rmdir deletes a folder if it is empty.
 func (d *disk) rmdir(path string) error {
 	if err := d.before("rmdir", path); err != nil {
 		return err
@@ -199,7 +199,8 @@ func (d *disk) rmdir(path string) error {
 	return err
 }
 
-// lock keeps two of us out of one folder. The kernel lets go of it whatever happens.
+// lock keeps two runs from changing one folder. The kernel releases the lock when the process ends,
+// in any way.
 func lock(dir string) (release func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -207,7 +208,7 @@ func lock(dir string) (release func(), err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("%s: another penstock install is at work there (%w)", dir, err)
+		return nil, fmt.Errorf("%s: another penstock install is changing this folder (%w)", dir, err)
 	}
 	return func() { f.Close() }, nil
 }

@@ -14,12 +14,12 @@ type format int
 const (
 	hadoopXML format = iota
 	sparkProperties
-	// plainText knows no keys, only pieces of text of our own.
+	// plainText has no keys, only pieces of our text.
 	plainText
 )
 
-// entry is one definition of a key. start and end enclose what has to be replaced
-// to change its value; they are -1 for one that stands in an included file.
+// entry is one definition of a key. start and end enclose the bytes to replace when its value
+// changes; they are -1 for a definition in an included file.
 type entry struct {
 	key, value string
 	final      bool
@@ -27,19 +27,19 @@ type entry struct {
 	valueAt    int // from start, where a property's value begins
 }
 
-// document is a file that was read.
+// document is a parsed file.
 type document struct {
 	format  format
 	entries []entry
 
-	// Of XML: its root element's tags.
+	// The tags of an XML file's root element.
 	rooted, empty          bool
 	rootName               string
 	rootStart, open, close int
 	path                   []string
 }
 
-// effective is the definition of a key that holds, as Hadoop and Spark decide.
+// effective returns the definition of a key that Hadoop or Spark uses if there are several.
 func (d *document) effective(key string) (entry, bool) {
 	var held entry
 	found := false
@@ -64,16 +64,16 @@ func parse(f format, text []byte, include func(string) ([]byte, error)) (*docume
 // setting is a key with its value.
 type setting struct{ key, value string }
 
-// want is what a key must be.
+// want is a requirement on a key.
 type want struct {
 	key string
-	// set is the value it must have. Where a value is there already it has to be
-	// byDefault, the one that holds without it, or it is somebody else's.
+	// set is the value that the key must have. An existing value must be set or byDefault (the
+	// value that applies without the key); any other value is a conflict.
 	set, byDefault string
-	// add is what must be in the value, behind sep, where a value is a list. Without
-	// one it begins with fallback, which the key's absence means.
+	// add is the item that the value, a list separated by sep, must contain. If the key is missing,
+	// the new list begins with fallback, which is the value that applies without the key.
 	add, sep, fallback string
-	// hides is the file that fallback is from, if it is.
+	// hides is the file from which fallback was read, or empty.
 	hides string
 	// also is another key whose options the JVM gets as well.
 	also string
@@ -81,26 +81,26 @@ type want struct {
 
 // edit is one change of a file's text.
 type edit struct {
-	// Key is the entry that has another value now; without it a piece of text was
-	// replaced, or put in if Old is empty.
+	// Key is the entry with a changed value. If it is empty, a piece of text was replaced, or
+	// inserted if Old is empty.
 	Key string `json:"property,omitempty"`
 	Old text   `json:"old"`
 	New text   `json:"new"`
-	// Soft is a piece that need not be put back if others have built on it.
+	// Soft marks a piece that need not be undone if others have made changes that need it.
 	Soft bool `json:"soft,omitempty"`
-	// Line tells that New begins with a break that ends the line before it, which
-	// has to stay if others have added lines behind.
+	// Line reports whether New begins with the line break that ends the line before it. The break
+	// has to stay if others have added lines after it.
 	Line bool `json:"line,omitempty"`
 }
 
-// conflict is something of somebody else's that would have to give way.
+// conflict is a setting of somebody else that would have to be overwritten.
 type conflict struct {
 	what string
-	// hard ones do not give way to --force either.
+	// A hard conflict is not overwritten even with --force.
 	hard bool
 }
 
-// change makes the text fulfil the wants. It gives the edits in their order.
+// change makes the text fulfil the wants. It returns the edits in their order.
 func change(f format, base []byte, wants []want, include func(string) ([]byte, error), force bool) ([]byte, []edit, []conflict, error) {
 	doc, err := parse(f, base, include)
 	if err != nil {
@@ -153,7 +153,7 @@ func change(f format, base []byte, wants []want, include func(string) ([]byte, e
 	return next, edits, conflicts, verify(f, base, next, edits, intended, include)
 }
 
-// value is what the key is to be, and the conflict if it is somebody else's.
+// value returns the value that the key is to have, and a conflict if somebody else has set it.
 func (w want) value(e entry, there bool) (string, *conflict) {
 	if w.add == "" {
 		if value := strings.TrimSpace(e.value); there && value != w.set && value != w.byDefault {
@@ -180,7 +180,8 @@ func (w want) value(e entry, there bool) (string, *conflict) {
 	return value + strings.TrimPrefix(w.sep, value[len(value)-1:]) + w.add, nil
 }
 
-// agentIn is the conflict if options name an agent of ours; a JVM must not have two.
+// agentIn returns a conflict if the options contain the Penstock agent already; a JVM must not have
+// two.
 func (w want) agentIn(e entry) *conflict {
 	for _, option := range strings.Fields(e.value) {
 		if strings.HasPrefix(option, "-javaagent:") && strings.Contains(option, "penstock-agent") {
@@ -190,7 +191,7 @@ func (w want) agentIn(e entry) *conflict {
 	return nil
 }
 
-// has reports whether what is to be added is in the list.
+// has reports whether the list contains the item to add.
 func (w want) has(list string) bool {
 	if w.sep == " " {
 		words := func(s string) string { return " " + strings.Join(strings.Fields(s), " ") + " " }
@@ -199,8 +200,8 @@ func (w want) has(list string) bool {
 	return slices.ContainsFunc(strings.Split(list, w.sep), func(s string) bool { return strings.TrimSpace(s) == w.add })
 }
 
-// replaced is an entry's text with another value. Where that is only longer, what
-// is there stays as it is written.
+// replaced returns an entry's text with another value. If the value only becomes longer, its
+// existing text stays as it is written.
 func replaced(f format, old, from, to string, longer bool) string {
 	more, ok := strings.CutPrefix(to, strings.TrimRight(from, " \t\r\n"))
 	longer = longer && ok && strings.TrimSpace(from) != ""
@@ -215,7 +216,7 @@ func replaced(f format, old, from, to string, longer bool) string {
 	return propertyReplace(old, to)
 }
 
-// add puts definitions behind all others.
+// add appends definitions after all others.
 func add(f format, next *[]byte, settings []setting, include func(string) ([]byte, error)) ([]edit, error) {
 	var edits []edit
 	if f == sparkProperties {
@@ -246,7 +247,7 @@ func add(f format, next *[]byte, settings []setting, include func(string) ([]byt
 	return append(edits, edit{New: text(block)}), nil
 }
 
-// appended puts a block behind the text.
+// appended appends a block to the text.
 func appended(next *[]byte, block string) edit {
 	e := edit{New: text(block), Line: len(*next) > 0 && !bytes.HasSuffix(*next, []byte("\n"))}
 	*next = append(bytes.Clone(*next), block...)
@@ -257,7 +258,7 @@ func splice(t []byte, start, end int, with string) []byte {
 	return bytes.Join([][]byte{t[:start], []byte(with), t[end:]}, nil)
 }
 
-// errChanged says that a piece of ours is not as it was written.
+// errChanged reports that a piece of our text is no longer as it was written.
 var errChanged = errors.New("was changed by hand")
 
 // apply makes the change at the key's definition that reads as Old.
@@ -265,7 +266,7 @@ func (e edit) apply(f format, t []byte, include func(string) ([]byte, error)) ([
 	return e.swap(f, t, string(e.Old), string(e.New), include)
 }
 
-// undo takes the change back.
+// undo reverts the change.
 func (e edit) undo(f format, t []byte, include func(string) ([]byte, error)) ([]byte, error) {
 	if e.Key != "" {
 		return e.swap(f, t, string(e.New), string(e.Old), include)
@@ -274,7 +275,7 @@ func (e edit) undo(f format, t []byte, include func(string) ([]byte, error)) ([]
 		if e.Soft {
 			return t, nil
 		}
-		return nil, fmt.Errorf("what was added %w", errChanged)
+		return nil, fmt.Errorf("the added text %w", errChanged)
 	}
 	at := bytes.Index(t, []byte(e.New))
 	old := string(e.Old)
@@ -295,7 +296,7 @@ func (e edit) swap(f format, t []byte, from, to string, include func(string) ([]
 		if d.key == e.Key && d.start >= 0 && string(t[d.start:d.end]) == from {
 			at = d.start
 			if d == held {
-				break // of several that read alike, the one that holds
+				break // the effective one of several with the same text
 			}
 		}
 	}
@@ -305,9 +306,9 @@ func (e edit) swap(f format, t []byte, from, to string, include func(string) ([]
 	return splice(t, at, at+len(from), to), nil
 }
 
-// verify reads the result again: the keys must be what was intended and all others
-// what they were, and taking the edits back must give the text of before. What it
-// cannot vouch for is not written.
+// verify parses the result again. The keys must have the intended values, all others their former
+// values, and undoing the edits must return the former text. A result that fails this check is not
+// written.
 func verify(f format, base, next []byte, edits []edit, intended map[string]string, include func(string) ([]byte, error)) error {
 	before, err := parse(f, base, include)
 	if err != nil {
@@ -340,12 +341,12 @@ func verify(f format, base, next []byte, edits []edit, intended map[string]strin
 	}
 	back, err := undoAll(f, next, edits, include)
 	if err != nil || !bytes.Equal(back, base) {
-		return fmt.Errorf("cannot be edited so that it can be put back (%v)", err)
+		return fmt.Errorf("cannot be edited in a way that can be undone (%v)", err)
 	}
 	return nil
 }
 
-// undoAll takes edits back, the last first.
+// undoAll reverts edits, the last one first.
 func undoAll(f format, t []byte, edits []edit, include func(string) ([]byte, error)) (_ []byte, err error) {
 	for i := len(edits) - 1; i >= 0; i-- {
 		if t, err = edits[i].undo(f, t, include); err != nil {

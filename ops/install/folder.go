@@ -14,11 +14,11 @@ import (
 	"penstock/settings/plain"
 )
 
-// folder is a configuration folder with what is to become of it.
+// folder is a configuration folder and the plan for it.
 type folder struct {
 	path    string
 	wanted  func(Options) []target
-	targets []target // of this run, also files that only the one before it wrote
+	targets []target // of this run, and files that only the previous run wrote
 	disk    disk
 	old     *state
 	next    state
@@ -28,7 +28,7 @@ type folder struct {
 
 // fileWrite is one file's change.
 type fileWrite struct {
-	rel, path string // from the folder, and where it really is
+	rel, path string // relative to the folder, and with links resolved
 	now, next file
 }
 
@@ -44,19 +44,20 @@ func openFolder(path string) (*folder, error) {
 		return nil, plain.File(err)
 	}
 	if info, err := os.Stat(real); err != nil || !info.IsDir() {
-		return nil, fmt.Errorf("%s is no folder", path)
+		return nil, fmt.Errorf("%s is not a folder", path)
 	}
 	return &folder{path: real}, nil
 }
 
-// usual are files of which at least one is in a configuration folder.
+// Every configuration folder contains at least one of the usual files.
 var (
 	usualHadoop = []string{"core-site.xml", "hdfs-site.xml", "mapred-site.xml", "yarn-site.xml", "capacity-scheduler.xml", "hadoop-env.sh"}
 	usualSpark  = []string{"spark-defaults.conf", "spark-env.sh", "log4j2.properties", "log4j.properties", "metrics.properties", "fairscheduler.xml", "workers", "hive-site.xml"}
 )
 
-// stranger says why the folder does not look like one of these files, or like the template of
-// one; empty: it does, or an earlier run has prepared it.
+// stranger returns why the folder does not look like a configuration folder: it has neither a usual
+// file nor the template of one. The result is empty if it does look like one, or if an earlier run
+// has prepared it.
 func (f *folder) stranger(kind string, usual []string) string {
 	if f.old != nil {
 		return ""
@@ -71,9 +72,8 @@ func (f *folder) stranger(kind string, usual []string) string {
 	return fmt.Sprintf("%s is no configuration folder of %s: neither %s nor %s is in it", f.path, kind, usual[0], usual[1])
 }
 
-// plan decides what to write. The starting point is always what the files would be
-// without us; so a second run changes nothing, and one with other paths changes
-// only those.
+// plan decides what to write. It always starts from the files as they would be without Penstock. So
+// a second run changes nothing, and a run with other paths changes only those.
 func (f *folder) plan(o Options, remove bool, r *Report) (err error) {
 	if f.old, err = readState(f.path); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (f *folder) planFile(t target, o Options, r *Report) error {
 			named = append(named, conflict{full + ": " + c.what, c.hard})
 		}
 		r.conflicts(named, o.Force)
-		if alike(edits, made) { // and others may have written behind them
+		if alike(edits, made) { // and others may have written after them
 			next, edits = now, made
 		}
 		if len(edits) > 0 {
@@ -181,7 +181,7 @@ func (f *folder) planFile(t target, o Options, r *Report) error {
 	return nil
 }
 
-// alike reports whether edits come to the same, wherever in the file they are.
+// alike reports whether edits are equal, regardless of their position in the file.
 func alike(a, b []edit) bool {
 	return slices.EqualFunc(a, b, func(a, b edit) bool {
 		return a.Key == b.Key && strings.TrimLeft(string(a.New), "\r\n") == strings.TrimLeft(string(b.New), "\r\n")
@@ -195,10 +195,10 @@ func digestOf(f file) string {
 	return digest(f.text)
 }
 
-// unwanted tells that the file is of the run before only: what was written there goes.
+// unwanted reports whether only the previous run wrote the file, so that its text is removed.
 func (t target) unwanted() bool { return t.whole == "" && len(t.wants) == 0 }
 
-// change makes the file what the target wants.
+// change makes the file fulfil the target.
 func (t target) change(f *file, include func(string) ([]byte, error), force bool) ([]edit, []conflict, error) {
 	if t.unwanted() {
 		return nil, nil, nil
@@ -230,7 +230,7 @@ func (t target) change(f *file, include func(string) ([]byte, error), force bool
 	}
 	var conflicts []conflict
 	if f.exists && len(bytes.TrimSpace(f.text)) > 0 {
-		conflicts = append(conflicts, conflict{what: "is there already, and not what would be written"})
+		conflicts = append(conflicts, conflict{what: "is there already, with another text"})
 	}
 	e := edit{Old: text(f.text), New: text(t.whole)}
 	f.text, f.exists = []byte(t.whole), true
@@ -246,11 +246,11 @@ func hasLine(t []byte, line string) bool {
 	return false
 }
 
-// write carries the plan out. The state file is written first with every form that
-// a file may be found in, and last with the one that it has.
+// write carries out the plan. The state file is written first, with every form that a file may have
+// after an interruption, and again at the end, with the form that each file has.
 func (f *folder) write() (bool, error) {
 	name := filepath.Join(f.path, StateFile)
-	for _, t := range f.targets { // what an interrupted run has left
+	for _, t := range f.targets { // left by an interrupted run
 		if now, err := readFile(filepath.Join(f.path, t.path)); err == nil {
 			if err := f.disk.remove(temporaryName(now.path)); err != nil {
 				return false, err
@@ -292,7 +292,7 @@ func (f *folder) write() (bool, error) {
 	return true, f.disk.write(name, final)
 }
 
-// during is the state while files are written: each may be as it was, or as it will be.
+// during returns the state while files are written: each may have its old or its new form.
 func (f *folder) during() state {
 	s := state{Version: stateVersion, AgentJar: f.next.AgentJar, Socket: f.next.Socket, DiskBandwidth: f.next.DiskBandwidth, Made: f.next.Made}
 	for _, w := range f.writes {
@@ -330,15 +330,15 @@ func (f *folder) writeFile(w fileWrite) error {
 			}
 		}
 	}
-	// Somebody may have written it since it was read.
+	// Somebody may have written the file since it was read.
 	if again, err := readFile(filepath.Join(f.path, w.rel)); err != nil || again.exists != w.now.exists || !bytes.Equal(again.text, w.now.text) {
 		return fmt.Errorf("%s was changed meanwhile (%v)", w.path, err)
 	}
 	return f.disk.write(w.path, w.next.text)
 }
 
-// includes reads what an XML file in dir includes: files only, as other addresses
-// are not looked at on the machine that prepares a folder.
+// includes reads the files that an XML file in dir includes. It does not follow other URLs, as the
+// machine that prepares a folder may not reach them.
 func includes(dir string) func(string) ([]byte, error) {
 	return func(href string) ([]byte, error) {
 		if u, err := url.Parse(href); err == nil && u.Scheme == "file" {

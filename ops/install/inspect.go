@@ -6,20 +6,21 @@ import (
 	"strings"
 )
 
-// Inspection is what has become of a folder since penstock install prepared it.
+// Inspection is the state of a folder that penstock install may have prepared.
 type Inspection struct {
 	Folder string
-	// Prepared is false where there is no state file: nobody has, or it was removed.
+	// Prepared is false if there is no state file: the folder was never prepared, or --remove has
+	// undone it.
 	Prepared         bool
 	AgentJar, Socket string // as the folder was prepared with
-	// Wrong is what is not in force, a sentence each.
+	// Wrong lists the settings that are not in force, a sentence each.
 	Wrong []string
 }
 
 // InspectHadoop looks at a Hadoop configuration folder and changes nothing.
 func InspectHadoop(dir string) (*Inspection, error) { return inspect(dir, hadoopTargets, true) }
 
-// InspectSpark looks at one of Spark's.
+// InspectSpark looks at a Spark configuration folder and changes nothing.
 func InspectSpark(dir string) (*Inspection, error) { return inspect(dir, sparkTargets, false) }
 
 func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspection, error) {
@@ -41,7 +42,7 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 		return i, nil
 	}
 	if !s.Done {
-		i.Wrong = append(i.Wrong, "penstock install was interrupted, and some files are as they were")
+		i.Wrong = append(i.Wrong, "penstock install was interrupted, and some files are not prepared")
 	}
 	if problem := jarProblem(s.AgentJar); problem != "" {
 		i.Wrong = append(i.Wrong, problem)
@@ -61,7 +62,7 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 			i.Wrong = append(i.Wrong, name+" "+what)
 		}
 	}
-	if !hadoop { // whose settings win over all files
+	if !hadoop { // Spark's own settings win over all files
 		return i, nil
 	}
 	for _, t := range all {
@@ -78,9 +79,9 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 	return i, nil
 }
 
-// hidden is what lists have in files that the target's hides, and have not in it: somebody
-// has added it there since. A list that was in the target's file before us hid them
-// already, so that it is left alone.
+// hidden returns the items that are missing from the target's lists but are in the lists of other
+// files, which the target's lists hide: somebody has added them since. A list that was in the
+// target's file before Penstock hid the others already, so it is left alone.
 func (t target) hidden(dir string, s *state) ([]string, error) {
 	if err := t.inherit(dir); err != nil || !t.behind {
 		return nil, err
@@ -95,7 +96,7 @@ func (t target) hidden(dir string, s *state) ([]string, error) {
 		return nil, err
 	}
 	base, _, err := s.file(t.path).base(t.format, now, s.Done, include)
-	if err != nil { // changed by hand, which installing again tells
+	if err != nil { // changed by hand, which another install reports
 		base = file{}
 	}
 	before, err := parse(t.format, base.text, include)
@@ -112,14 +113,14 @@ func (t target) hidden(dir string, s *state) ([]string, error) {
 		for member := range strings.SplitSeq(w.fallback, w.sep) {
 			member = strings.TrimSpace(member)
 			if in := (want{add: member, sep: w.sep}); member != "" && !in.has(e.value) {
-				hidden = append(hidden, fmt.Sprintf("hides %s, which %s has in %s: run penstock install --apply again, which takes it over", member, w.hides, w.key))
+				hidden = append(hidden, fmt.Sprintf("hides %s, which %s has in %s: run penstock install --apply again to copy it", member, w.hides, w.key))
 			}
 		}
 	}
 	return hidden, nil
 }
 
-// lost is what the file at the path has not, or has otherwise.
+// lost lists what is missing from the file at the path, or is different there.
 func (t target) lost(path string) ([]string, error) {
 	f, err := readFile(path)
 	if err != nil {

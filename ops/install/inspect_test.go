@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What somebody changes behind our back is named; what they change elsewhere is not.
+// Later changes of our settings are reported; changes of others are not.
 func TestInspection(t *testing.T) {
 	jar := filepath.Join(t.TempDir(), "penstock-agent.jar")
 	put(t, filepath.Dir(jar), filepath.Base(jar), "PK")

@@ -1,23 +1,21 @@
 // Package install prepares a Hadoop and a Spark configuration folder for Penstock.
 //
-// A folder belongs to its operator: it has comments, an order, files that tools
-// write, and tens of other settings. So nothing is formatted again. A file is read to
-// find the byte where a value ends, the text is changed there, and the result is read
-// again: our keys must be as intended, all others as they were, and taking our changes
-// out must give the former text to the byte; else nothing is written. What was done
-// goes into a state file in the folder before it is done, so that an interrupted run
-// goes on and --remove puts back exactly what was there, while what others have
-// changed elsewhere stays. What somebody has set to something else is reported, not
-// overwritten.
+// A folder belongs to its operator: it has comments, an order, files that tools write, and tens of
+// other settings. So no file is reformatted. A file is parsed to find the byte where a value ends,
+// and the text is changed there. Then the result is parsed again: our keys must be as intended, all
+// others as before, and undoing our changes must return the former text to the byte; otherwise
+// nothing is written. Each change is recorded in a state file in the folder before it is made. So
+// an interrupted run can continue, and --remove restores exactly the former text, while changes
+// that others have made elsewhere stay. A setting that somebody has set to another value is
+// reported and not overwritten.
 //
-// Nothing may break where the jar is missing: a client, a half-rolled-out cluster, a
-// container image. A class that cannot be loaded fails every "hdfs dfs", because
-// fs.file.impl is looked up whenever a local file is. So core-site.xml, which every
-// daemon and shell reads, is not touched; mapred-site.xml names Hadoop's own class,
-// through a variable that only a JVM with the jar on its class path is given another
-// value for, as a system property (not an environment variable, which children of a
-// task would inherit). Spark's fs.hdfs.impl goes the same way, because spark-submit
-// in cluster mode has the settings but not the driver's class path.
+// Nothing may break on a machine without the jar: a client, a partly upgraded cluster, a container
+// image. A class that cannot be loaded fails every "hdfs dfs", because Hadoop looks up fs.file.impl
+// for every local file. So core-site.xml, which every daemon and shell reads, is not changed.
+// mapred-site.xml names Hadoop's own class through a variable. Only a JVM with the jar on its class
+// path gets another value of this variable, as a system property (not as an environment variable,
+// which children of a task would inherit). Spark's fs.hdfs.impl is set in the same way, because
+// spark-submit in cluster mode has the settings but not the driver's class path.
 package install
 
 import (
@@ -30,48 +28,47 @@ import (
 	"strings"
 )
 
-// Options are what to do, and where.
+// Options select the folders and the settings of a run.
 type Options struct {
 	// HadoopConf and SparkConf are the folders; one may be empty.
 	HadoopConf, SparkConf string
-	// AgentJar and Socket are absolute paths on the machines that use the folders,
-	// of letters, digits and _ / . + @ % - only.
+	// AgentJar and Socket are absolute paths on the machines that use the folders. They consist of
+	// letters, digits and _ / . + @ % - only.
 	AgentJar, Socket string
-	// DiskBandwidth is what YARN may give away of a NodeManager's disks, in MB/s as "200M";
-	// "0": nothing, and what was written of it is put back; empty: as the Hadoop folder
-	// was prepared before.
+	// DiskBandwidth is the bandwidth of a NodeManager's disks that YARN may allocate, in MB/s, such
+	// as "200M". "0" removes the setting; an empty value keeps it as the Hadoop folder was prepared
+	// before.
 	DiskBandwidth string
-	// Force lets what somebody else has set give way, and leaves behind what was
-	// changed by hand of a file that is taken out: of each on removal, and of those
-	// of bandwidth where DiskBandwidth is "0".
+	// Force overwrites settings of others. On removal, Force leaves files that were changed by hand
+	// as they are (of bandwidth's files only, if DiskBandwidth is "0").
 	Force bool
-	// step can fail, in tests, before anything is changed on disk.
+	// step is called before each change on disk; tests let it fail.
 	step func(what, path string) error
 }
 
 // socketMax is the longest path of a Unix socket, in bytes.
 const socketMax = 107
 
-// megabytes is a bandwidth: 1 to 999,999 MB/s.
+// megabytes matches a bandwidth of 1 to 999,999 MB/s.
 var megabytes = regexp.MustCompile(`^[1-9][0-9]{0,5}M$`)
 
 var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_/.+@%-]+$`)
 
-// Validate finds what the flags cannot mean. To remove, only the folders matter; who names a
-// bandwidth as well may mean that alone to go.
+// Validate returns an error for flags that contradict each other. For a removal only the folders
+// matter; a bandwidth is an error, since the operator may want to remove only that.
 func (o Options) Validate(remove bool) error {
 	if o.HadoopConf == "" && o.SparkConf == "" {
 		return errors.New("name a folder with --hadoop-conf, --spark-conf or both")
 	}
 	if remove {
 		if o.DiskBandwidth != "" {
-			return errors.New("--remove takes all out and goes without --disk-bandwidth: --disk-bandwidth 0 --apply takes bandwidth out alone")
+			return errors.New("--remove cannot be combined with --disk-bandwidth: it removes everything. To remove only bandwidth, use --disk-bandwidth 0 --apply")
 		}
 		return nil
 	}
 	for _, p := range []struct{ flag, path string }{{"--agent-jar", o.AgentJar}, {"--socket", o.Socket}} {
 		if !plainPath.MatchString(p.path) || filepath.Clean(p.path) != p.path {
-			return fmt.Errorf("%s %q: give an absolute path of letters, digits and _ / . + @ %% -, as JVM options and class paths are split at others", p.flag, p.path)
+			return fmt.Errorf("%s %q: give an absolute path of letters, digits and _ / . + @ %% -, as other characters split JVM options and class paths", p.flag, p.path)
 		}
 	}
 	if len(o.Socket) > socketMax {
@@ -82,12 +79,12 @@ func (o Options) Validate(remove bool) error {
 	case o.HadoopConf == "":
 		return errors.New("--disk-bandwidth is for YARN: name its folder with --hadoop-conf")
 	case b != "0" && !megabytes.MatchString(b):
-		return fmt.Errorf("--disk-bandwidth %q: give MB/s as in 200M (1M to 999999M), or 0 to take it out", b)
+		return fmt.Errorf("--disk-bandwidth %q: give MB/s as in 200M (1M to 999999M), or 0 to remove it", b)
 	}
 	return nil
 }
 
-// Action is what becomes of a file.
+// Action is what a run does to a file.
 type Action string
 
 // The actions.
@@ -106,16 +103,17 @@ type FileReport struct {
 	Diff string `json:"diff,omitempty"`
 }
 
-// Report is what was done, or would be.
+// Report lists the changes that a run made, or would make.
 type Report struct {
 	Files []FileReport `json:"files"`
-	// Conflicts are other people's settings in the way; nothing is done while there are any.
+	// Conflicts are settings of others that a run would overwrite; nothing is changed while there
+	// are any.
 	Conflicts []string `json:"conflicts,omitempty"`
-	// Notes are what to know beside it.
+	// Notes are other facts that the operator should know.
 	Notes []string `json:"notes,omitempty"`
-	// Restart is who has to be started again for it to hold.
+	// Restart lists the services that must be restarted for the changes to take effect.
 	Restart []string `json:"restart,omitempty"`
-	// Done is whether files were written.
+	// Done reports whether files were written.
 	Done bool `json:"done"`
 }
 
@@ -124,16 +122,16 @@ func (r *Report) Changes() bool {
 	return slices.ContainsFunc(r.Files, func(f FileReport) bool { return f.Action != Keep })
 }
 
-// ErrConflict is in the way: somebody else's settings, or our own changed by hand.
+// ErrConflict is returned if others have set one of our settings, or have changed our text by hand.
 var ErrConflict = errors.New("conflict")
 
-// Plan says what Apply would do, and with remove what Remove would, and does nothing.
+// Plan returns what Apply would do or, with remove, what Remove would do. It changes nothing.
 func Plan(o Options, remove bool) (*Report, error) { return run(o, remove, false) }
 
-// Apply prepares the folders. What it reports is filled in also if it fails.
+// Apply prepares the folders. Its report is complete up to the failure if it fails.
 func Apply(o Options) (*Report, error) { return run(o, false, true) }
 
-// Remove puts back what was there before Apply.
+// Remove restores the folders as they were before Apply.
 func Remove(o Options) (*Report, error) { return run(o, true, true) }
 
 func run(o Options, remove, write bool) (*Report, error) {
@@ -196,11 +194,11 @@ func run(o Options, remove, write bool) (*Report, error) {
 	return r, nil
 }
 
-// surroundings looks at what is not in the files that are written.
+// surroundings checks conditions outside the files that are written.
 func surroundings(o Options, folders []*folder, r *Report) error {
 	jar := jarProblem(o.AgentJar)
 	if jar != "" && o.HadoopConf != "" {
-		r.Notes = append(r.Notes, jar+" here: machines without it go ungoverned, and say so when the daemon starts")
+		r.Notes = append(r.Notes, jar+" here: machines without it are not governed, and print a message when the daemon starts")
 	}
 	if jar != "" && o.SparkConf != "" {
 		what := jar + " here: a Spark executor does not start on a machine without it; put it there first"
@@ -222,7 +220,7 @@ func surroundings(o Options, folders []*folder, r *Report) error {
 			return err
 		}
 		if e, ok := yarn.effective(schedulerClass); ok && !strings.HasSuffix(strings.TrimSpace(e.value), ".CapacityScheduler") {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: what an application holds of %s is known to the CapacityScheduler only", schedulerClass, e.value, bandwidthResource))
+			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: only the CapacityScheduler knows how much %s an application holds", schedulerClass, e.value, bandwidthResource))
 		}
 		if e, ok := yarn.effective(schedulerStore); ok && !slices.Contains([]string{"", "file", "memory"}, strings.TrimSpace(e.value)) {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: capacity-scheduler.xml is read into a store that is empty only; one that is not needs yarn schedulerconf -global %s=%s before the ResourceManager is started again, or it does not start with %s",
@@ -241,7 +239,7 @@ func surroundings(o Options, folders []*folder, r *Report) error {
 	return nil
 }
 
-// conflicts keeps those that are in the way.
+// conflicts reports the conflicts that this run cannot overwrite.
 func (r *Report) conflicts(found []conflict, force bool) {
 	for _, c := range found {
 		switch {
@@ -255,7 +253,7 @@ func (r *Report) conflicts(found []conflict, force bool) {
 	}
 }
 
-// jarProblem says what is wrong with the agent's jar on this machine, if anything.
+// jarProblem returns what is wrong with the agent's jar on this machine, or an empty string.
 func jarProblem(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -264,7 +262,7 @@ func jarProblem(path string) string {
 	defer f.Close()
 	magic := make([]byte, 2)
 	if _, err := f.Read(magic); err != nil || string(magic) != "PK" {
-		return path + " is no jar"
+		return path + " is not a jar"
 	}
 	return ""
 }

@@ -22,7 +22,7 @@ func options(dir string) Options {
 		AgentJar: testJar, Socket: testSocket, Force: true} // Force: the jar is not on this machine
 }
 
-// snapshot is all of a folder: names, permissions, contents.
+// snapshot returns a folder's names, permissions and contents.
 func snapshot(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -65,7 +65,7 @@ func same(t interface{ Errorf(string, ...any) }, what string, got, want map[stri
 	}
 }
 
-// copied is a copy of a folder that may be changed, without git's placeholders.
+// copied returns a copy of a folder that a test may change, without git's placeholders.
 func copied(t testing.TB, from string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func put(t testing.TB, dir, name, content string) {
 	}
 }
 
-// scratch is an empty pair of folders.
+// scratch returns an empty pair of folders.
 func scratch(t testing.TB) string {
 	dir := t.TempDir()
 	put(t, dir, "hadoop/core-site.xml", "<configuration>\n</configuration>\n")
@@ -109,8 +109,8 @@ func applied(t testing.TB, o Options) *Report {
 	return r
 }
 
-// Each folder comes to look as it was written down, a second time changes nothing,
-// and removal gives it back to the byte.
+// Each folder becomes equal to the expected one, a second run changes nothing, and removal restores
+// it to the byte.
 func TestGoldenFolders(t *testing.T) {
 	cases, err := filepath.Glob("testdata/*/before")
 	if err != nil || len(cases) < 8 {
@@ -149,8 +149,8 @@ func TestGoldenFolders(t *testing.T) {
 	}
 }
 
-// golden holds the folder's files against those in after; state files and the
-// profile, which are the same everywhere, are left out.
+// golden compares the folder's files with those in after. It leaves out state files and the
+// profile, which are the same everywhere.
 func golden(t *testing.T, dir, after string) {
 	t.Helper()
 	got := map[string]string{}
@@ -177,7 +177,8 @@ func golden(t *testing.T, dir, after string) {
 	same(t, "golden", got, want)
 }
 
-// What others write elsewhere in the files stays when our part goes, also behind it.
+// Text that others write elsewhere in the files stays when our part is removed, also text after our
+// part.
 func TestOthersEditsStay(t *testing.T) {
 	dir := scratch(t)
 	put(t, dir, "hadoop/mapred-site.xml", "<configuration>\n  <property><name>a</name><value>1</value></property>\n</configuration>\n")
@@ -220,7 +221,7 @@ func TestOthersEditsStay(t *testing.T) {
 	}
 }
 
-// Our own lines, changed by hand, are nobody's to guess at.
+// Our own lines, changed by hand, are a conflict: their meaning must not be guessed.
 func TestHandsOnOurLines(t *testing.T) {
 	for name, change := range map[string][2]string{
 		"hadoop/mapred-site.xml":             {testSocket, "/run/other.sock"},
@@ -310,7 +311,7 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// Other paths take the place of the former ones, and removal still goes back to the start.
+// Other paths replace the former ones, and removal still restores the original.
 func TestOtherPaths(t *testing.T) {
 	dir := copied(t, "testdata/managed/before")
 	original := snapshot(t, dir)
@@ -427,8 +428,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestAFolderOfSomethingElse: a folder without any usual file is a mistake in the path, unless
-// --force says that it is not.
+// TestAFolderOfSomethingElse: a folder without any usual file is taken as a mistake in the path,
+// unless --force is set.
 func TestAFolderOfSomethingElse(t *testing.T) {
 	dir := t.TempDir()
 	for _, conf := range []string{"hadoop", "spark"} {

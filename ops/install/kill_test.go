@@ -10,8 +10,8 @@ import (
 
 var errKilled = errors.New("killed")
 
-// killedAt stops a run before its nth step on disk, as kill -9 would, and tells
-// whether it came that far.
+// killedAt stops a run before its nth step on disk, as kill -9 would, and reports whether it came
+// that far.
 func killedAt(n int, o *Options) *bool {
 	var killed bool
 	o.step = func(string, string) error {
@@ -24,8 +24,8 @@ func killedAt(n int, o *Options) *bool {
 	return &killed
 }
 
-// Wherever a run is killed, every file is whole, and the next run ends where an
-// undisturbed one does, whichever way it goes.
+// If a run is killed at any step, every file is complete, and the next run, of either kind, has the
+// same result as an undisturbed one.
 func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 	other := func(o Options) Options {
 		o.AgentJar, o.Socket = "/srv/penstock/penstock-agent.jar", "/srv/penstock/agent.sock"
@@ -98,7 +98,8 @@ func TestKilledBetweenAnyTwoSteps(t *testing.T) {
 	}
 }
 
-// What others write while we are interrupted is theirs, also in a file whose turn had not come.
+// Changes that others make after an interruption stay, also in a file that the run had not yet
+// reached.
 func TestOthersWriteWhileInterrupted(t *testing.T) {
 	for n := range 40 {
 		dir := copied(t, "testdata/apache/before")

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// parseProperties reads spark-defaults.conf the way Spark does, which is that of
-// java.util.Properties: a key ends at a blank, = or :, a backslash at the end of a
-// line goes on with the next, # and ! begin comments, the last definition holds.
-// Spark trims values.
+// parseProperties reads spark-defaults.conf as Spark does, that is, as java.util.Properties does: a
+// key ends at a blank, = or :, a backslash at the end of a line continues it on the next line, #
+// and ! begin comments, and the last definition of a key is used. Spark trims values.
 func parseProperties(text []byte) (*document, error) {
 	if strings.IndexByte(string(text), 0) >= 0 {
 		return nil, errors.New("has zero bytes; only encodings like UTF-8 can be edited")
@@ -37,7 +36,7 @@ func parseProperties(text []byte) (*document, error) {
 	return doc, nil
 }
 
-// property takes a logical line apart.
+// property parses a logical line.
 func property(line []byte) (entry, error) {
 	keyEnd := 0
 	for keyEnd < len(line) && strings.IndexByte(" \t\f=:\r\n", line[keyEnd]) < 0 {
@@ -59,8 +58,8 @@ func property(line []byte) (entry, error) {
 	return entry{key: key, value: strings.Trim(text, " \t\r\n\f\v"), valueAt: value}, err
 }
 
-// joined is where a line goes on behind the backslash at i: behind the character
-// that it escapes, or behind the break and the next line's blanks.
+// joined returns where a line continues after the backslash at i: after the escaped character, or
+// after the line break and the next line's blanks.
 func joined(line []byte, i int) int {
 	if i+1 >= len(line) {
 		return len(line)
@@ -71,7 +70,7 @@ func joined(line []byte, i int) int {
 	return i + 2
 }
 
-// blanks skips white space, and breaks that a backslash takes back.
+// blanks skips white space and escaped line breaks.
 func blanks(line []byte, i int) int {
 	for i < len(line) {
 		switch {
@@ -128,7 +127,7 @@ func skip(text []byte, i int, set string) int {
 	return i
 }
 
-// lineOf is where the line at i ends, before its break.
+// lineOf returns where the line at i ends, before its line break.
 func lineOf(text []byte, i int) int {
 	for i < len(text) && text[i] != '\n' && text[i] != '\r' {
 		i++
@@ -152,7 +151,7 @@ func continues(line []byte) bool {
 	return n%2 == 1
 }
 
-// propertyReplace is the line with another value.
+// propertyReplace returns the line with another value.
 func propertyReplace(line, value string) string {
 	e, err := property([]byte(line))
 	if err != nil {
@@ -165,7 +164,7 @@ func propertyReplace(line, value string) string {
 	return head + value
 }
 
-// propertyAppend is the line with more behind its value.
+// propertyAppend returns the line with more appended to its value.
 func propertyAppend(line, more string) string {
 	e, err := property([]byte(line))
 	if err != nil {
@@ -177,8 +176,8 @@ func propertyAppend(line, more string) string {
 	return line[:e.valueAt] + grown(line[e.valueAt:], more)
 }
 
-// grown puts more behind what Spark keeps of a raw value: in front of blanks, also
-// escaped ones, and of breaks that nothing follows.
+// grown appends more to the part of a raw value that Spark keeps. So it inserts more before
+// trailing blanks, also escaped ones, and before trailing line breaks.
 func grown(raw, more string) string {
 	at := len(raw)
 	for {
@@ -193,7 +192,7 @@ func grown(raw, more string) string {
 	}
 }
 
-// propertyBlock is the text that defines properties behind everything else.
+// propertyBlock returns the text that defines properties at the end of a file.
 func propertyBlock(text []byte, settings []setting) string {
 	eol := lineEnd(text)
 	var b strings.Builder
@@ -201,7 +200,7 @@ func propertyBlock(text []byte, settings []setting) string {
 		if !strings.HasSuffix(string(text), "\n") {
 			b.WriteString(eol)
 		}
-		b.WriteString(eol) // also ends a line that goes on
+		b.WriteString(eol) // also ends a continued line
 	}
 	fmt.Fprintf(&b, "# %s%s", ourComment, eol)
 	for _, s := range settings {
@@ -210,7 +209,7 @@ func propertyBlock(text []byte, settings []setting) string {
 	return b.String()
 }
 
-// lineEnd is the line break that a file uses.
+// lineEnd returns the line break that a file uses.
 func lineEnd(text []byte) string {
 	if i := strings.IndexByte(string(text), '\n'); i > 0 && text[i-1] == '\r' {
 		return "\r\n"

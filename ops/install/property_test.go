@@ -66,8 +66,8 @@ func sparkConf(t *rapid.T) string {
 	return text
 }
 
-// Whatever the files look like: applied and removed, the folder is what it was to
-// the byte; applied twice is applied once; and keys that are not ours keep their values.
+// For any files: Apply and Remove restore the folder to the byte, a second Apply changes nothing,
+// and other keys keep their values.
 func TestApplyThenRemoveChangesNothing(t *testing.T) {
 	root := t.TempDir()
 	n := 0
@@ -124,8 +124,8 @@ func wantKeys(t *rapid.T, f format, written []byte, wants []want) {
 // refuse stands for files that include others.
 func refuse(string) ([]byte, error) { return nil, os.ErrNotExist }
 
-// The editor may refuse a file, but not spoil it: what it gives can be taken back to
-// the byte, and asked for the same again it has nothing to do.
+// The editor may refuse a file, but must not spoil it: its result can be undone to the byte, and a
+// second identical request changes nothing.
 func fuzzEditor(f *testing.F, format format, wants []want) {
 	f.Fuzz(func(t *testing.T, base []byte) {
 		next, edits, _, err := change(format, base, wants, refuse, true)

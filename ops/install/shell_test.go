@@ -31,7 +31,8 @@ func jarFile(t *testing.T, path string) {
 	}
 }
 
-// javaHome makes a folder that says its version as a JDK does, in a file or when asked.
+// javaHome makes a folder that has its version as a JDK does, in a file or in the output of
+// bin/java.
 func javaHome(t *testing.T, release, answer string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,9 +48,9 @@ func javaHome(t *testing.T, release, answer string) string {
 	return dir
 }
 
-// hadoopShell does with shell profiles what Hadoop's scripts do, in their order: read
-// them, init, class path, then take the daemon's options over, then finalize. An old
-// variable's value takes the new one's place.
+// hadoopShell processes shell profiles as Hadoop's scripts do, in the same order: read them, init,
+// class path, then the daemon's options, then finalize. The value of an old variable replaces that
+// of the new one.
 const hadoopShell = `
 hadoop_error() { echo "$*" >&2; }
 hadoop_add_profile() { HADOOP_SHELL_PROFILES="${HADOOP_SHELL_PROFILES:-} $1"; }
@@ -67,7 +68,7 @@ echo "opts $HADOOP_OPTS"
 echo "classpath ${CLASSPATH:-}"
 `
 
-// daemon is what a daemon's start comes to: its options and what it says.
+// daemon starts a daemon and returns its options and its messages.
 func daemon(t *testing.T, conf, sub, variable, shellOptions string, env ...string) (opts, errs string) {
 	t.Helper()
 	cmd := exec.Command("bash", "-c", shellOptions+"\n"+hadoopShell, "hadoop", sub, variable)
@@ -158,7 +159,7 @@ func TestTaskOptionInAContainersScript(t *testing.T) {
 		{"no such file", "/conf:" + jar + "x", jar + "x", ""},
 		{"no class path", "", jar, ""},
 	} {
-		words := strings.Split("-Xmx1g "+taskOption(c.jar)+" -Dlast=1", " ") // as the application master takes it apart
+		words := strings.Split("-Xmx1g "+taskOption(c.jar)+" -Dlast=1", " ") // as the application master splits it
 		script := fmt.Sprintf("export CLASSPATH=\"%s\"\nexec /bin/bash -c \"printf '<%%s>' %s \"\n", c.classPath, strings.Join(words, " "))
 		out, err := exec.Command("bash", "-e", "-c", script).CombinedOutput()
 		want := "<-Xmx1g>"
@@ -171,7 +172,7 @@ func TestTaskOptionInAContainersScript(t *testing.T) {
 	}
 }
 
-// Spark's launch scripts read spark-env.sh with whatever class path there is.
+// Spark's launch scripts read spark-env.sh with any class path, also an empty one.
 func TestSparkEnv(t *testing.T) {
 	dir := scratch(t)
 	put(t, dir, "spark/spark-env.sh", "A=1")

@@ -13,10 +13,10 @@ import (
 	"unicode/utf8"
 )
 
-// StateFile is where a folder remembers what was done to it.
+// StateFile is the name of the file in a folder that records the changes to the folder.
 const StateFile = "penstock-install.json"
 
-// text is a piece of a file. In JSON it is a string if that can hold it.
+// text is a piece of a file. In JSON it is a string if it is valid UTF-8.
 type text string
 
 func (t text) MarshalJSON() ([]byte, error) {
@@ -43,9 +43,9 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// state is what a folder's state file says. It is written before the first file is
-// changed and after the last, and deleted when the folder is as it was, so that
-// whoever comes after an interruption knows every form that a file may be in.
+// state is the content of a folder's state file. It is written before the first file is changed and
+// after the last, and deleted when the folder is as it was before. So a run after an interruption
+// knows every form that a file may have.
 type state struct {
 	Version int `json:"version"`
 	// Done is false while files are being written.
@@ -54,21 +54,21 @@ type state struct {
 	// AgentJar and Socket are the options of the last run.
 	AgentJar string `json:"agent_jar,omitempty"`
 	Socket   string `json:"socket,omitempty"`
-	// DiskBandwidth is what is offered to YARN; empty: nothing.
+	// DiskBandwidth is the bandwidth that is offered to YARN; empty if none is.
 	DiskBandwidth string `json:"disk_bandwidth,omitempty"`
-	// Made are folders that were not there.
+	// Made lists the folders that penstock install has made.
 	Made []string `json:"made,omitempty"`
 }
 
-// fileDone is what was done to one file.
+// fileDone records the changes to one file.
 type fileDone struct {
-	Path    string `json:"path"`    // from the folder
-	Existed bool   `json:"existed"` // before we came
-	Before  string `json:"before"`  // digest of what it was
-	Forms   []form `json:"forms"`   // what it is now, or may be: the newest first
+	Path    string `json:"path"`    // relative to the folder
+	Existed bool   `json:"existed"` // before the first change
+	Before  string `json:"before"`  // digest of the original file
+	Forms   []form `json:"forms"`   // the forms it may have, the newest first
 }
 
-// form is one outcome of edits.
+// form is a file's form after edits.
 type form struct {
 	After string `json:"after"` // digest
 	Edits []edit `json:"edits"`
@@ -81,7 +81,7 @@ func digest(t []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// readState gives nil where there is none.
+// readState returns nil if there is no state file.
 func readState(dir string) (*state, error) {
 	name := filepath.Join(dir, StateFile)
 	data, err := os.ReadFile(name)
@@ -93,14 +93,14 @@ func readState(dir string) (*state, error) {
 	}
 	s := new(state)
 	if err := json.Unmarshal(data, s); err != nil {
-		return nil, fmt.Errorf("%s cannot be read, so that nobody knows what was done: %w (put the folder's files back from a backup, then delete it)", name, err)
+		return nil, fmt.Errorf("%s cannot be read, so the changes made to this folder are not known: %w (restore the folder's files from a backup, then delete it)", name, err)
 	}
 	if s.Version != stateVersion {
-		return nil, fmt.Errorf("%s is of version %d, this penstock knows %d: use the one that wrote it", name, s.Version, stateVersion)
+		return nil, fmt.Errorf("%s has version %d, but this penstock knows version %d: use the penstock that wrote it", name, s.Version, stateVersion)
 	}
 	for _, f := range s.Files {
 		if !filepath.IsLocal(f.Path) {
-			return nil, fmt.Errorf("%s names %s, which is outside of the folder", name, f.Path)
+			return nil, fmt.Errorf("%s names %s, which is outside the folder", name, f.Path)
 		}
 	}
 	return s, nil
@@ -136,11 +136,11 @@ func (s *state) file(path string) *fileDone {
 	return nil
 }
 
-// base is what the file would be without us: its text now with our edits taken
-// back, which it gives, too.
+// base returns the file as it would be without Penstock, that is, its present text with our edits
+// undone. It also returns these edits.
 func (d *fileDone) base(f format, now file, done bool, include func(string) ([]byte, error)) (file, []edit, error) {
 	if d == nil || !now.exists {
-		return now, nil, nil // with the file our lines went
+		return now, nil, nil // our lines are gone with the file
 	}
 	if d.Existed && digest(now.text) == d.Before {
 		return now, nil, nil
@@ -158,12 +158,12 @@ func (d *fileDone) base(f format, now file, done bool, include func(string) ([]b
 		}
 	}
 	if !done && !d.touched(now.text) {
-		return now, nil, nil // it had not been its turn when we were interrupted
+		return now, nil, nil // the run was interrupted before it changed this file
 	}
 	return now, nil, first
 }
 
-// touched reports whether anything of ours is in the text.
+// touched reports whether the text contains any of our edits.
 func (d *fileDone) touched(t []byte) bool {
 	for _, form := range d.Forms {
 		for _, e := range form.Edits {

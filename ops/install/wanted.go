@@ -12,41 +12,40 @@ import (
 // ourComment stands above what was added to a file.
 const ourComment = "Added by penstock install, which also takes it out."
 
-// The classes in the agent's jar, and those of Hadoop and Spark that they stand for.
+// Classes in the agent's jar, and the classes of Hadoop and Spark that they replace.
 const (
 	taskFiles, defaultFiles = "penstock.task.GovernedLocalFileSystem", "org.apache.hadoop.fs.LocalFileSystem"
 	namedHDFS, defaultHDFS  = "penstock.spark.NamedDistributedFileSystem", "org.apache.hadoop.hdfs.DistributedFileSystem"
 	shuffle, defaultShuffle = "penstock.spark.GovernedShuffleDataIO", "org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO"
 )
 
-// What mapred-site.xml's properties are when they are not set, of Hadoop 3.3 to 3.5
-// alike. Setting a property loses it, so it has to be repeated.
+// Defaults of mapred-site.xml's properties, the same in Hadoop 3.3 to 3.5. A property that is set
+// loses its default, so the new value has to repeat it.
 const (
 	defaultTaskClassPath = "$HADOOP_MAPRED_HOME/share/hadoop/mapreduce/*,$HADOOP_MAPRED_HOME/share/hadoop/mapreduce/lib/*"
 	defaultTaskOptions   = "-Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
 )
 
 // ifileReadahead has a task's merge ask the kernel for the next 4 MiB of each spill by
-// posix_fadvise, on the bare descriptor and so past the daemon, which reads ahead itself.
+// posix_fadvise, on the bare descriptor and so without the daemon, which reads ahead itself.
 const ifileReadahead = "mapreduce.ifile.readahead"
 
-// blockReadahead and shuffleReadahead do the same in a DataNode and in a NodeManager,
-// where libhadoop is loaded.
+// blockReadahead and shuffleReadahead do the same in a DataNode and in a NodeManager, if libhadoop
+// is loaded.
 const (
 	blockReadahead   = "dfs.datanode.readahead.bytes"
 	shuffleReadahead = "mapreduce.shuffle.readahead.bytes"
 )
 
-// taskOption is the JVM option of a map or reduce task that turns the governed file
-// system on. The container's launch script, a bash script on the node that runs the
-// task, evaluates it: there is no option unless the container's class path has the
-// jar and the jar can be read, at that place and time.
+// taskOption is the JVM option of a map or reduce task that turns on the governed file system. The
+// container's launch script, a bash script on the node that runs the task, evaluates it: the option
+// is empty unless the container's class path has the jar and the jar can be read at that time.
 func taskOption(jar string) string {
 	return fmt.Sprintf("$(case :$CLASSPATH: in *:%s:*) test ! -r %s || echo -Dpenstock.file.impl=%s;; esac)", jar, jar, taskFiles)
 }
 
-// DataNodeOption and NodeManagerOption are what shellprofile.d/penstock.sh adds to
-// the two daemons' options, for those who start them without Hadoop's scripts.
+// DataNodeOption returns the option that shellprofile.d/penstock.sh adds to a DataNode's options.
+// It is exported for programs that start a DataNode without Hadoop's scripts.
 func DataNodeOption(jar, socket string) string { return "-javaagent:" + jar + "=socket=" + socket }
 
 // NodeManagerOption is DataNodeOption for a NodeManager.
@@ -60,20 +59,21 @@ func executorOption(jar, socket string) string {
 
 // target is a file to prepare.
 type target struct {
-	path   string // from the folder
+	path   string // relative to the folder
 	format format
 	wants  []want
-	// whole is the file's text, or with append what is put behind it; unless one
-	// of its lines is there already.
+	// whole is the file's text or, with append, the text to append unless the file has one of its
+	// lines already.
 	whole  string
 	append bool
-	// behind tells that the file is read behind the *-site.xml, by YARN only, and wins over them.
+	// behind reports whether only YARN reads the file, after the *-site.xml, so that it overrides
+	// them.
 	behind bool
-	// optional is a file that is not made: what to know where it is not there.
+	// optional is the note about a missing file; such a file is not made.
 	optional string
-	// note is what to know when the file is changed.
+	// note is for the operator when the file is changed.
 	note string
-	// restart says who reads the file only when it starts.
+	// restart names the services that read the file only when they start.
 	restart string
 }
 
@@ -111,17 +111,18 @@ const (
 	dominantCalculator = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
 	nodeBandwidth      = "yarn.nodemanager.resource-type." + bandwidthResource
 	schedulerClass     = "yarn.resourcemanager.scheduler.class"
-	// schedulerStore is where the CapacityScheduler's settings are: file is capacity-scheduler.xml,
-	// and memory is begun with that at each start of the ResourceManager.
+	// schedulerStore is the key of the store of the CapacityScheduler's settings: "file" is
+	// capacity-scheduler.xml, and "memory" is filled from that file at each start of the
+	// ResourceManager.
 	schedulerStore = "yarn.scheduler.configuration.store.class"
-	// restartYARN has an order, as a ResourceManager skips what it does not know of a node
-	// that registers.
+	// restartYARN has an order, as a ResourceManager ignores unknown resources of a node that
+	// registers.
 	restartYARN = "the ResourceManager, then the NodeManagers, for " + bandwidthResource
 )
 
-// bandwidthTargets are the files that make bandwidth a resource of YARN's. With a third
-// resource and the default calculator, which counts memory only, the ResourceManager
-// does not start, so that is not left to the reader.
+// bandwidthTargets returns the files that make bandwidth a resource of YARN. With a third resource
+// and the default calculator, which counts only memory, the ResourceManager does not start, so the
+// calculator is set, too.
 func bandwidthTargets(bandwidth string) []target {
 	return []target{
 		{path: "resource-types.xml", format: hadoopXML, behind: true, wants: []want{
@@ -142,8 +143,8 @@ func bandwidthTargets(bandwidth string) []target {
 
 func sparkTargets(o Options) []target {
 	on := "-Dpenstock.hdfs.impl=" + namedHDFS
-	// Spark puts the application's id there when it starts the executor. A standalone
-	// cluster tells it nowhere else; on YARN the container's own name comes first.
+	// Spark inserts the application's id when it starts the executor. A standalone cluster passes
+	// it in no other way; on YARN the container's own name has priority.
 	const application = "-Dpenstock.application={{APP_ID}}"
 	return []target{
 		{path: "spark-env.sh", format: plainText, append: true,
@@ -162,7 +163,7 @@ func sparkTargets(o Options) []target {
 	}
 }
 
-// shellProfile is the file in deploy/ with the paths put in.
+// shellProfile returns the file in deploy/ with the paths inserted.
 func shellProfile(o Options) string {
 	return strings.NewReplacer(
 		"{PENSTOCK_AGENT_JAR:-/opt/penstock/penstock-agent.jar}", "{PENSTOCK_AGENT_JAR:-"+o.AgentJar+"}",
@@ -170,14 +171,14 @@ func shellProfile(o Options) string {
 	).Replace(deploy.ShellProfile)
 }
 
-// otherSites are read beside mapred-site.xml by a task's JVM. Those in front of it
-// lose to it unless their property is final; yarn-site.xml comes behind it.
+// otherSites are the other files that a task's JVM reads. mapred-site.xml overrides the files that
+// are read before it, unless their property is final; yarn-site.xml is read after it.
 var otherSites = []struct {
 	name string
 	wins bool
 }{{"core-site.xml", false}, {"hdfs-site.xml", false}, {"yarn-site.xml", true}}
 
-// bandwidthOf is what targets offer to YARN, or empty.
+// bandwidthOf returns the bandwidth that the targets offer to YARN, or an empty string.
 func bandwidthOf(targets []target) string {
 	for _, t := range targets {
 		for _, w := range t.wants {
@@ -189,7 +190,7 @@ func bandwidthOf(targets []target) string {
 	return ""
 }
 
-// siteOf reads one of a folder's files, which is empty if it is not there.
+// siteOf reads a file; a missing file counts as empty.
 func siteOf(name string) (*document, error) {
 	f, err := readFile(name)
 	if err != nil {
@@ -202,8 +203,8 @@ func siteOf(name string) (*document, error) {
 	return doc, nil
 }
 
-// inherit begins the lists that the target's file would hide with what is in them, and
-// says in which file they are.
+// inherit looks for lists in other files that the target's list would hide. It makes their items
+// the beginning of the target's list and records their file.
 func (t target) inherit(dir string) error {
 	if !t.behind {
 		return nil
@@ -226,8 +227,8 @@ func (t target) inherit(dir string) error {
 	return nil
 }
 
-// elsewhere finds what the folder's other files say of the same properties. For
-// Spark, whose own settings win over all files, those that it hands on to Hadoop.
+// elsewhere finds definitions of the same properties in the folder's other files. For Spark, whose
+// own settings override all files, it looks for the properties that Spark passes to Hadoop.
 func elsewhere(dir string, t target, spark bool) ([]conflict, error) {
 	var found []conflict
 	for _, site := range otherSites {
@@ -252,7 +253,7 @@ func elsewhere(dir string, t target, spark bool) ([]conflict, error) {
 			}
 			what := fmt.Sprintf("%s sets %s to %q", name, e.key, e.value)
 			if hard {
-				what += ", which would win: take it out there"
+				what += ", which would win: remove it there"
 			}
 			found = append(found, conflict{what, hard})
 		}

@@ -10,27 +10,27 @@ import (
 	"strings"
 )
 
-// parseXML reads one of Hadoop's *-site.xml the way Hadoop's Configuration does:
-// elements count by their local name wherever they are, a property's last name and
-// value hold, an empty value is none, an include stands for what is in it.
+// parseXML reads one of Hadoop's *-site.xml the way Hadoop's Configuration does: elements are known
+// by their local name at any depth, a property's last name and value are used, an empty value
+// counts as missing, and an include is replaced by the content of its file.
 //
-// The decoder says at which byte a token begins and ends, and nothing else of it is
-// used for writing: a change is put into the text between those bytes.
+// The decoder reports at which byte a token begins and ends. Only these positions are used for
+// writing: a change replaces the text between them.
 func parseXML(text []byte, include func(href string) ([]byte, error)) (*document, error) {
 	return parseXMLAt(text, include, 0)
 }
 
-// includesMax is how deep included files may include others.
+// includesMax is the greatest depth of included files.
 const includesMax = 8
 
-// definition is one property element as far as it was read.
+// definition is a property element as far as it has been read.
 type definition struct {
 	open        bool
 	name, value string
 	final       bool
 	start, end  int // of the value's element or attribute; -1 if it has none
 	token       strings.Builder
-	fieldStart  int // of the element that is read
+	fieldStart  int // of the current element
 }
 
 func parseXMLAt(text []byte, include func(string) ([]byte, error), depth int) (*document, error) {
@@ -41,7 +41,7 @@ func parseXMLAt(text []byte, include func(string) ([]byte, error), depth int) (*
 		return nil, fmt.Errorf("files include each other more than %d deep", includesMax)
 	}
 	doc := &document{format: hadoopXML}
-	// Positions have to be right in any encoding, and no byte outside of ASCII matters here.
+	// Positions have to be right in any encoding, and only ASCII bytes matter here.
 	plain := bytes.Clone(text)
 	for i, b := range plain {
 		if b >= 0x80 {
@@ -56,7 +56,7 @@ func parseXMLAt(text []byte, include func(string) ([]byte, error), depth int) (*
 	var def definition
 	var depthNow, fallbacks int
 	var fallbackSeen bool
-	var includeErr error // of the include that is open
+	var includeErr error // of the open include
 	for {
 		start := int(d.InputOffset())
 		token, err := d.RawToken()
@@ -118,7 +118,8 @@ func parseXMLAt(text []byte, include func(string) ([]byte, error), depth int) (*
 			case "name", "value", "final":
 				def.finish(t.Name.Local, end)
 			case "property":
-				// A final one without a value is not set, but nobody can set it after it.
+				// A final property without a value is not set, but later files cannot set it
+				// either.
 				if def.open && def.name != "" && (def.start >= 0 || def.final) && (fallbacks == 0 || includeErr != nil) {
 					doc.entries = append(doc.entries, entry{key: def.name, value: def.value, final: def.final, start: def.start, end: def.end})
 				}
@@ -127,7 +128,7 @@ func parseXMLAt(text []byte, include func(string) ([]byte, error), depth int) (*
 				fallbacks--
 			case "include":
 				if includeErr != nil && !fallbackSeen {
-					return nil, fmt.Errorf("includes what cannot be read here, and may be set there: %w", includeErr)
+					return nil, fmt.Errorf("includes a file that cannot be read here, and may be set in that file: %w", includeErr)
 				}
 				includeErr = nil
 			}
@@ -142,7 +143,7 @@ func parseXMLAt(text []byte, include func(string) ([]byte, error), depth int) (*
 	return doc, nil
 }
 
-// finish takes over what stood in one element of a property.
+// finish stores the content of an element of a property.
 func (d *definition) finish(field string, end int) {
 	text := d.token.String()
 	switch {
@@ -184,7 +185,7 @@ func rawName(n xml.Name) string {
 	return n.Space + ":" + n.Local
 }
 
-// included reads what an include element names; the entries have no place in this file.
+// included reads the file that an include element names; the entries have no position in this file.
 func included(t xml.StartElement, include func(string) ([]byte, error), depth int) ([]entry, error) {
 	for _, a := range t.Attr {
 		if a.Name.Local != "href" {
@@ -206,7 +207,7 @@ func included(t xml.StartElement, include func(string) ([]byte, error), depth in
 	return nil, nil
 }
 
-// xmlReplace is the text that gives an entry another value in its place.
+// xmlReplace returns an entry's text with another value.
 func xmlReplace(old, value string) string {
 	if name, rest, ok := strings.Cut(old, "="); ok && !strings.HasPrefix(old, "<") {
 		rest = strings.TrimLeft(rest, " \t\r\n")
@@ -217,7 +218,7 @@ func xmlReplace(old, value string) string {
 	return "<" + name + ">" + escape(value) + "</" + name + ">"
 }
 
-// xmlAppend puts more behind an entry's value and leaves the rest of it as it is.
+// xmlAppend appends more to an entry's value and leaves the rest of its text as it is.
 func xmlAppend(old, more string) string {
 	at := strings.LastIndex(old, "</")
 	if !strings.HasPrefix(old, "<") {
@@ -231,15 +232,15 @@ func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&apos;").Replace(s)
 }
 
-// xmlSkeleton is what a missing or empty file begins as.
+// xmlSkeleton returns the initial text of a missing or empty file.
 func xmlSkeleton(eol string) string {
 	return `<?xml version="1.0" encoding="UTF-8"?>` + eol + "<configuration>" + eol + "</configuration>" + eol
 }
 
 var indented = regexp.MustCompile(`(?:^|\n)([ \t]+)<property[\s>]`)
 
-// xmlBlock is the text that defines properties at the end of the document, and
-// where it goes. The document must not be an empty element.
+// xmlBlock returns the text that defines properties at the end of the document, and its position.
+// The document must not be an empty element.
 func xmlBlock(text []byte, doc *document, settings []setting) (at int, block string) {
 	eol, indent := lineEnd(text), "  "
 	for i, m := range indented.FindAllSubmatch(text, -1) {

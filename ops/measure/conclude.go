@@ -7,7 +7,7 @@ import (
 	"penstock/node/profile"
 )
 
-// conclude makes a profile of the points, all but which device it is of.
+// conclude makes a profile of the points. The profile lacks only the device's name.
 func conclude(points []Point, writes bool) (*Result, error) {
 	p := &profile.Profile{Version: profile.Version}
 	result := &Result{Profile: p, Points: points, Warnings: []string{}}
@@ -15,7 +15,7 @@ func conclude(points []Point, writes bool) (*Result, error) {
 	if writes {
 		directions = append(directions, true)
 	} else {
-		result.Warnings = append(result.Warnings, "writes were not measured: they are taken for as costly as reads")
+		result.Warnings = append(result.Warnings, "writes were not measured: the profile assumes that they cost as much as reads")
 	}
 	var random, sequential [2]line
 	for i, write := range directions {
@@ -37,10 +37,10 @@ func conclude(points []Point, writes bool) (*Result, error) {
 		}
 	}
 	if p.Residual > residualMax {
-		return nil, fmt.Errorf("the measurements are %.0f %% off any line: was the disk busy with something else? Measure again, or longer with --time", 100*p.Residual)
+		return nil, fmt.Errorf("the measurements differ by %.0f %% from the fitted costs: the disk may have been busy with something else. Measure again, or longer with --time", 100*p.Residual)
 	}
 	if p.Residual > residualWarn {
-		result.Warnings = append(result.Warnings, fmt.Sprintf("the measurements are %.0f %% off the costs: measure again, or longer with --time", 100*p.Residual))
+		result.Warnings = append(result.Warnings, fmt.Sprintf("the measurements differ by %.0f %% from the fitted costs: measure again, or longer with --time", 100*p.Residual))
 	}
 	quantum := int64(profile.QuantumMin)
 	for ; ; quantum *= 2 {
@@ -80,15 +80,14 @@ func choose(points []Point, which func(Point) bool) (out []Point) {
 	return out
 }
 
-// curve is the load at new places in one direction, of one size.
+// curve returns the points of random requests of one direction and one size.
 func curve(points []Point, write bool, size int64) []Point {
 	return choose(points, func(p Point) bool { return p.Write == write && !p.Sequential && p.Bytes == size })
 }
 
-// reference is the latency just before saturation. Where that is is taken at the
-// quantum, or the size measured that is next below it; the latencies of the other
-// sizes are those at the same concurrency, so that a mixture of sizes means the
-// same depth.
+// reference returns the latency just before saturation. The concurrency at saturation is that of
+// the quantum, or of the largest measured size below the quantum. The latencies of the other sizes
+// are those at the same concurrency, so that a mixture of sizes has the same depth.
 func reference(points []Point, write bool, quantum int64) (l profile.Latency, err error) {
 	at := Sizes[0]
 	for _, size := range Sizes {
@@ -115,10 +114,10 @@ func latencies(points []Point, write bool, concurrency int) (line, error) {
 	return fitLatency(Sizes, all)
 }
 
-// busy is the part of its saturated throughput that the device reaches with
-// referenceMin requests of that size at a time, between the sizes measured in
-// proportion. A quantum that needs many in flight would have the depth climb
-// before the device is busy, and cost the daemon more messages.
+// busy returns the part of its saturated throughput that the device reaches with referenceMin
+// requests of that size in flight. It interpolates between the measured sizes. With a quantum that
+// needs many requests in flight, the depth would have to grow before the device is busy, and the
+// daemon would need more messages.
 func busy(points []Point, write bool, bytes int64) float64 {
 	part := func(size int64) float64 {
 		best, few := 0.0, 0.0
@@ -144,9 +143,9 @@ func busy(points []Point, write bool, bytes int64) float64 {
 	return 1
 }
 
-// latencyAt is the latency of a curve at a concurrency: as measured, or where
-// that was not, by Little's law from the throughput, which is the saturated one
-// beyond the last point.
+// latencyAt returns the latency of a curve at a concurrency. If that concurrency was not measured,
+// it is computed by Little's law from the throughput, which beyond the last point is the saturated
+// one.
 func latencyAt(curve []Point, concurrency int) time.Duration {
 	last := curve[0]
 	for _, p := range curve {

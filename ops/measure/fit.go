@@ -24,18 +24,17 @@ func (l line) profile() profile.Line {
 	return profile.Line{Fixed: round(l.fixed), PerMiB: round(l.perMiB)}
 }
 
-// sample is a time that was measured, and the factors of the unknowns in it.
+// sample is a measured time and the factors of the unknowns in it.
 type sample struct {
 	factors []float64
 	ns      float64
 }
 
-// fit finds the unknowns that come closest to the samples, none below 0. Errors
-// count as parts of what was measured, or the large requests would decide alone.
+// fit returns the non-negative unknowns that match the samples best. Errors are relative to the
+// measured times; otherwise only the large requests would count.
 //
-// It is least squares with the unknown that would be most negative set to 0, and
-// again, until none is: with two or three unknowns that is as good as the exact
-// method.
+// It is least squares. The most negative unknown is set to 0 and the rest fitted again, until none
+// is negative; with two or three unknowns that is as good as the exact method.
 func fit(samples []sample) ([]float64, error) {
 	unknowns := len(samples[0].factors)
 	free := make([]bool, unknowns)
@@ -50,7 +49,7 @@ func fit(samples []sample) ([]float64, error) {
 			}
 		}
 		if len(columns) == 0 {
-			return nil, errors.New("the measured times fit no line")
+			return nil, errors.New("no line fits the measured times")
 		}
 		if len(samples) < len(columns) {
 			return nil, errors.New("the measured times fit no line: too few sizes were measured")
@@ -80,10 +79,10 @@ func fit(samples []sample) ([]float64, error) {
 	}
 }
 
-// fitCosts fits one direction's costs to its saturated points. What a byte takes
-// does not depend on where it is, as in iocost's model, so both lines have that
-// in common; and a new place cannot be cheaper: where it seems so, by noise, it
-// makes no difference on this device.
+// fitCosts fits one direction's costs to its saturated points. As in iocost's model, the cost per
+// byte does not depend on the place, so both lines have the same slope. A request at a new place
+// cannot be cheaper: if it seems so, because of noise, the place makes no difference on this
+// device.
 func fitCosts(points []Point) (random, sequential line, err error) {
 	samples := make([]sample, len(points))
 	for i, p := range points {
@@ -123,8 +122,8 @@ func fitLatency(sizes []int64, latencies []time.Duration) (line, error) {
 	return line{x[0], x[1]}, nil
 }
 
-// residual is the root mean square of the points' distance from their lines, as
-// a part of what was measured.
+// residual returns the root mean square of the points' distances from their lines, relative to the
+// measured times.
 func residual(points []Point, random, sequential line) (sum float64) {
 	for _, p := range points {
 		l := random
@@ -137,8 +136,7 @@ func residual(points []Point, random, sequential line) (sum float64) {
 	return math.Sqrt(sum / float64(len(points)))
 }
 
-// kept is the part of the sequential rate that random requests of that size
-// reach.
+// kept returns the part of the sequential rate that random requests of that size reach.
 func kept(random, sequential line, bytes int64) float64 {
 	rate := func(l line, n int64) float64 { return float64(n) / l.at(n) }
 	return min(1, rate(random, bytes)/rate(sequential, bytesMax))

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Load is requests of one kind, so many at a time.
+// Load is a stream of requests of one kind, with a number of them in flight.
 type Load struct {
 	Write       bool  `json:"write"`
 	Sequential  bool  `json:"sequential"`
@@ -27,24 +27,24 @@ func (l Load) String() string {
 	return fmt.Sprintf("%s %s of %d KiB, %d at a time", order, direction, l.Bytes>>10, l.Concurrency)
 }
 
-// Point is what came of one load.
+// Point is the result of one load.
 type Point struct {
 	Load
 	BytesPerSecond float64       `json:"bytes_per_second"`
 	Latency        time.Duration `json:"latency_ns"` // mean
 	Requests       int           `json:"requests"`
-	Saturated      bool          `json:"saturated"` // the device does hardly more with more at a time
+	Saturated      bool          `json:"saturated"` // more requests in flight hardly increase the throughput
 }
 
-// took is the device's time for one request when it is saturated.
+// took returns the device's time per request when it is saturated.
 func (p Point) took() float64 { return float64(p.Bytes) / p.BytesPerSecond * 1e9 }
 
 const (
 	requestsMin = 3 // beyond the first ones of all workers, and two for each of them
-	patience    = 6 // times the time asked for, if so few requests take longer
+	patience    = 6 // times the requested time, if so few requests take longer
 )
 
-// runner does one load. Its fields are guarded by mu while workers run.
+// runner performs one load. Its fields are guarded by mu while workers run.
 type runner struct {
 	target target
 	load   Load
@@ -54,24 +54,23 @@ type runner struct {
 	next     int64
 	inFlight map[int64]bool
 	finished int
-	first    time.Time // when each worker should have had a request done
+	first    time.Time // when each worker should have finished a request
 	last     time.Time
 	latency  time.Duration
 	counted  int
-	bytes    int64 // all that the device was asked for
+	bytes    int64 // total of all requests
 	stopped  bool
 	err      error
 }
 
-// run keeps the load up for about the length and says what came of it. The
-// throughput is that from the end of the first requests, one for each worker, to
-// the end of the last: while what is in flight ends, requests end as densely as
-// before.
+// run keeps up the load for about the length and returns its result. The throughput is counted from
+// the end of the first requests, one for each worker, to the end of the last request: while the
+// last requests in flight end, requests end at the same rate as before.
 func (r *runner) run(ctx context.Context, length time.Duration) (Point, error) {
 	r.inFlight = map[int64]bool{}
 	slots := r.target.size() / r.load.Bytes
 	if slots <= int64(2*r.load.Concurrency) {
-		return Point{}, fmt.Errorf("%s: there is room for %d requests only; give more with --space", r.load, slots)
+		return Point{}, fmt.Errorf("%s: there is space for only %d requests; allow more with --space", r.load, slots)
 	}
 	r.next = r.random.Int64N(slots)
 	began := time.Now()
@@ -94,7 +93,7 @@ func (r *runner) run(ctx context.Context, length time.Duration) (Point, error) {
 	}
 	p := Point{Load: r.load, Requests: r.counted}
 	if r.counted == 0 || !r.last.After(r.first) {
-		return p, fmt.Errorf("%s: the requests took no time: this is no disk", r.load)
+		return p, fmt.Errorf("%s: the requests took no time: this is not a disk", r.load)
 	}
 	p.BytesPerSecond = float64(int64(r.counted)*r.load.Bytes) / r.last.Sub(r.first).Seconds()
 	p.Latency = r.latency / time.Duration(r.counted)
@@ -128,7 +127,7 @@ func (r *runner) work(ctx context.Context, worker int, slots int64, done func(ti
 		}
 		r.stopped = r.stopped || done(now)
 		r.mu.Unlock()
-		// Forgotten before the place is free again.
+		// Forget the range before the place is free again.
 		err = r.target.forget(off, r.load.Bytes)
 		r.mu.Lock()
 		delete(r.inFlight, off)
@@ -139,7 +138,7 @@ func (r *runner) work(ctx context.Context, worker int, slots int64, done func(ti
 	}
 }
 
-// take gives the place of the next request, one where none is in flight.
+// take returns the place of the next request, where no other request is in flight.
 func (r *runner) take(slots int64) (off int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,25 +1,22 @@
-// Package measure profiles a device: what its requests cost, their latency just
-// before it saturates, and the smallest quantum that pays for its seek.
+// Package measure profiles a device. A profile contains the costs of requests, their latency just
+// before the device saturates, and the smallest quantum that makes a seek worthwhile.
 //
-// IBIS (section 4) decides the reference latency offline: load with increasing
-// concurrency, latency and throughput measured, and the latency observed before
-// the storage starts to saturate is the reference. So does this, for reads and
-// writes, at new places and going on, and for sizes from 64 KiB to 4 MiB: more
-// requests at a time until throughput grows by less than 3 %. The throughput
-// there gives the costs, a line fitted by least squares (fit.go). It ends at 12
-// at a time, the greatest depth of the paper and of the daemon's default: what a
-// device could do beyond that it will not be asked for.
+// IBIS (section 4) decides the reference latency offline: latency and throughput are measured with
+// increasing concurrency, and the latency observed before the storage starts to saturate is the
+// reference. This package does the same for reads and writes, random and sequential, and for sizes
+// from 64 KiB to 4 MiB: it raises the number of requests in flight until throughput grows by less
+// than 3 %. The costs follow from that throughput, as a line fitted by least squares (fit.go). The
+// measurement ends at 12 requests in flight, the greatest depth of the paper and of the daemon's
+// default: the daemon never uses a greater depth.
 //
-// In a folder the requests go the daemon's own way, staged and drained quanta of
-// a file, since those are the latencies that the daemon will see. A device is
-// read past the page cache; it shows seeks over the whole disk, and is written
-// to only on demand.
+// In a folder the requests are made as the daemon makes them, by staging and draining quanta of a
+// file, since the daemon will see these latencies. A device is read without the page cache. This
+// measures seeks over the whole disk; the device is written to only on demand.
 //
-// One departure: the reference is never that of one request alone. A hard disk
-// saturates at one, and then the depth would stand at its lower bound with every
-// second latency a little above the reference; with two the device does not
-// stand still between a completion and the next dispatch, and the depth has room
-// on both sides.
+// One departure from the paper: the reference is never the latency of a single request. A hard disk
+// saturates with one request, and then the depth would stay at its lower bound while half of all
+// latencies are a little above the reference. With two requests, the device is not idle between a
+// completion and the next dispatch, and the depth can move in both directions.
 package measure
 
 import (
@@ -37,56 +34,56 @@ import (
 const (
 	bytesMax       = 4 << 20
 	concurrencyMax = 12
-	gainMin        = 0.03 // of throughput; below it the device is saturated
-	keep           = 0.97 // of the sequential rate, by the quantum
+	gainMin        = 0.03 // growth of throughput; with less the device is saturated
+	keep           = 0.97 // part of the sequential rate that the quantum must reach
 	referenceMin   = 2
-	layShare       = 0.2 // of the time, for making something to read
+	layShare       = 0.2 // part of the time, for writing data to read
 	layMin         = 64 << 20
 	spaceMin       = 64 << 20
 	residualMax    = 0.35
 	residualWarn   = 0.15
-	foreignMax     = 0.5 // of our own bytes
+	foreignMax     = 0.5 // part of our own bytes
 	foreignWarn    = 0.1
 	sysfs          = "/sys"
 
 	// TimeMin is the shortest measurement.
 	TimeMin = 5 * time.Second
-	// SpaceDefault is what a measurement in a folder takes up.
+	// SpaceDefault is the space that a measurement in a folder uses, in bytes.
 	SpaceDefault = 1 << 30
 )
 
 var (
-	// Sizes are the requests measured, in bytes, ascending.
+	// Sizes are the sizes of the measured requests, in bytes, ascending.
 	Sizes = []int64{64 << 10, 256 << 10, 1 << 20, bytesMax}
-	// Ladder is how many requests are outstanding at a time, ascending.
+	// Ladder has the numbers of requests in flight, ascending.
 	Ladder = []int{1, 2, 4, 8, concurrencyMax}
 )
 
-// ErrOptions says that what was asked for cannot be done on any disk.
+// ErrOptions is returned for options that are wrong for every disk.
 var ErrOptions = errors.New("options")
 
-// Options say what to measure and how long.
+// Options select the target and the length of a measurement.
 type Options struct {
 	Path     string         // a folder or a block device
-	Write    bool           // a device: overwrite it; a folder is always written to
-	Time     time.Duration  // how long, about, at least TimeMin; 0 means a minute
-	Space    int64          // bytes to take up in a folder, at least 64 MiB; 0 means SpaceDefault
-	Seed     uint64         // of the places
+	Write    bool           // overwrite a device; a folder is always written to
+	Time     time.Duration  // approximate length, at least TimeMin; 0 means a minute
+	Space    int64          // bytes to use in a folder, at least 64 MiB; 0 means SpaceDefault
+	Seed     uint64         // of the requests' places
 	Progress func(Progress) // may be nil
 }
 
-// Progress is what is being done, the Done-th of about Total steps.
+// Progress describes the current step, number Done of about Total steps.
 type Progress struct {
 	Done, Total int
 	What        string
-	Point       *Point // the last load's
+	Point       *Point // result of the last load
 }
 
-// Result is what was measured.
+// Result is the result of a measurement.
 type Result struct {
 	Profile  *profile.Profile `json:"profile"`
 	Points   []Point          `json:"points"`
-	Kept     float64          `json:"kept"` // part of the sequential rate that the quantum keeps
+	Kept     float64          `json:"kept"` // part of the sequential rate that the quantum reaches
 	Warnings []string         `json:"warnings"`
 }
 
@@ -101,10 +98,10 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	}
 	o.Space = o.Space / bytesMax * bytesMax
 	if o.Time < TimeMin {
-		return nil, fmt.Errorf("%w: %v is too short to measure a disk: give %v or more", ErrOptions, o.Time, TimeMin)
+		return nil, fmt.Errorf("%w: %v is too short to measure a disk: use %v or more", ErrOptions, o.Time, TimeMin)
 	}
 	if o.Space < spaceMin {
-		return nil, fmt.Errorf("%w: %d MiB are too few to measure a disk in: give %d MiB or more", ErrOptions, o.Space>>20, spaceMin>>20)
+		return nil, fmt.Errorf("%w: %d MiB are too few to measure a disk: use %d MiB or more", ErrOptions, o.Space>>20, spaceMin>>20)
 	}
 	info, err := os.Stat(o.Path)
 	if err != nil {
@@ -126,7 +123,7 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 	defer func() { err = errors.Join(err, t.close()) }()
 	device, err := profile.Identify(sysfs, name)
 	if err != nil {
-		return nil, fmt.Errorf("%s has no disk under it that could be measured: %w", o.Path, err)
+		return nil, fmt.Errorf("there is no disk under %s that could be measured: %w", o.Path, err)
 	}
 	before, counted := monitor.Read(sysfs, name)
 	m := newMeasurement(t, o)
@@ -142,12 +139,12 @@ func Run(ctx context.Context, o Options) (_ *Result, err error) {
 		}
 	}
 	if err := result.Profile.Validate(); err != nil {
-		return nil, fmt.Errorf("what was measured is no disk's: %w", err)
+		return nil, fmt.Errorf("the result is implausible for a disk: %w", err)
 	}
 	return result, nil
 }
 
-// opened makes a target of what is one.
+// opened returns an opened target as the interface type; on an error the target is nil.
 func opened[T target](t T, name string, err error) (target, string, error) {
 	if err != nil {
 		return nil, "", err
@@ -155,29 +152,29 @@ func opened[T target](t T, name string, err error) (target, string, error) {
 	return t, name, nil
 }
 
-// alone refuses a measurement in which the disk did much for others.
+// alone returns an error if the disk did much I/O for others during the measurement.
 func (m *measurement) alone(device int64, result *Result) error {
 	foreign := float64(device-m.bytes) / float64(m.bytes)
 	if foreign > foreignMax {
-		return fmt.Errorf("the disk did %.0f MiB for others beside %d MiB of the measurement: measure it while it is idle", float64(device-m.bytes)/mib, m.bytes>>20)
+		return fmt.Errorf("the disk moved %.0f MiB for others in addition to the %d MiB of the measurement: measure it while it is idle", float64(device-m.bytes)/mib, m.bytes>>20)
 	}
 	if foreign > foreignWarn {
-		result.Warnings = append(result.Warnings, fmt.Sprintf("the disk did %.0f %% more than the measurement asked for: measure again when it is idle", 100*foreign))
+		result.Warnings = append(result.Warnings, fmt.Sprintf("the disk moved %.0f %% more bytes than the measurement requested: measure again when it is idle", 100*foreign))
 	}
 	if foreign < -foreignMax {
-		return fmt.Errorf("of %d MiB asked for only %d came to the disk: something below the file system keeps them in memory", m.bytes>>20, device>>20)
+		return fmt.Errorf("of the %d MiB requested only %d reached the disk: a layer below the file system keeps data in memory", m.bytes>>20, device>>20)
 	}
 	return nil
 }
 
-// measurement is one under way.
+// measurement is a measurement in progress.
 type measurement struct {
 	target   target
 	options  Options
 	random   *rand.Rand
 	deadline time.Time
 	progress Progress
-	bytes    int64 // that the device was asked for
+	bytes    int64 // requested from the device
 	points   []Point
 }
 
@@ -196,21 +193,21 @@ func (m *measurement) say(what string, p *Point) {
 func (m *measurement) run(ctx context.Context) (*Result, error) {
 	began := time.Now()
 	m.deadline = began.Add(m.options.Time)
-	// A disk that is slower than any planning cannot hold the caller up for long.
+	// The deadline limits the delay for the caller if the disk is much slower than planned for.
 	ctx, cancel := context.WithDeadlineCause(ctx, m.deadline.Add(m.options.Time),
-		fmt.Errorf("the disk is too slow to be measured in %v: give more with --time", m.options.Time))
+		fmt.Errorf("the disk is too slow to be measured in %v: allow more with --time", m.options.Time))
 	defer cancel()
 	directions := []bool{false}
 	if m.target.writable() {
 		directions = append(directions, true)
 	}
 	m.progress.Total = 1 + 2*len(directions)*len(Sizes)
-	m.say("writing something to read", nil)
+	m.say("writing data to read", nil)
 	laid, err := m.target.lay(func(laid int64) bool {
 		return ctx.Err() == nil && (laid < layMin || time.Since(began) < time.Duration(layShare*float64(m.options.Time)))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("write something to read: %w", err)
+		return nil, fmt.Errorf("write data to read: %w", err)
 	}
 	m.bytes += laid
 	for _, sequential := range []bool{true, false} {
@@ -234,12 +231,12 @@ func (m *measurement) run(ctx context.Context) (*Result, error) {
 	return conclude(m.points, m.target.writable())
 }
 
-// curve raises the concurrency of a load until throughput stops growing, and
-// gives where that was. It goes no further than enough, which saturates the
-// device with smaller requests, and goes there at once when its time is up: on a
-// slow device a few large requests take long.
+// curve raises the concurrency of a load until throughput stops growing, and returns the
+// concurrency at that point. It does not exceed enough, which saturates the device with smaller
+// requests. When its time is up, it continues with enough at once: on a slow device a few large
+// requests take long.
 func (m *measurement) curve(ctx context.Context, l Load, enough int) (saturated int, err error) {
-	const steps = 5 // that a curve has at most, about
+	const steps = 5 // about the most steps of a curve
 	share := time.Until(m.deadline) / time.Duration(m.progress.Total-m.progress.Done+1)
 	length := max(share/steps, 100*time.Millisecond)
 	end := time.Now().Add(share)

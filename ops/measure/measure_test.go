@@ -13,12 +13,11 @@ import (
 	"penstock/node/profile"
 )
 
-// fake is a device in virtual time: so many channels, which share a request in
-// parts of 64 KiB at least; one that does not begin where the last one ended takes
-// longer.
+// fake is a device in virtual time with several channels. They share a request in parts of at least
+// 64 KiB. A request that does not begin where the last one ended takes longer.
 type fake struct {
-	fixed    [2]time.Duration // read, write: of each request, on its channel
-	seek     time.Duration    // of one at a new place
+	fixed    [2]time.Duration // read, write: time per request, on its channel
+	seek     time.Duration    // more for a request at a new place
 	perMiB   [2]time.Duration // of the whole device
 	channels int
 	fail     error
@@ -148,7 +147,7 @@ func TestFlashDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &fake{channels: 8, fixed: [2]time.Duration{time.Millisecond, 2 * time.Millisecond}, perMiB: [2]time.Duration{25 * time.Millisecond, 40 * time.Millisecond}}
 		p := measured(t, d).Profile
-		// What a part has of its own counts as the bytes', as all have parts.
+		// The fixed time of a part counts as time for bytes, as all requests have parts.
 		about(t, "a MiB read", ms(p.Cost.Read.Random.PerMiB), 26, 0.05)
 		about(t, "a MiB written", ms(p.Cost.Write.Random.PerMiB), 42, 0.05)
 		if fixed := ms(p.Cost.Write.Random.Fixed); fixed > 0.3 {
@@ -185,7 +184,7 @@ func TestTooSlow(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "--time") {
 			t.Errorf("a disk of a MiB a minute: %v", err)
 		}
-		if took := time.Since(began); took > 10*time.Minute { // what is in flight has to end
+		if took := time.Since(began); took > 10*time.Minute { // requests in flight have to end
 			t.Errorf("it took %v to say so", took)
 		}
 	})

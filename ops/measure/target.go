@@ -12,21 +12,20 @@ import (
 	"penstock/node/profile"
 )
 
-// target is where the load goes. Its methods may be called by several workers at
-// a time, for ranges that do not overlap.
+// target is the file or device of a load. Its methods may be called by several workers at a time,
+// for ranges that do not overlap.
 type target interface {
 	size() int64 // bytes that requests may go to
 	writable() bool
-	prepare(write bool, off, n int64) error               // what comes before a request, untimed
+	prepare(write bool, off, n int64) error               // before a request, untimed
 	do(worker int, write bool, off, n int64) error        // the request
-	forget(off, n int64) error                            // what comes after it, untimed
-	lay(goOn func(laid int64) bool) (laid int64, e error) // makes something to read
+	forget(off, n int64) error                            // after it, untimed
+	lay(goOn func(laid int64) bool) (laid int64, e error) // writes data to read
 	close() error
 }
 
-// files goes the way of the daemon's own requests: staged and drained ranges of a
-// file. The file has no name from the start, so that nothing is left of it
-// however the measurement ends.
+// files makes requests as the daemon does: it stages and drains ranges of a file. The file never
+// has a name, so nothing is left of it, however the measurement ends.
 type files struct {
 	dir   *blockfile.Dir
 	out   *os.File
@@ -36,7 +35,7 @@ type files struct {
 	text  []byte
 }
 
-// openFiles takes up space bytes in the folder.
+// openFiles allocates space bytes in the folder.
 func openFiles(path string, space int64) (_ *files, device string, err error) {
 	path, err = filepath.Abs(path)
 	if err != nil {
@@ -71,15 +70,14 @@ func openFiles(path string, space int64) (_ *files, device string, err error) {
 	if err = t.file.PrepareStaging(); err != nil {
 		return nil, "", err
 	}
-	// In one piece where the file system can; where it cannot say so, it does
-	// without.
+	// Contiguous if the file system supports fallocate; otherwise it is left out.
 	if err = unix.Fallocate(int(t.out.Fd()), 0, 0, space); errors.Is(err, unix.EOPNOTSUPP) {
 		err = nil
 	}
 	if err != nil {
 		return nil, "", fmt.Errorf("take up %d MiB in %s: %w", space>>20, path, err)
 	}
-	for i := range t.text { // nothing that a device could compress
+	for i := range t.text { // bytes that a device cannot compress
 		t.text[i] = byte(uint32(i) * 2654435761 >> 13)
 	}
 	return t, t.dir.Device.Name, nil
@@ -95,7 +93,7 @@ func (t *files) lay(goOn func(int64) bool) (int64, error) {
 		}
 		t.laid += bytesMax
 	}
-	// What the file system still has to note down is no part of the measurement.
+	// Metadata that the file system still has to write is not part of the measurement.
 	return t.laid, t.out.Sync()
 }
 
@@ -132,7 +130,7 @@ func (t *files) close() error {
 	return errors.Join(errs...)
 }
 
-// raw goes to a block device, past the page cache.
+// raw makes requests to a block device, without the page cache.
 type raw struct {
 	f       *os.File
 	bytes   int64
@@ -140,8 +138,8 @@ type raw struct {
 	buffers [][]byte // one for each worker, aligned
 }
 
-// openRaw opens a device. For writing nobody else may have it, mounted or
-// otherwise: the kernel refuses.
+// openRaw opens a device. For writing, the kernel refuses a device that is in use, mounted or
+// otherwise.
 func openRaw(path string, write bool) (_ *raw, device string, err error) {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -150,7 +148,7 @@ func openRaw(path string, write bool) (_ *raw, device string, err error) {
 	name := filepath.Base(real)
 	id, err := profile.Identify(sysfs, name)
 	if err != nil {
-		return nil, "", fmt.Errorf("%s: %w; give a whole disk, not a partition of it", path, err)
+		return nil, "", fmt.Errorf("%s: %w; name a whole disk, not a partition of it", path, err)
 	}
 	flags := os.O_RDONLY
 	if write {

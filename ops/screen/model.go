@@ -19,13 +19,13 @@ var (
 	Alarm = lipgloss.NewStyle().Bold(true).Foreground(lipgloss.Color("1"))
 )
 
-// View is what is shown of documents.
+// View defines how documents are shown.
 type View[D any] struct {
 	Title   string   // the headline while there is no document
-	Asked   string   // who is asked, such as "the daemon"
-	Columns []string // what can be sorted by
+	Asked   string   // source of the documents, such as "the daemon"
+	Columns []string // columns to sort by
 	Source  func(context.Context) (D, error)
-	// Views are the names of what can be shown, each with a key; empty if there is one view only.
+	// Views are the names of the views, each with a key; empty if there is only one view.
 	Views []Key
 	// Help is shown by the key ?.
 	Help []string
@@ -41,13 +41,13 @@ type Key struct{ Key, View string }
 // Page is a document's lines.
 type Page struct {
 	Headline string
-	Note     string   // what is not shown, or empty
+	Note     string   // about rows that are not shown, or empty
 	Above    []string // above the table; these do not scroll
 	Head     string
 	Rows     []string
 }
 
-// Model is a view on a terminal, in the library's sense.
+// Model is a view on a terminal, a Model of the library bubbletea.
 type Model[D any] struct {
 	view      View[D]
 	selection Selection
@@ -55,8 +55,8 @@ type Model[D any] struct {
 	ctx       context.Context
 
 	doc     D
-	has     bool      // a document
-	at      time.Time // of it
+	has     bool      // there is a document
+	at      time.Time // when it arrived
 	err     error     // of the last attempt
 	paused  bool
 	editing bool // the filter
@@ -66,12 +66,13 @@ type Model[D any] struct {
 	offset  int // first row shown
 }
 
-// NewModel makes a model that asks each interval. Ending ctx ends questions under way.
+// NewModel returns a model that queries the source at each interval. The end of ctx cancels queries
+// in progress.
 func NewModel[D any](ctx context.Context, v View[D], interval time.Duration, s Selection) Model[D] {
 	return Model[D]{view: v, selection: s, interval: interval, ctx: ctx}
 }
 
-// Answer is a message: what became of a question.
+// Answer is a message with the result of a query.
 type Answer[D any] struct {
 	Doc D
 	Err error
@@ -118,7 +119,7 @@ func (m Model[D]) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// edit takes a key while the filter is typed.
+// edit handles a key while the filter is edited.
 func (m Model[D]) edit(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 	const longest = 128 // as a flow's name
 	filter := []rune(m.selection.Filter)
@@ -198,13 +199,13 @@ func (m Model[D]) page() Page {
 	return m.view.Draw(m.doc, m.selection, m.width, m.height)
 }
 
-// room is how many rows fit on the screen.
+// room returns the number of rows that fit on the screen.
 func (m Model[D]) room(p Page) int {
 	const around = 4 // headline, notice, head, help
 	return max(1, m.height-around-len(p.Above))
 }
 
-// first is the first row shown: no further down than the last ones need.
+// first returns the first row shown. It is limited so that the last rows fill the screen.
 func (m Model[D]) first(rows, room int) int { return max(0, min(m.offset, rows-room)) }
 
 // View implements tea.Model.
@@ -214,7 +215,7 @@ func (m Model[D]) View() tea.View {
 	return v
 }
 
-// lines are the screen's.
+// lines returns the screen's lines.
 func (m Model[D]) lines() []string {
 	page := m.page()
 	room := m.room(page)
@@ -239,9 +240,9 @@ func (m Model[D]) lines() []string {
 	return lines
 }
 
-// notice is the line under the headline: that it is paused, what is wrong, or what is not
-// shown. Without figures there is room for all of a mistake. Who is paused is not told
-// that a mistake is over, so that comes first.
+// notice returns the line under the headline: that the view is paused, an error, or which rows are
+// not shown. Without figures there is room for the complete error. A paused view does not notice
+// the end of an error, so "paused" comes first.
 func (m Model[D]) notice(p Page, first, last int) []string {
 	const goesOn = "paused: p goes on"
 	paused := ""

@@ -1,15 +1,14 @@
-// Package screen is what the live views of a node and of the cluster have in common: a
-// headline, a few lines above, and a table that is sorted, filtered and scrolled.
+// Package screen is the common part of the live views of a node and of the cluster: a headline, a
+// few lines below it, and a table that is sorted, filtered and scrolled.
 //
-// What is shown is made from one document by the view's Draw, so that a terminal, a
-// pipe and a report have the same figures. A model (model.go) is a state that messages
-// change and that can be drawn, which can be tested without a terminal; the library does
-// raw mode, resizing and putting the terminal back. There is one question or one tick
-// under way at a time, so that who is slow is not asked twice at once. When nobody
-// answers any more the figures stay, marked as old: an operator who looks at a fault
-// wants to see what was before it.
+// The view's Draw makes the page from one document, so that a terminal, a pipe and a report have
+// the same figures. A model (model.go) is a state that messages change and that can be drawn, so it
+// can be tested without a terminal; the library is responsible for raw mode, resizing and restoring
+// the terminal. Only one query or one tick is in progress at a time, so that a slow source does not
+// get two queries at once. When the source no longer answers, the figures stay, marked as old: an
+// operator who investigates a fault wants to see the state before it.
 //
-// Names come from other processes: what cannot be printed is not sent to the terminal.
+// Names come from other processes: unprintable characters are not sent to the terminal.
 package screen
 
 import (
@@ -19,12 +18,12 @@ import (
 	"unicode"
 )
 
-// Selection says what of a document is drawn, and in which order.
+// Selection selects the parts of a document to draw, and their order.
 type Selection struct {
 	Sort     string // one of the view's columns
 	Reverse  bool
 	Filter   string // rows whose names contain it; empty: all
-	HideIdle bool   // leave out rows in which nothing happens
+	HideIdle bool   // leave out rows without activity
 	View     string // one of the view's names; empty: the first
 }
 
@@ -36,7 +35,7 @@ func (s Selection) Check(columns []string) error {
 	return nil
 }
 
-// Printable makes what other processes have named fit for a terminal.
+// Printable makes a name from another process safe for a terminal.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -66,8 +65,8 @@ type Table struct {
 	cells [][]string
 }
 
-// NewTable makes a table with heads, | between them; those that begin with > are of
-// columns that are set to the right, as numbers are.
+// NewTable returns a table with the given heads, separated by |. A head that begins with > marks a
+// right-aligned column, as for numbers.
 func NewTable(heads string) *Table {
 	t := &Table{}
 	for _, h := range strings.Split(heads, "|") {
@@ -77,7 +76,7 @@ func NewTable(heads string) *Table {
 	return t
 }
 
-// Add adds a row. Empty cells become "-"; those that are missing stay empty.
+// Add adds a row. Empty cells become "-"; missing cells stay empty.
 func (t *Table) Add(cells ...string) {
 	row := make([]string, len(t.heads))
 	for i, c := range cells {
@@ -88,8 +87,8 @@ func (t *Table) Add(cells ...string) {
 	t.cells = append(t.cells, row)
 }
 
-// Within drops columns until the lines fit into width: those with the given heads, the first one
-// first. If that is not enough, the first column's cells are shortened. It returns the table.
+// Within drops the columns with the given heads, in that order, until the lines fit into width. If
+// that is not enough, the first column's cells are shortened. It returns the table.
 func (t *Table) Within(width int, drop ...string) *Table {
 	for _, head := range drop {
 		if t.width() <= width {
@@ -133,7 +132,7 @@ func (t *Table) widths() []int {
 	return widths
 }
 
-// Lines are the head and a line for each row.
+// Lines returns the head and a line for each row.
 func (t *Table) Lines() []string {
 	widths := t.widths()
 	all := append([][]string{t.heads}, t.cells...)
@@ -155,8 +154,8 @@ func (t *Table) Lines() []string {
 	return lines
 }
 
-// Short returns a name in at most width characters, at least 6. It keeps the end, by which the
-// applications of YARN differ.
+// Short returns a name in at most width characters, at least 6. It keeps the end, because YARN's
+// names differ there.
 func Short(name string, width int) string {
 	runes := []rune(name)
 	if len(runes) <= width {
@@ -166,7 +165,7 @@ func Short(name string, width int) string {
 	return string(runes[:begin]) + "…" + string(runes[len(runes)-width+begin+1:])
 }
 
-// Bar draws a share, 0 to 1, as a bar with a tick at the due share.
+// Bar returns a bar for a share, 0 to 1, with a tick at the due share.
 func Bar(share, due float64, width int) string {
 	at := func(part float64) int { return min(width, max(0, int(part*float64(width)+0.5))) }
 	filled, tick := at(share), min(width-1, at(due))

@@ -68,7 +68,8 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// Paused is shown also beside a mistake, whose end is not looked for then.
+// A paused view shows "paused" also together with an error, because it does not notice the error's
+// end.
 func TestPausedIsTold(t *testing.T) {
 	view := View[string]{Columns: []string{"name"}, Draw: func(doc string, _ Selection, _, _ int) Page { return Page{Headline: doc, Rows: []string{"row"}} }}
 	var m tea.Model = NewModel(context.Background(), view, time.Second, Selection{Sort: "name"})
@@ -104,7 +105,7 @@ func TestPausedIsTold(t *testing.T) {
 	shows("goes on", true, "newer")
 }
 
-// seen is a terminal's output that ends the view once the other screen is there.
+// seen is a terminal's output that ends the view once the alternate screen is shown.
 type seen struct {
 	bytes.Buffer
 	end func()
@@ -118,7 +119,7 @@ func (s *seen) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// The terminal is put back when the context ends.
+// The terminal is restored when the context ends.
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	out := &seen{end: cancel}

@@ -9,9 +9,9 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Stream writes a document each interval, as text or as one line of JSON, until
-// ctx ends; once: a single one. Without a first answer it fails; when the daemon
-// goes away later it says so on errors and goes on.
+// Stream writes a document at each interval, as text or as one line of JSON, until ctx ends; with
+// once, it writes a single document. It fails if there is no first answer. If a later query fails,
+// it writes the error to errors and continues.
 func Stream[D any](ctx context.Context, source func(context.Context) (D, error), interval time.Duration, once bool, out, errors io.Writer, write func(io.Writer, D) error) error {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -41,8 +41,8 @@ func Stream[D any](ctx context.Context, source func(context.Context) (D, error),
 	}
 }
 
-// Run shows the view on the terminal until the reader quits or ctx ends, which
-// gives ctx's error. The terminal is put back in either case.
+// Run shows the view on the terminal until the reader quits or ctx ends; in the second case it
+// returns ctx's error. The terminal is restored in both cases.
 func Run(ctx context.Context, m tea.Model, options ...tea.ProgramOption) error {
 	options = append(options, tea.WithContext(ctx), tea.WithoutSignalHandler())
 	_, err := tea.NewProgram(m, options...).Run()

@@ -12,17 +12,17 @@ import (
 	"penstock/settings"
 )
 
-// State is what happens to an application, in a word or two.
+// State is an application's state, in one or two words.
 type State string
 
-// The states, by what an operator should look at first.
+// The states, the most urgent for an operator first.
 const (
 	Starved  State = "starved"      // waits, and has less than half of its due
 	Waiting  State = "waits"        // waits, and has less than its due
 	OverDue  State = "over its due" // has more than its due while another application waits
 	AtLimit  State = "at its limit" // its limit holds it back
 	HeldBack State = "held back"    // waits, and has its due
-	Spare    State = "uses spare"   // has more than its due, which nobody else wants
+	Spare    State = "uses spare"   // has more than its due, because no other application wants it
 	Content  State = "content"      // has what it wants
 	Idle     State = "idle"         // wants nothing
 )
@@ -31,7 +31,7 @@ const (
 	starvedBelow = 0.5  // of its due
 	lessThanDue  = 0.9  // of its due
 	moreThanDue  = 1.1  // of its due,
-	moreAtLeast  = 0.02 // and by this part of the disks at least
+	moreAtLeast  = 0.02 // and at least this part of the disks
 	limitReached = 0.9
 )
 
@@ -49,15 +49,15 @@ type Application struct {
 	Waits   float64
 	State   State
 
-	// limited says that it has reached its limit on a disk. The other two are its share and its due
-	// of the disks where it has not.
+	// limited reports whether it has reached its limit on a disk. The other two are its share and
+	// its due on the disks where it has not.
 	limited            bool
 	freeShare, freeDue float64
 	queuedWithoutLimit int
 }
 
-// Applications adds up what each application has on all disks, as one disk whose time is the
-// disks' busy time together. What is sent over the network is left out.
+// Applications sums up the flows of each application on all disks, as if they were one disk with
+// the sum of their busy times. Traffic over the network is left out.
 func Applications(doc *status.Document) []Application {
 	byName := map[string]*Application{}
 	var order []string
@@ -94,7 +94,7 @@ func Applications(doc *status.Document) []Application {
 	return all
 }
 
-// add adds a flow of a disk that was busy for a part of the window.
+// add adds a flow on a disk that was busy for a part of the window.
 func (a *Application) add(f status.Flow, seconds, part float64) {
 	a.Weight = max(a.Weight, f.Weight)
 	share, due := part*f.Window.Share, 0.0
@@ -118,12 +118,12 @@ func (a *Application) add(f status.Flow, seconds, part float64) {
 	a.queuedWithoutLimit += f.Queued
 }
 
-// judge gives each application its state.
+// judge sets each application's state.
 func judge(all []Application) {
 	hurt := false
 	for i := range all {
 		a := &all[i]
-		// A limit on one disk does not explain why it waits at another.
+		// A limit on one disk does not explain why the application waits for another disk.
 		waits := a.queuedWithoutLimit > 0
 		switch {
 		case waits && a.freeShare < starvedBelow*a.freeDue:
@@ -151,7 +151,7 @@ func judge(all []Application) {
 	}
 }
 
-// Verdict says in a sentence who hurts whom.
+// Verdict returns a sentence about which application harms which.
 func Verdict(doc *status.Document, all []Application) string {
 	var victim, aggressor *Application
 	for i := range all {
@@ -199,7 +199,7 @@ func selectedApplications(all []Application, s Selection) []Application {
 		"weight":      func(a, b Application) int { return cmp.Compare(b.Weight, a.Weight) },
 		"application": func(a, b Application) int { return strings.Compare(a.Name, b.Name) },
 	}[s.Sort]
-	if by == nil { // share; the others are columns of single flows
+	if by == nil { // share; the other columns are of single flows
 		by = func(a, b Application) int { return cmp.Compare(b.Share, a.Share) }
 	}
 	slices.SortStableFunc(all, func(a, b Application) int {
@@ -220,7 +220,7 @@ const (
 	nameInSentence      = 14 // so that the sentence fits into 80 columns
 )
 
-// column is one of the first view. Columns are shown as long as there is room, in their order.
+// column is a column of the first view. Columns are shown in their order as long as there is room.
 type column struct {
 	head  string
 	width int
@@ -249,8 +249,8 @@ func columns(h *History) []column {
 
 const stateWidth = len(OverDue)
 
-// applicationLines draws the first view, the head first: name, state and bar always, then as many
-// columns as there is room for, then a wider bar and longer names.
+// applicationLines draws the first view, the head first: it always has name, state and bar, then as
+// many columns as fit, then a wider bar and longer names.
 func applicationLines(all []Application, h *History, width int) []string {
 	name, bar := nameLeast, barLeast
 	left := width - name - bar - stateWidth - 2

@@ -70,7 +70,7 @@ func TestScreens(t *testing.T) {
 		}
 		var got strings.Builder
 		for line := range strings.Lines(ansi.Strip(s.view())) {
-			// Of several empty lines the file has one.
+			// The file has one empty line in place of several.
 			if line := strings.TrimRight(line, " \n") + "\n"; line != "\n" || !strings.HasSuffix(got.String(), "\n\n") {
 				got.WriteString(line)
 			}

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// minute is how far the sparklines reach back.
+// minute is the time that the sparklines show.
 const minute = time.Minute
 
-// History keeps each application's share of the last minute. It is bounded by the documents of a
-// minute, each of which is bounded by the daemon.
+// History keeps each application's shares of the last minute. Its size is bounded, because the
+// daemon bounds each document and a minute has a limited number of them.
 type History struct {
 	moments []moment
 }
@@ -19,7 +19,7 @@ type moment struct {
 	shares map[string]float64
 }
 
-// Add takes the shares of a document. Documents must come in the order of their times.
+// Add adds the shares of a document. Documents must come in the order of their times.
 func (h *History) Add(at time.Time, all []Application) {
 	if n := len(h.moments); n > 0 && !at.After(h.moments[n-1].at) {
 		return

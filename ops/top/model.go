@@ -36,7 +36,7 @@ var help = []string{
 	"s S sort    r reverse    / filter    i hide idle    p pause    q quit",
 }
 
-// View is the terminal's view of one daemon, whose status source gives.
+// View returns the terminal's view of one daemon; source returns the daemon's status.
 func View(source func(context.Context) (*status.Document, error), address string) screen.View[*status.Document] {
 	history := &History{}
 	return screen.View[*status.Document]{Title: "penstock " + screen.Printable(address), Asked: "the daemon", Columns: Columns, Source: source,
@@ -83,7 +83,7 @@ func draw(doc *status.Document, s Selection, history *History, address string, w
 	return p
 }
 
-// verdictLines are the sentence on who hurts whom, and devices that are not well.
+// verdictLines returns the verdict and a line for each device that is not healthy.
 func verdictLines(doc *status.Document, all []Application) []string {
 	lines := []string{screen.Bold.Render(Verdict(doc, all))}
 	for _, d := range doc.Devices {

@@ -1,13 +1,13 @@
-// Package top shows what a node's daemon does, live, in a terminal, as text or as JSON.
+// Package top shows the activity of a node's daemon, live, in a terminal, as text or as JSON.
 //
-// Problem: somebody's job is slow, and one look at 80 columns must answer who hurts whom.
-// Choices: the first view has one line per application over all disks, with a word for its
-// state, its share as a bar with a tick at its due share, and a sentence on top; devices and
-// single flows are views of their own. Columns are dropped by priority as the terminal narrows.
-// All figures come from one status document, so share, entitlement and rate are of one window;
-// the view adds only the shares of the last minute. Text and terminal are drawn by the same code.
+// Problem: a job is slow, and one look at 80 columns must answer which application harms which.
+// Choices: the first view has one line per application over all disks, with a word for its state,
+// its share as a bar with a tick at its due share, and a sentence on top; devices and single flows
+// are views of their own. Columns are dropped by priority as the terminal narrows. All figures come
+// from one status document, so share, entitlement and rate are of the same window; the view adds
+// only the shares of the last minute. The same code draws text and terminal.
 //
-// Names come from other processes: what cannot be printed is not sent to the terminal.
+// Names come from other processes: unprintable characters are not sent to the terminal.
 package top
 
 import (
@@ -23,13 +23,14 @@ import (
 	"penstock/settings"
 )
 
-// Selection says what of a document is drawn; its filter is for applications and devices.
+// Selection selects the parts of a document to draw; its filter applies to applications and
+// devices.
 type Selection = screen.Selection
 
-// Columns are what flows can be sorted by.
+// Columns are the columns by which flows can be sorted.
 var Columns = []string{"share", "due", "rate", "backlog", "weight", "application", "device"}
 
-// row is one flow of one device.
+// row is one flow on one device.
 type row struct {
 	device  string
 	seconds float64 // length of the window
@@ -45,8 +46,8 @@ func (r row) rate(bytes int64) float64 {
 
 func (r row) bytesPerSecond() float64 { return r.rate(r.Window.Bytes.Read + r.Window.Bytes.Written) }
 
-// rows are the flows to be shown, in order. Equal ones are in the order of
-// their names, so that rows do not jump.
+// rowsOf returns the flows to show, in order. Equal flows are in the order of their names, so that
+// rows do not jump.
 func rowsOf(doc *status.Document, s Selection) []row {
 	var rows []row
 	for _, d := range doc.Devices {
@@ -78,7 +79,7 @@ func rowsOf(doc *status.Document, s Selection) []row {
 	return rows
 }
 
-// headline says who answers and whether anything is governed.
+// headline returns the daemon's address and mode, and whether anything is governed.
 func headline(doc *status.Document, address string) string {
 	parts := []string{"penstock " + screen.Printable(address), "mode " + doc.Mode}
 	if doc.KillSwitch.On {
@@ -164,8 +165,8 @@ func flowTable(rows []row) *screen.Table {
 	return t
 }
 
-// foreigners are the processes and cgroups that used devices past the daemon in
-// the window, at most n, those that moved most first; empty if there are none.
+// foreigners returns the processes and cgroups with foreign I/O in the window: at most n, sorted by
+// bytes, the largest first.
 func foreigners(doc *status.Document, n, width int) []string {
 	type use struct {
 		device string
@@ -201,7 +202,7 @@ func foreigners(doc *status.Document, n, width int) []string {
 	return t.Within(width, othersToDrop...).Lines()
 }
 
-// shortened keeps the end of a path, which says more than its beginning.
+// shortened keeps the end of a path, which is more informative than its beginning.
 func shortened(path string) string {
 	const longest = 48
 	runes := []rune(path)
@@ -211,7 +212,7 @@ func shortened(path string) string {
 	return "..." + string(runes[len(runes)-longest+3:])
 }
 
-// leftOff is a line about flows that the document does not hold, or empty.
+// leftOff returns a line about flows that the document does not contain, or an empty string.
 func leftOff(doc *status.Document) string {
 	n := 0
 	for _, d := range doc.Devices {
@@ -226,7 +227,7 @@ func leftOff(doc *status.Document) string {
 // noDevice explains an empty view.
 const noDevice = "no device yet: an agent registers one with its data directories"
 
-// maxForeigners is how many foreign users a text shows.
+// maxForeigners is the number of foreign users that a text shows.
 const maxForeigners = 10
 
 // Text draws a document for a pipe or a file: the first view at a width, and below it devices,

@@ -170,7 +170,7 @@ func TestModel(t *testing.T) {
 	s.keys("i", "s", "s", "r")
 	s.shows(true, "sort: rate reversed", "scanner")
 
-	// Paused: what comes in is not taken; the clock goes on.
+	// Paused: new documents are ignored; the clock continues.
 	s.keys("p")
 	other := sample()
 	other.Mode = "observe"
@@ -180,7 +180,7 @@ func TestModel(t *testing.T) {
 	s.send(screen.Answer[*status.Document]{Doc: other})
 	s.shows(true, "mode observe")
 
-	// The daemon goes away: the figures stay, marked as old.
+	// The daemon stops: the figures stay, marked as old.
 	s.send(screen.Answer[*status.Document]{Err: errors.New("no daemon answers")})
 	s.shows(true, ": no daemon answers", "application_1_0001")
 	for _, key := range []string{"q", "ctrl+c"} {

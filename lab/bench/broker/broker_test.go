@@ -56,8 +56,8 @@ func TestRequestBounds(t *testing.T) {
 	}
 }
 
-// TestGenerate: played nodes are nodes to a real broker, and their delays are those of answers
-// that came.
+// TestGenerate: a real broker treats emulated nodes as nodes, and their delays are those of
+// received answers.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
 	q := usual
@@ -132,7 +132,7 @@ func TestGenerate(t *testing.T) {
 		time.Sleep(20 * time.Millisecond)
 	}
 
-	// What a window and a storm read is there.
+	// The figures that a window and a storm read exist.
 	pages, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestARoundIsAWindowOrAStorm: what a journal holds makes the same result again.
+// TestARoundIsAWindowOrAStorm: a journal's content leads to the same result.
 func TestARoundIsAWindowOrAStorm(t *testing.T) {
 	r := Result{Request: usual, CPUs: 2, Go: "go"}
 	for _, one := range []Round{{Window: &Window{Cores: 1, Delay: Quantiles{P99: 5}}}, {Window: &Window{Cores: 3}}, {Storm: &Storm{Seconds: 7, Resident: 2 * mib}, Peak: 3 * mib}} {
@@ -190,8 +190,8 @@ func TestARoundIsAWindowOrAStorm(t *testing.T) {
 	}
 }
 
-// TestWaitsEnd: nodes that do not come, or do not notice that the broker has gone, are waited
-// for so long and no longer.
+// TestWaitsEnd: the wait for nodes that do not come, or do not notice the broker's end, has a
+// limit.
 func TestWaitsEnd(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(log, []byte("the last line\n"), 0o644); err != nil {

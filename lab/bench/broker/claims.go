@@ -6,7 +6,8 @@ import (
 	"penstock/lab/experiment/claims"
 )
 
-// claims are the broker's cost under the steady load, and how long all nodes take to return.
+// claims returns the broker's cost under the steady load, and the time until all nodes have
+// returned.
 func (r Result) claims() []claims.Claim {
 	of := func(name, unit string, value func(Window) float64) claims.Claim {
 		var values []float64

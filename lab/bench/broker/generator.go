@@ -44,7 +44,7 @@ func startSource(book *ledger.Ledger, l Load) (*source, error) {
 	return s, nil
 }
 
-// look asks for what has been seen.
+// look asks the generator for its figures.
 func (s *source) look() (l Look, err error) {
 	if _, err := io.WriteString(s.in, "\n"); err != nil {
 		return l, fmt.Errorf("a generator: %w", err)

@@ -33,37 +33,37 @@ type Load struct {
 	Count   int    // of its nodes
 }
 
-// Look is what a generator has seen since it was last asked.
+// Look has a generator's figures since the last question.
 type Look struct {
-	In      int           `json:"in"` // nodes that have an answer on the stream that they have now
+	In      int           `json:"in"` // nodes with an answer on their present stream
 	Answers int64         `json:"answers"`
-	Sent    int64         `json:"sent"`     // bytes, TLS and all
+	Sent    int64         `json:"sent"`     // bytes, including TLS
 	Got     int64         `json:"received"` // bytes
-	Entries int64         `json:"entries"`  // that were reported
+	Entries int64         `json:"entries"`  // reported entries
 	Lost    int64         `json:"lost"`     // streams
-	Mistake string        `json:"mistake"`  // the last one's end
+	Mistake string        `json:"mistake"`  // reason of the last lost stream
 	CPU     time.Duration `json:"cpu_ns"`   // since the generator's start
 	Delay   []byte        `json:"delay"`    // of answers, a histogram of microseconds
 	Stale   []byte        `json:"stale"`    // of totals
 }
 
-// add adds what another generator has seen, but for the histograms.
+// add adds another generator's figures, except the histograms.
 func (l *Look) add(o Look) {
 	l.In, l.Answers, l.Sent, l.Got, l.Entries, l.Lost, l.CPU = l.In+o.In, l.Answers+o.Answers, l.Sent+o.Sent, l.Got+o.Got, l.Entries+o.Entries, l.Lost+o.Lost, l.CPU+o.CPU
 	l.Mistake = cmp.Or(o.Mistake, l.Mistake)
 }
 
 const (
-	// A marker is an application that one node of a generator serves and some others ask for:
-	// its rate is the number of the report, so that they see which one a total is of.
+	// A marker is an application that one node of a generator serves and some others ask for. Its
+	// rate is the number of the report, so that they can see the report from which a total comes.
 	markers = 5
-	askers  = 40 // of a marker, if there are so many nodes
-	// longest is what histograms tell apart, in microseconds.
+	askers  = 40 // per marker, if there are enough nodes
+	// longest is the largest value of the histograms, in microseconds.
 	longest = int64(10 * time.Minute / time.Microsecond)
 	unknown = 5 // reports without an answer, as node/coordination has it
-	// connecting is how many nodes of a generator are on the way to their first answer at once.
-	// A real node has a processor of its own for that; thousands that shared one would all be
-	// too late, which would say nothing of the broker.
+	// connecting bounds the nodes of a generator that wait for their first answer at the same time.
+	// A real node has its own processor for that. With thousands of nodes on one processor all
+	// would be late, for a reason that is not the broker's.
 	connecting = 150
 )
 
@@ -72,20 +72,20 @@ type generator struct {
 	in                              atomic.Int64
 	answers, sent, got, entries, lo atomic.Int64
 	markers                         []*marker
-	ways                            chan struct{} // has room for those who are connecting
+	ways                            chan struct{} // bounds the connecting nodes
 
 	mu           sync.Mutex
 	delay, stale *hdrhistogram.Histogram
 	mistake      string
 }
 
-// marker is when its serving node's reports were sent, by their rate.
+// marker has the times of its serving node's reports, by their rate.
 type marker struct {
 	mu   sync.Mutex
 	sent []time.Time
 }
 
-// Generate plays nodes until in ends; each line of in is a question, answered by a Look on out.
+// Generate emulates nodes until in ends; each line of in is a question, answered by a Look on out.
 func Generate(ctx context.Context, in io.Reader, out io.Writer) error {
 	questions := bufio.NewReader(in)
 	g := &generator{delay: newHistogram(), stale: newHistogram(), ways: make(chan struct{}, connecting)}
@@ -128,7 +128,7 @@ func newHistogram() *hdrhistogram.Histogram { return hdrhistogram.New(1, longest
 
 func (g *generator) look() Look {
 	var used syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // it has no errors for itself
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &used) // it cannot fail for the own process
 	l := Look{In: int(g.in.Load()), Answers: g.answers.Swap(0), Sent: g.sent.Swap(0), Got: g.got.Swap(0), Entries: g.entries.Swap(0), Lost: g.lo.Swap(0),
 		CPU: time.Duration(used.Utime.Nano() + used.Stime.Nano())}
 	g.mu.Lock()
@@ -154,7 +154,7 @@ func (g *generator) record(h *hdrhistogram.Histogram, d time.Duration) {
 	_ = h.RecordValue(min(max(d.Microseconds(), 1), longest))
 }
 
-// player is one node.
+// player is an emulated node.
 type player struct {
 	g      *generator
 	name   string
@@ -162,14 +162,14 @@ type player struct {
 	random *rand.Rand
 	names  []string
 	rates  []uint64
-	marker *marker // it serves, as its last entry; nil: none
-	asks   *marker // its last entry is this one; nil: none
+	marker *marker // the marker that it serves, as its last entry; nil: none
+	asks   *marker // the marker that it asks for, as its last entry; nil: none
 	seen   uint64  // of asks
 
-	reached atomic.Bool // the broker's machine took this attempt's connection
+	reached atomic.Bool // the broker's machine accepted this attempt's connection
 
 	mu   sync.Mutex
-	sent map[uint64]time.Time // reports under way
+	sent map[uint64]time.Time // reports without an answer so far
 }
 
 func name(i int) string { return fmt.Sprintf("node-%05d", i) }
@@ -228,7 +228,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// run has a stream, and another when it ends, with the waits that nodes have.
+// run opens a stream, and another when it ends, with the same pauses as in nodes.
 func (p *player) run(ctx context.Context) {
 	wait := time.Duration(p.random.Int64N(int64(p.g.Period)))
 	for retry := (coordination.Retry{Period: p.g.Period, Rand: p.random}); ; {
@@ -369,8 +369,8 @@ func (p *player) receive(s cluster.Nodes_ExchangeClient, answered *atomic.Uint64
 	}
 }
 
-// saw books how old each report is that a total has for the first time. What was sent before
-// this node had a stream is left out.
+// saw records the age of each report that a total contains for the first time. It leaves out
+// reports that were sent before this node had a stream.
 func (p *player) saw(rate uint64, now time.Time) {
 	p.asks.mu.Lock()
 	from := p.seen

@@ -29,7 +29,7 @@ const (
 	joinMost  = 5 * time.Minute
 )
 
-// bench is one run.
+// bench is one run of the benchmark.
 type bench struct {
 	q                Request
 	dir              string // certificates and the broker's logs
@@ -42,7 +42,8 @@ type bench struct {
 	last             reading
 }
 
-// Perform does the windows and storms that the journal lacks. It returns the figures of all, also after a failure.
+// Perform performs the windows and storms that the journal lacks. It returns the figures of all,
+// also after a failure.
 func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if q.Progress == nil {
 		q.Progress = func(string, ...any) {}
@@ -104,7 +105,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 		return err
 	}
 	b.q.Progress("all are in after %.1f s", time.Since(began).Seconds())
-	if err := experiment.Pause(ctx, 10*b.q.Period); err != nil { // the heap of the handshakes goes
+	if err := experiment.Pause(ctx, 10*b.q.Period); err != nil { // the heap of the handshakes is freed
 		return err
 	}
 	b.last, err = b.read(ctx)
@@ -122,7 +123,7 @@ func (b *bench) startBroker(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	broker.Address = b.metrics // that of the nodes is ready
+	broker.Address = b.metrics // the address for nodes is ready
 	b.broker = broker
 	return nil
 }
@@ -141,7 +142,7 @@ func (b *bench) end() error {
 	return errors.Join(errs...)
 }
 
-// looks asks every generator and adds up.
+// looks asks every generator and returns the sum.
 func (b *bench) looks() (sum Look, delay, stale *hdrhistogram.Histogram, err error) {
 	delay, stale = newHistogram(), newHistogram()
 	for _, s := range b.sources {
@@ -161,7 +162,8 @@ func (b *bench) looks() (sum Look, delay, stale *hdrhistogram.Histogram, err err
 	return sum, delay, stale, nil
 }
 
-// await waits until so many nodes have an answer, and returns how many streams were lost since the broker's start or end.
+// await waits until a number of nodes have an answer, and returns the number of streams that were
+// lost since the broker's start or end.
 func (b *bench) await(ctx context.Context, nodes int, since string) (lost int64, err error) {
 	var last Look
 	for deadline := time.Now().Add(b.most); time.Now().Before(deadline); {

@@ -36,7 +36,7 @@ type Request struct {
 	Progress func(format string, args ...any) `json:"-"`
 }
 
-// Validate rejects what cannot be measured.
+// Validate returns an error for a request that cannot be measured.
 func (q Request) Validate() error {
 	switch {
 	case q.Nodes < 1 || q.Nodes > MaxNodes:
@@ -57,8 +57,8 @@ func (q Request) Validate() error {
 	return nil
 }
 
-// enoughFiles raises this process's bound on open files, which its children inherit, to what
-// the broker and the largest generator need.
+// enoughFiles raises this process's limit on open files, which its children inherit, to the need of
+// the broker and of the largest generator.
 func (q Request) enoughFiles() error {
 	need := uint64(q.Nodes + 500)
 	var has unix.Rlimit

@@ -58,7 +58,7 @@ type Window struct {
 	Heap       float64   `json:"broker_heap_bytes"`
 	Goroutines float64   `json:"broker_goroutines"`
 	Reports    float64   `json:"reports_per_s"`
-	Entries    float64   `json:"entries_per_s"` // that reports have
+	Entries    float64   `json:"entries_per_s"` // in reports
 	In         float64   `json:"to_broker_bytes_per_s"`
 	Out        float64   `json:"from_broker_bytes_per_s"`
 	Delay      Quantiles `json:"answer_ms"` // from a report to its answer
@@ -66,7 +66,7 @@ type Window struct {
 	Load       float64   `json:"load_cores"`
 }
 
-// Quantiles are of milliseconds.
+// Quantiles has quantiles in milliseconds.
 type Quantiles struct {
 	P50   float64 `json:"p50"`
 	P99   float64 `json:"p99"`
@@ -79,7 +79,7 @@ func quantiles(h *hdrhistogram.Histogram) Quantiles {
 	return Quantiles{P50: at(50), P99: at(99), Max: float64(h.Max()) / 1000, Count: h.TotalCount()}
 }
 
-// Storm is all nodes coming back to a broker that was started again.
+// Storm is the return of all nodes to a restarted broker.
 type Storm struct {
 	Seconds  float64 `json:"seconds"` // from its start until every node has an answer
 	CPU      float64 `json:"broker_cpu_s"`
@@ -123,7 +123,7 @@ var ofStorms = []figure[Storm]{
 	{"  attempts of nodes that failed", "", func(s Storm) float64 { return float64(s.Lost) }},
 }
 
-// rows are the figures with their medians and extremes; none without windows or storms.
+// rows returns the figures with their medians and extremes; none without windows or storms.
 func rows[T any](all []T, figures []figure[T]) (rows []claims.Claim) {
 	for _, f := range figures {
 		var values []float64

@@ -14,7 +14,7 @@ const (
 	mostMisplaced = 1
 )
 
-// claims are what is misallocated, and how much applications are slowed down.
+// claims returns the misallocated part, and the applications' slowdowns.
 func (r Result) claims() []claims.Claim {
 	of := func(name, unit string, value func(Run) float64) claims.Claim {
 		var values []float64
@@ -31,7 +31,7 @@ func (r Result) claims() []claims.Claim {
 		of("average slowdown without the broker / with it", "ratio", func(x Run) float64 { return mean(x.SlowdownWithout) / mean(x.SlowdownWith) }).AtLeast(ibisGain))
 }
 
-// claims are the worst of the rounds, with the best one as the other end of the interval.
+// claims returns the worst of the rounds, with the best round as the other end of the interval.
 func (r SoakResult) claims() []claims.Claim {
 	worst := func(name, unit string, value func(Kills) float64) claims.Claim {
 		var values []float64

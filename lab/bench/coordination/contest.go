@@ -18,8 +18,8 @@ import (
 	"penstock/lab/sim/optimum"
 )
 
-// Application is one of a contest. Its tasks are on some of the nodes only: each writes the one
-// replica of its files on its own node, or reads what has its one replica there.
+// Application is an application of a contest. Its tasks are only on some of the nodes: each writes
+// files with their only replica on its own node, or reads files with their only replica there.
 type Application struct {
 	Number int   `json:"number"`
 	Weight int   `json:"weight"`
@@ -27,22 +27,22 @@ type Application struct {
 	Reads  bool  `json:"reads"`
 }
 
-// Flow is the name of its flows.
+// Flow returns the name of its flows.
 func (a Application) Flow() string { return client.Application(a.Number) }
 
 func (a Application) dir() string { return fmt.Sprintf("/application-%d", a.Number) }
 
-// Uneven is a contest whose local shares are far from those of the weights.
+// Uneven is a contest in which local shares are far from the weights.
 var Uneven = []Application{{1, 2, []int{0}, false}, {2, 3, []int{0, 1, 2}, false}, {3, 3, []int{1, 2}, false}}
 
-// Alike is the contest in which the weights slow everybody down alike: each reaches so
-// many disks' service alone.
+// Alike returns the contest with weights that slow down all applications alike: each weight is the
+// service, in disks, that the application reaches alone.
 var Alike = []Application{{1, 1, []int{0}, false}, {2, 3, []int{0, 1, 2}, false}, {3, 2, []int{1, 2}, true}}
 
-// tasks of an application on a node.
+// tasks is the number of an application's tasks on a node.
 const tasks = 3
 
-// Policy gives the applications their weights.
+// Policy returns a policy with the applications' weights.
 func Policy(contest []Application) string {
 	text := "rules:\n"
 	for _, a := range contest {
@@ -51,9 +51,9 @@ func Policy(contest []Application) string {
 	return text
 }
 
-// Load is tasks at work.
+// Load is a group of running tasks.
 type Load struct {
-	ending context.Context // when it ends, tasks end with the files that they are at
+	ending context.Context // when it ends, tasks end after their current files
 	end    context.CancelFunc
 	group  sync.WaitGroup
 
@@ -63,7 +63,7 @@ type Load struct {
 	longest time.Duration
 }
 
-// file is one that a task has written to its end.
+// file is a file that a task has written completely.
 type file struct {
 	path string
 	seed uint64
@@ -72,15 +72,14 @@ type file struct {
 // fileBytes is a file's size.
 const fileBytes = 2 * block
 
-// Longest is the longest that a task was without a step of 64 KiB, so far.
+// Longest returns the longest time so far in which a task made no step of 64 KiB.
 func (l *Load) Longest() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.longest
 }
 
-// Verify reads all that the tasks of an ended load have written, and returns how many files
-// that were.
+// Verify reads all files that the tasks of an ended load have written, and returns their number.
 func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,8 +91,8 @@ func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
 	return len(l.files), nil
 }
 
-// Work has every application work on each of its nodes until it is stopped. Round keeps
-// the files of several loads apart. Readers read what Place has placed.
+// Work starts every application's tasks on each of its nodes. They run until Stop. round separates
+// the files of several loads. Readers read the files from Place.
 func (m *Machine) Work(ctx context.Context, contest []Application, round int) *Load {
 	l := &Load{}
 	l.ending, l.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -118,7 +117,7 @@ func (m *Machine) Work(ctx context.Context, contest []Application, round int) *L
 	return l
 }
 
-// run works file by file.
+// run processes file after file.
 func (l *Load) run(a Application, node int, step func(i int) error) {
 	for i := 0; l.ending.Err() == nil; i++ {
 		if err := step(i); err != nil {
@@ -150,7 +149,7 @@ func (l *Load) get(ctx context.Context, m *Machine, a Application, f file) error
 	return l.transfer(ctx, m, "get", fmt.Sprintf("path=%s attempt=%s seed=%d", f.path, client.Attempt(a.Number), f.seed))
 }
 
-// transfer carries out one and notes the longest pause in it.
+// transfer performs an operation and records its longest pause.
 func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string) error {
 	ended := make(chan error, 1)
 	last := time.Now()
@@ -175,11 +174,11 @@ func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string)
 	}
 }
 
-// place is where a task is.
+// place is the place of a task.
 type place struct{ application, node, task int }
 
-// Place writes what the readers of a contest can read, each task that many bytes at least, and
-// has the page cache forget it. What is there already stays.
+// Place writes files for the readers of a contest, at least that many bytes for each task, and
+// drops them from the page cache. Existing files stay.
 func (m *Machine) Place(ctx context.Context, contest []Application, bytes int64) error {
 	for _, a := range contest {
 		if !a.Reads {
@@ -204,7 +203,7 @@ func (m *Machine) Place(ctx context.Context, contest []Application, bytes int64)
 	return nil
 }
 
-// remove takes away what the writers of a contest have written.
+// remove deletes the files of a contest's writers.
 func (m *Machine) remove(ctx context.Context, contest []Application) (err error) {
 	for _, a := range contest {
 		if !a.Reads {
@@ -214,7 +213,7 @@ func (m *Machine) remove(ctx context.Context, contest []Application) (err error)
 	return err
 }
 
-// Stop ends the tasks with the files that they are at, and returns what went wrong.
+// Stop ends the tasks after their current files, and returns their errors.
 func (l *Load) Stop() error {
 	l.end()
 	l.group.Wait()
@@ -223,7 +222,7 @@ func (l *Load) Stop() error {
 	return l.failed
 }
 
-// Owners returns the owner of each block, by the NameNode's account.
+// Owners returns the owner of each block, according to the NameNode.
 func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string]int, error) {
 	owners := map[string]int{}
 	for i, a := range contest {
@@ -241,19 +240,19 @@ func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string
 	return owners, nil
 }
 
-// Outcome is what the disks' logs say of a window.
+// Outcome is the result of a window from the disks' logs.
 type Outcome struct {
 	// Totals are the applications' service of all disks, in disks.
 	Totals []float64 `json:"totals"`
 	// ByNode is the part of each disk's service that each application had.
 	ByNode [][]float64 `json:"by_node"`
-	// Misplaced is the part of the service that is not where it is due.
+	// Misplaced is the part of the service that went to applications without an entitlement to it.
 	Misplaced float64 `json:"misplaced"`
-	// Busy is the part of the window in which the least busy disk that has tasks worked for them.
+	// Busy is the smallest utilisation of a disk with tasks, as part of the window.
 	Busy float64 `json:"busy"`
 }
 
-// Judge joins the disks' logs to the block files.
+// Judge joins the disks' logs with the extents of block files.
 func (m *Machine) Judge(contest []Application, owners map[string]int, window judge.Window) (Outcome, error) {
 	o := Outcome{Totals: make([]float64, len(contest)), Busy: 1}
 	seconds := float64(window.To-window.From) / 1e9
@@ -301,7 +300,7 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 	return o, nil
 }
 
-// Due is what the placement allows, in disks.
+// Due returns the optimum for the placement, in disks.
 func Due(contest []Application) ([]float64, error) {
 	var seekers []optimum.Seeker
 	for _, a := range contest {

@@ -41,7 +41,7 @@ func TestTableAndClaims(t *testing.T) {
 	}
 }
 
-// A campaign that is continued draws the moments that the whole one would have drawn.
+// A continued campaign draws the same moments as an uninterrupted one.
 func TestMomentsAreTheSeeds(t *testing.T) {
 	one, other := rand.New(rand.NewPCG(3, 0)), rand.New(rand.NewPCG(3, 0))
 	for range 2 * killsOfRound {

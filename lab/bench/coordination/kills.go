@@ -15,22 +15,23 @@ import (
 	"penstock/lab/judge"
 )
 
-// What killing a broker under load may do to those who never speak with it.
+// Limits for the effect of a broker's kill on HDFS's clients.
 const (
-	// MaxPause is the longest that a task may be without a step: what a living daemon may have
-	// it wait for its share. Without any kill a task of the contest was seen to wait 4.4 s.
+	// MaxPause is the longest time in which a task may make no step. It is the time for which a
+	// task may wait for its share with a living daemon: without any kill, a wait of 4.4 s was
+	// measured.
 	MaxPause = 15 * time.Second
-	// MaxMisplaced is the part of the service that may be somewhere else, over all of the kills.
+	// MaxMisplaced is the largest misallocated part of the service, over all kills.
 	MaxMisplaced = 0.03
 
 	// MaxKills bounds a campaign.
 	MaxKills = 100_000
 
-	killsOfRound = 5 // before what was written is read again
+	killsOfRound = 5 // before the written files are read again
 	settled      = 10 * time.Second
 )
 
-// Kills is what a round of kills under load did.
+// Kills has the results of a round of kills under load.
 type Kills struct {
 	Kills   int     `json:"kills"`
 	Outcome Outcome `json:"outcome"`
@@ -38,7 +39,7 @@ type Kills struct {
 	PauseMS int64   `json:"pause_ms"`
 }
 
-// Wrong says what was wrong; nil: nothing.
+// Wrong lists the faults; nil: none.
 func (k Kills) Wrong() error {
 	var errs []error
 	if k.PauseMS > MaxPause.Milliseconds() {
@@ -50,14 +51,14 @@ func (k Kills) Wrong() error {
 	return errors.Join(errs...)
 }
 
-// moment draws when a kill comes after the one before, and how long the broker is away then.
+// moment draws the time from one kill to the next, and the length of the broker's outage.
 func moment(random *rand.Rand) (after, away time.Duration) {
 	after = 3*time.Second + time.Duration(random.Int64N(int64(5*time.Second)))
 	return after, time.Duration(random.Int64N(int64(2 * time.Second)))
 }
 
-// KillBroker kills the broker (kill -9) at random moments while the contest runs, with its
-// policy in force, and starts another after it was away for up to two seconds.
+// KillBroker kills the broker (kill -9) at random moments while the contest runs, with its policy
+// in force, and starts another after an outage of up to two seconds.
 func (m *Machine) KillBroker(ctx context.Context, contest []Application, load *Load, kills int, random *rand.Rand) (k Kills, err error) {
 	window := judge.Window{From: disk.Monotonic()}
 	for k.Kills < kills {
@@ -97,7 +98,7 @@ type Soak struct {
 	Resume string // the journal of rounds in which nothing was wrong; "" keeps rounds in memory only
 }
 
-// soakSetup is what may change what a campaign shows.
+// soakSetup is everything that may change a campaign's results.
 type soakSetup struct {
 	Contest []Application `json:"contest"`
 	Seed    uint64        `json:"seed"`
@@ -113,8 +114,8 @@ type SoakResult struct {
 	setup soakSetup
 }
 
-// Perform starts a machine and kills its broker, in the rounds that the journal lacks. It ends with
-// the first round in which something was wrong.
+// Perform starts a machine and kills its broker, in the rounds that the journal lacks. It ends
+// after the first round with a fault.
 func (s Soak) Perform(ctx context.Context) (res SoakResult, err error) {
 	res = SoakResult{Seed: s.Seed, setup: soakSetup{Uneven, s.Seed, s.Kills}}
 	if s.Kills < 1 || s.Kills > MaxKills {
@@ -134,10 +135,10 @@ func (s Soak) Perform(ctx context.Context) (res SoakResult, err error) {
 	return res, err
 }
 
-// round does round n, counted from 0, of the campaign.
+// round performs round n of the campaign, counted from 0.
 func (s Soak) round(ctx context.Context, m *Machine, n int) (Kills, error) {
 	random, done := rand.New(rand.NewPCG(s.Seed, 0)), n*killsOfRound
-	for range done { // so that a campaign that is continued is the same
+	for range done { // so that a continued campaign is the same
 		moment(random)
 	}
 	k, err := s.kill(ctx, m, n, min(killsOfRound, s.Kills-done), random)
@@ -152,7 +153,7 @@ func (s Soak) round(ctx context.Context, m *Machine, n int) (Kills, error) {
 	return k, nil
 }
 
-// kill kills the broker a few times under load, and reads again what was written.
+// kill kills the broker a few times under load, and then reads the written files.
 func (s Soak) kill(ctx context.Context, m *Machine, number, kills int, random *rand.Rand) (k Kills, err error) {
 	load := m.Work(ctx, Uneven, number)
 	stop := func() error { return errors.Join(m.Slow(false), load.Stop()) }
@@ -190,7 +191,7 @@ func (r SoakResult) Report() report.Report {
 		About: "The broker is killed (kill -9) at random moments while three applications work on three DataNodes."}
 }
 
-// WriteTable writes what all rounds came to.
+// WriteTable writes the results of all rounds.
 func (r SoakResult) WriteTable(w io.Writer) error {
 	var kills, files int
 	var worst float64

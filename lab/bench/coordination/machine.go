@@ -11,24 +11,24 @@ import (
 	"penstock/lab/stand"
 )
 
-// Nodes are the machine's DataNodes.
+// Nodes is the number of the machine's DataNodes.
 const Nodes = 3
 
 const (
 	mib   = 1 << 20
 	block = 16 * mib
-	// rate of the disks, bytes a second; a quantum of a MiB takes 50 ms and a seek.
+	// rate of the disks, bytes per second; a quantum of 1 MiB takes 50 ms and a seek.
 	rate = 20_000_000
 )
 
-// Machine is a cluster to measure: a broker, and DataNodes with a modelled disk and a node
+// Machine is a cluster for measurements: a broker, and DataNodes with a modelled disk and a node
 // daemon each.
 type Machine struct {
 	*stand.Stand
-	placed map[place][]file // what there is to read
+	placed map[place][]file // files to read
 }
 
-// Place says where a machine's parts are.
+// Place has the paths of a machine's parts.
 type Place struct {
 	Dir      string // of the run
 	Binary   string // penstock
@@ -38,7 +38,7 @@ type Place struct {
 }
 
 // start starts a machine in a folder and puts the weights of a contest in force. On an error
-// everything is put back.
+// everything is undone.
 func (p Place) start(ctx context.Context, dir string, contest []Application) (*Machine, error) {
 	spec := Spec()
 	spec.Dir, spec.Binary, spec.AgentJar, spec.Cache, spec.Progress = dir, p.Binary, p.AgentJar, p.Cache, p.Progress
@@ -53,7 +53,7 @@ func (p Place) start(ctx context.Context, dir string, contest []Application) (*M
 	return m, nil
 }
 
-// On returns a machine on a stand that Spec describes.
+// On returns a machine on a stand, which must be described by Spec.
 func On(s *stand.Stand) *Machine { return &Machine{Stand: s, placed: map[place][]file{}} }
 
 // Spec describes the stand.
@@ -67,9 +67,9 @@ func Spec() stand.Spec {
 		spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("node%d", i), Size: 6 << 30})
 		spec.Agents = append(spec.Agents, 1)
 	}
-	// The clients are applications by name only; nobody is to refute them. Little may be dirty: the
-	// three daemons share one kernel, which would write by itself, in its own order, if each let as
-	// much be dirty as it thinks it may.
+	// The clients are applications by name only, so names must not be verified. The dirty limits
+	// are small: the three daemons share one kernel, which would write by itself, in its own order,
+	// if each daemon allowed as much dirty data as on a machine of its own.
 	spec.Nodes = func(s *stand.Stand) (nodes []daemon.Options) {
 		for i := range Nodes {
 			nodes = append(nodes, daemon.Options{Mode: "enforce",
@@ -88,7 +88,7 @@ func Spec() stand.Spec {
 	return spec
 }
 
-// Slow turns the disks' rate on, or off again.
+// Slow turns the disks' modelled rate on or off.
 func (m *Machine) Slow(on bool) error {
 	if on {
 		return m.SetModel(disk.HDD(rate))
@@ -96,8 +96,8 @@ func (m *Machine) Slow(on bool) error {
 	return m.SetModel(disk.Model{})
 }
 
-// InForce waits until the totals are in force on every node, with a policy of the broker that is
-// at least this new; or until they are in force on none.
+// InForce waits until the totals are in force on every node, with at least this version of the
+// broker's policy; or until they are in force on no node.
 func (m *Machine) InForce(ctx context.Context, policy uint64, want bool) error {
 	for i := range m.Nodes {
 		if err := m.Await(ctx, fmt.Sprintf("totals in force on node %d: %v", i, want), func(ctx context.Context) (bool, error) {

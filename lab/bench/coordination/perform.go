@@ -21,7 +21,7 @@ import (
 const (
 	MaxRuns   = 100
 	MinWindow = 5 * time.Second
-	MaxWindow = time.Minute // and as long before it: more would not fit on the disks
+	MaxWindow = time.Minute // and the same time before it: more would not fit on the disks
 )
 
 // Request is one call of the benchmark.
@@ -33,14 +33,14 @@ type Request struct {
 	Resume   string        // the journal; "" keeps runs in memory only
 }
 
-// setup is what may change a figure.
+// setup is everything that may change a figure.
 type setup struct {
 	Contest   []Application `json:"contest"`
 	WindowS   float64       `json:"window_s"`
 	SettlingS float64       `json:"settling_s"`
 }
 
-// Validate rejects what cannot be measured.
+// Validate returns an error for a request that cannot be measured.
 func (q Request) Validate() error {
 	switch {
 	case q.Runs < 1 || q.Runs > MaxRuns:
@@ -53,12 +53,12 @@ func (q Request) Validate() error {
 	return nil
 }
 
-// Run is what was measured once, one after another.
+// Run has the results of one run.
 type Run struct {
 	Alone   []float64 `json:"alone"` // disks' service of each application
 	With    Outcome   `json:"with"`
 	Without Outcome   `json:"without"`
-	// Slowdowns are each application's, against alone.
+	// Slowdowns are the applications' slowdowns, compared with their runs alone.
 	SlowdownWith    []float64 `json:"slowdown_with"`
 	SlowdownWithout []float64 `json:"slowdown_without"`
 }
@@ -74,7 +74,7 @@ type Result struct {
 	setup setup
 }
 
-// Perform does the runs that the journal lacks and returns the result of all.
+// Perform performs the runs that the journal lacks and returns the result of all runs.
 func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if err := q.Validate(); err != nil {
 		return res, err
@@ -107,14 +107,14 @@ func (c *campaign) round(ctx context.Context, n int) (Run, error) {
 	return run, err
 }
 
-// campaign is a benchmark at work.
+// campaign is a running benchmark.
 type campaign struct {
 	q     Request
 	m     *Machine
 	loads int
 }
 
-// run measures everything once; every second run takes the two sides the other way round.
+// run measures everything once; every second run measures the two sides in reverse order.
 func (c *campaign) run(ctx context.Context, number int) (run Run, err error) {
 	for _, a := range Alike {
 		o, err := c.measure(ctx, []Application{a})
@@ -159,10 +159,10 @@ func (c *campaign) run(ctx context.Context, number int) (run Run, err error) {
 	return run, nil
 }
 
-// measure puts a load on slow disks and judges a window of it.
+// measure runs a load on slow disks and judges a window of it.
 func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcome, err error) {
-	// A task alone has a third of a disk; less beside others, and never more, but at the end, when
-	// the disks are fast again.
+	// A task alone gets a third of a disk, together with others less, and never more except at the
+	// end, when the disks are fast again.
 	wanted := int64((c.q.Settling+c.q.Window).Seconds()*rate/tasks) + 3*fileBytes
 	if err := c.m.Place(ctx, contest, wanted); err != nil {
 		return o, err

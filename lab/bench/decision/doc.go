@@ -6,9 +6,10 @@
 // packets through a gate. So the figures, multiplied by the quanta per second that a disk can serve,
 // bound Penstock's cost, and they show a slower part that a whole job would hide.
 //
-// A decision takes less time than reading the clock, so short calls are timed in batches, and quantiles
-// are those of the batches' means. Calls over a microsecond are timed one by one. All measurements go
-// through production code: core/sfq and its peers, node/device's loop on files in memory, node/ipc's
-// server on a real socket, and the agent's own classes in a JVM. A round trip is shown beside a bare
-// echo over the same kind of socket, because most of it is the kernel's work.
+// A decision takes less time than reading the clock, so short calls are timed in batches, and
+// quantiles are those of the batches' means. Calls over a microsecond are timed one by one. All
+// measurements go through production code: core/sfq and its peers, node/device's loop on files in
+// memory, node/ipc's server on a real socket, and the agent's own classes in a JVM. A round trip is
+// shown together with an echo over the same kind of socket, because most of its time is the
+// kernel's.
 package decision

@@ -16,15 +16,14 @@ import (
 	"time"
 )
 
-// The agent's benchmark is compiled when it is run: it belongs to no jar that
-// anybody installs.
+// The agent's benchmark is compiled when it is run: it is in no jar that is installed.
 //
 //go:embed java/penstock/core/DecisionBench.java
 var benchSource []byte
 
 const benchClass = "penstock.core.DecisionBench"
 
-// javaMissing says why the agent's side cannot be measured here; nil if it can.
+// javaMissing returns why the agent's side cannot be measured on this machine; nil if it can.
 func javaMissing(agentJar string) error {
 	for _, tool := range []string{"java", "javac"} {
 		if _, err := exec.LookPath(tool); err != nil {
@@ -76,7 +75,7 @@ func measureAgent(ctx context.Context, dir, agentJar string, trips int) (timings
 	return parseTimings(&stdout)
 }
 
-// parseTimings reads the benchmark's lines: name, p50, p99 and count, by tabs.
+// parseTimings parses the benchmark's lines: name, p50, p99 and count, separated by tabs.
 func parseTimings(r io.Reader) ([]Timing, error) {
 	var timings []Timing
 	lines := bufio.NewScanner(r)

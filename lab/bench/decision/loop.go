@@ -14,10 +14,10 @@ import (
 	"penstock/node/device"
 )
 
-// Quantum is what the daemon spends on one quantum of a reader beside the
-// device's own time: its progress taken, the next quantum cut, queued, dispatched
-// to a worker, settled, and the mark raised. Nanoseconds are wall-clock time of
-// the whole daemon's part, as means of tenths of a second.
+// Quantum is the daemon's time for one quantum of a reader, without the device's own time: it
+// receives the progress, cuts and queues the next quantum, dispatches it to a worker, settles it
+// and raises the mark. Nanoseconds are wall-clock time of the whole daemon's part, as means of
+// tenths of a second.
 type Quantum struct {
 	Flows  int     `json:"flows"` // one reader each
 	P50    float64 `json:"p50_ns"`
@@ -39,13 +39,12 @@ func (m marks) Mark(stream uint32, position int64) {
 	}{stream, position}
 }
 
-// allQuanta is how many there are to measure.
+// allQuanta is the number of quanta to measure.
 const allQuanta = 1 << 24
 
 const sliceOfTime = 100 * time.Millisecond
 
-// deviceLoop drives node/device's loop with readers that are always at their
-// mark, as fast as it goes.
+// deviceLoop drives node/device's loop at full speed, with readers that are always at their mark.
 func deviceLoop(ctx context.Context, flows int, lasting time.Duration) (Quantum, error) {
 	q := Quantum{Flows: flows}
 	cfg, err := (&config.Node{}).DeviceConfig("", false)
@@ -61,8 +60,8 @@ func deviceLoop(ctx context.Context, flows int, lasting time.Duration) (Quantum,
 	if err != nil {
 		return q, err
 	}
-	// Room for all marks that the loop can have to say before a reader takes
-	// one: it must not wait for its readers, which wait for it.
+	// Room for all marks that the loop can send before a reader takes one: it must not wait for its
+	// readers, which wait for it.
 	said := make(marks, 1<<20)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -76,10 +75,10 @@ func deviceLoop(ctx context.Context, flows int, lasting time.Duration) (Quantum,
 	}()
 	var quanta atomic.Int64
 	streams := make([]*device.Stream, flows)
-	// More than is read here, and no longer than that: the loop keeps a number
-	// for each quantum of a stream.
+	// A little more than is read here, because the loop keeps a number for each quantum of a
+	// stream.
 	to := cfg.Quantum * int64(allQuanta/flows)
-	// The loop may say a mark before Open has returned, so readers start after.
+	// The loop may send a mark before Open has returned, so readers start after that.
 	for i := range streams {
 		streams[i] = l.Open(device.OpenRequest{Marker: said, ID: uint32(i), Flow: fmt.Sprintf("flow-%d", i),
 			Block: &memoryFile{size: to, quanta: &quanta}, To: to})

@@ -6,9 +6,8 @@ import (
 	"penstock/node/blockfile"
 )
 
-// memoryFile is a block file that takes no time, either wholly in the page cache
-// or never: what is measured is all that Penstock does around the device's own
-// time.
+// memoryFile is a block file that takes no time, either completely in the page cache or not at all:
+// the benchmark measures Penstock's time without the device's.
 type memoryFile struct {
 	size     int64
 	resident bool

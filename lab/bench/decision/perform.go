@@ -32,7 +32,7 @@ type Request struct {
 	Progress func(format string, args ...any)
 }
 
-// Validate rejects what cannot be measured.
+// Validate returns an error for a request that cannot be measured.
 func (q Request) Validate() error {
 	for _, n := range q.Flows {
 		if n < 1 || n > MaxFlows {
@@ -50,8 +50,8 @@ func (q Request) Validate() error {
 	return nil
 }
 
-// Result is the form of --json. What was not measured is empty, and LeftOut says
-// why.
+// Result is the form of --json. Figures that were not measured are empty, and LeftOut has the
+// reason.
 type Result struct {
 	CPUs       int            `json:"cpus"`
 	Go         string         `json:"go"`
@@ -63,7 +63,7 @@ type Result struct {
 	Claims     []claims.Claim `json:"claims"`
 }
 
-// Perform measures everything that can be measured here.
+// Perform measures everything that can be measured on this machine.
 func Perform(ctx context.Context, q Request) (Result, error) {
 	res := Result{CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	if err := q.Validate(); err != nil {
@@ -138,7 +138,7 @@ func roundTrips(ctx context.Context, dir string, n int) (_ []Timing, err error) 
 	return all, nil
 }
 
-// claims are the times of one decision, of a quantum's way through the device loop, and of the
+// claims returns the times of one decision, of a quantum's way through the device loop, and of the
 // agent's calls: the median as the value, the 99th percentile as the high end.
 func (r Result) claims() []claims.Claim {
 	of := func(name string, p50, p99 float64) claims.Claim {

@@ -11,10 +11,9 @@ import (
 	"penstock/lab/schedulers"
 )
 
-// Decision is what one algorithm's decision costs: a dispatched request from end
-// to end (Next, Settle at a cost that differs from the announced one, and Ready for
-// the flow's next one), with every flow backlogged. Nanoseconds are of one
-// decision, as means of batches of 256.
+// Decision is the cost of one algorithm's decision: a dispatched request from end to end (Next,
+// Settle at a cost that differs from the announced one, and Ready for the flow's next one), with
+// every flow backlogged. Nanoseconds are of one decision, as means of batches of 256.
 type Decision struct {
 	Algorithm string  `json:"algorithm"`
 	Flows     int     `json:"flows"`
@@ -26,7 +25,7 @@ type Decision struct {
 
 const batch = 256
 
-// scheduler is the part of sfq.Scheduler, and of its peers, that a decision is made of.
+// scheduler has the methods of sfq.Scheduler, and of its peers, that a decision consists of.
 type scheduler interface {
 	AddFlow(weight int) (sfq.Flow, error)
 	Ready(f sfq.Flow, cost int64) error
@@ -34,13 +33,13 @@ type scheduler interface {
 	Settle(t sfq.Ticket, cost int64) error
 }
 
-// algorithm is one that is measured.
+// algorithm is a measured algorithm.
 type algorithm struct {
 	name string
 	make func(maxFlows int) (scheduler, error)
 }
 
-// algorithms are the daemon's, which is SFQ(D2) whatever the depth, and its peers.
+// algorithms are the daemon's, which is SFQ(D2) at any depth, and its peers.
 var algorithms = []algorithm{
 	{"sfq", func(n int) (scheduler, error) { return sfq.New(sfq.Config{MaxFlows: n}) }},
 	{"drr", func(n int) (scheduler, error) { return schedulers.NewDRR(n) }},
@@ -91,14 +90,14 @@ func decide(ctx context.Context, a algorithm, flows int, lasting time.Duration) 
 	d.Decisions = len(means) * batch
 	d.Allocs = float64(after.Mallocs-before.Mallocs) / float64(d.Decisions)
 	if d.Allocs < 0.001 {
-		d.Allocs = 0 // the runtime's own, of which a batch has no part
+		d.Allocs = 0 // allocations of the runtime, not of the batch
 	}
 	d.P50, d.P99 = figures.Quantile(means, 0.5), figures.Quantile(means, 0.99)
 	return d, nil
 }
 
-// backlogged makes a scheduler in which every flow is ready; weights and costs differ, so
-// that tags do.
+// backlogged returns a scheduler in which every flow is ready; weights and costs differ, so that
+// tags differ.
 func backlogged(a algorithm, flows int) (scheduler, error) {
 	s, err := a.make(flows)
 	if err != nil {

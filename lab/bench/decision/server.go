@@ -17,11 +17,11 @@ import (
 	"penstock/wire"
 )
 
-// Streams that the server knows by the name of their block.
+// Streams that the server distinguishes by the name of their block.
 const (
 	coldBlock     = "/cold"     // 64 KiB that a device has to deliver
 	residentBlock = "/resident" // in the page cache
-	endlessBlock  = "/endless"  // never waited for, however far one goes
+	endlessBlock  = "/endless"  // never requires a wait
 	coldBytes     = 64 << 10
 )
 
@@ -34,8 +34,8 @@ type server struct {
 	quanta atomic.Int64
 }
 
-// serve starts a server in dir. stride 0 is the daemon's default. What it
-// returns ends it.
+// serve starts a server in dir. stride 0 is the daemon's default. The returned function stops the
+// server.
 func serve(ctx context.Context, dir, name string, stride uint32) (*server, func() error, error) {
 	cfg, err := (&config.Node{}).DeviceConfig("", false)
 	if err != nil {
@@ -117,8 +117,7 @@ func (r registration) Alive() uint64 {
 // Close implements ipc.Registration.
 func (r registration) Close() {}
 
-// echo answers every byte on a socket with itself: the least that a round trip
-// costs.
+// echo returns every byte on a socket: the minimum cost of a round trip.
 func echo(dir string) (path string, stop func() error, err error) {
 	path = filepath.Join(dir, "echo.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

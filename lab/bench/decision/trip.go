@@ -45,7 +45,7 @@ func trips(ctx context.Context, name string, n int, trip func(i int) error) (Tim
 	return Timing{Name: name, P50: figures.Quantile(times, 0.5), P99: figures.Quantile(times, 0.99), Count: n}, nil
 }
 
-// echoTrips is what a message of an OPEN's size costs without anything behind it.
+// echoTrips measures a message of an OPEN's size without any processing.
 func echoTrips(ctx context.Context, path string, n int) (Timing, error) {
 	c, err := net.DialTimeout("unix", path, tripTimeout)
 	if err != nil {
@@ -73,8 +73,8 @@ func openFrame(stream uint32, block string, to int64) wire.Open {
 	return wire.Open{Stream: stream, Direction: wire.Read, Flow: "application_1700000000000_0001", Path: block, To: to}
 }
 
-// openTrips is OPEN until the MARK that lets all of the block pass. A resident
-// block costs no decision; a cold one is one quantum through the scheduler.
+// openTrips measures the time from OPEN to the MARK that releases the whole block. A resident block
+// costs no decision; a cold one is one quantum through the scheduler.
 func openTrips(ctx context.Context, name, path, block string, n int) (Timing, error) {
 	c, err := net.DialTimeout("unix", path, tripTimeout)
 	if err != nil {
@@ -97,7 +97,7 @@ func openTrips(ctx context.Context, name, path, block string, n int) (Timing, er
 		if buf, err = wire.Append(buf[:0], openFrame(stream, block, coldBytes)); err != nil {
 			return err
 		}
-		if i > 0 { // the last one's end goes with the next one's beginning
+		if i > 0 { // the end of the last stream is sent with the next OPEN
 			if buf, err = wire.Append(buf, wire.Close{Stream: stream - 1, Position: coldBytes}); err != nil {
 				return err
 			}

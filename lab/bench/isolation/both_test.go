@@ -50,8 +50,8 @@ func TestAggressorAlone(t *testing.T) {
 	}
 }
 
-// bothRuns are invented: WordCount takes 40 s alone and 50 s beside TeraGen, which takes
-// 60 s alone and 80 s beside it.
+// bothRuns are invented: WordCount takes 40 s alone and 50 s with TeraGen, which takes 60 s alone
+// and 80 s with WordCount.
 func bothRuns(t *testing.T) ([]Phase, []Run) {
 	t.Helper()
 	phases, err := ParsePhases([]string{"alone", aggressorAlone, "native-bfq"}, testSetup())

@@ -15,7 +15,7 @@ const (
 	barsWidth   = 660 // points
 	panelWidth  = 330
 	panelHeight = 130
-	// leastDrawn is the MB/s that bytes of neither job must reach to be drawn.
+	// leastDrawn is the minimum rate, in MB/s, at which bytes of neither job are drawn.
 	leastDrawn = 2
 )
 
@@ -53,7 +53,7 @@ func phaseColour(phase string) chart.Colour {
 
 const ownerTotal = "total"
 
-// line is the throughput chart's line of an owner's device bytes.
+// line returns the throughput chart's line of an owner's device bytes.
 func (s Setup) line(owner string, points []chart.Point) chart.Line {
 	l := chart.Line{Name: "other", Colour: chart.Grey, Points: points}
 	switch owner {
@@ -91,8 +91,8 @@ func (res Result) throughputChart() (c chart.Lines, sources []string) {
 	return c, sources
 }
 
-// throughputs returns MB/s over time by owner, and who says so: the disks' own log where it was
-// judged, else the daemon, else the device counters, which know no owners.
+// throughputs returns MB/s over time by owner, and the source of the figures: the disks' own log if
+// it was judged, else the daemon, else the device counters, which do not distinguish owners.
 func throughputs(r Run) (map[string][]chart.Point, string) {
 	out := map[string][]chart.Point{}
 	if v := r.Verdict; v != nil {
@@ -135,8 +135,8 @@ func steps(mbps []float64, step float64) []chart.Point {
 	return points
 }
 
-// depthChart draws IBIS, Figure 7: the depth over time, and beside it the latency that it was
-// adapted to, against its reference.
+// depthChart draws IBIS, Figure 7: the depth over time and, next to it, the latency to which it was
+// adapted, with its reference.
 func depthChart(r Run) chart.Lines {
 	depth := chart.Panel{Title: "depth", X: "seconds", Y: "requests in flight"}
 	latency := chart.Panel{Title: "latency", X: "seconds", Y: "ms"}
@@ -157,7 +157,7 @@ func depthChart(r Run) chart.Lines {
 	return chart.Lines{Columns: 2, Width: panelWidth, Height: panelHeight, Panels: []chart.Panel{depth, latency}}
 }
 
-// busyDevices are the devices whose latency ever was above zero.
+// busyDevices returns the devices with a latency above zero at any time.
 func busyDevices(r Run) []string {
 	seen := map[string]bool{}
 	for _, s := range r.Series.Scrapes {
@@ -170,7 +170,7 @@ func busyDevices(r Run) []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// typical is the run of a phase whose run time is nearest to the phase's median.
+// typical returns the run of a phase with the run time nearest to the phase's median.
 func typical(runs []Run, f Figure) (Run, bool) {
 	best, found := Run{}, false
 	for _, r := range runs {

@@ -15,9 +15,9 @@ const mostSlowdown = 1.05
 // leastThroughput is the part of a kernel scheduler's throughput that Penstock must keep.
 var leastThroughput = map[string]float64{"native-mq-deadline": 0.97, "native-bfq": 0.95}
 
-// claims are the figures of each phase against the floor and against native phases. Low and high are
-// the phase's least and greatest run against the other one's median. Goals are Penstock's, beside any
-// aggressor; a query has other ones (docs/design/isolation.md).
+// claims returns the figures of each phase relative to the floor and to native phases. Low and high
+// are the phase's smallest and largest run relative to the other phase's median. The goals are
+// Penstock's with any aggressor; a query has other goals (docs/design/isolation.md).
 func (res Result) claims() []claims.Claim {
 	floor := res.phase("floor")
 	protected := res.Setup.protected()
@@ -69,8 +69,8 @@ func (res Result) claims() []claims.Claim {
 	return all
 }
 
-// claimant is what a claim calls a phase. Unlike the names in the report, it does not depend on which
-// other phases ran.
+// claimant returns the name of a phase in claims. Unlike the names in the report, it does not
+// depend on which other phases ran.
 func (res Result) claimant(phase string) string {
 	if phase == "sfqd2" {
 		return "Penstock"

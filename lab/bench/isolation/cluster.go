@@ -11,7 +11,7 @@ import (
 	"penstock/ops/install"
 )
 
-// HDFS folders. What is below floorDir lies on the other modelled disks.
+// HDFS folders. Files below floorDir are on the other modelled disks.
 const (
 	protectedInput = "/protected/input"
 	floorDir       = "/floor"
@@ -61,8 +61,8 @@ func (m *Machine) redirect() error {
 // disks, like its HDFS data.
 const userElsewhere = "elsewhere"
 
-// prepare writes the jobs' inputs, on disks without a limit. The floor's aggressor needs a copy of
-// its own on the other disks.
+// prepare writes the jobs' inputs, on disks without a limit. The floor's aggressor needs its own
+// copy on the other disks.
 func (m *Machine) prepare(ctx context.Context, phases []Phase) (err error) {
 	defer func() {
 		if err != nil {
@@ -97,7 +97,7 @@ func (m *Machine) prepare(ctx context.Context, phases []Phase) (err error) {
 
 func aggressorInput(elsewhere bool) string { return place(elsewhere) + "/aggressor/input" }
 
-// place is the HDFS folder of a phase's aggressor.
+// place returns the HDFS folder of a phase's aggressor.
 func place(elsewhere bool) string {
 	if elsewhere {
 		return floorDir

@@ -70,13 +70,13 @@ func verdictOf(c Comparison) string {
 	return "as good"
 }
 
-// text is the comparison in a sentence.
+// text returns the comparison as a sentence.
 func (c Comparison) text(protected string) string {
 	return fmt.Sprintf("SFQ(D2) against %s, %s: %.2f of %s's run time, %s of the disks' throughput: %s.",
 		c.With, c.Role, c.Runtime, protected, times(c.Device), c.Verdict)
 }
 
-// aggressorNote is the aggressor's throughput under SFQ(D2), in a sentence.
+// aggressorNote returns a sentence about the aggressor's throughput under SFQ(D2).
 func (res Result) aggressorNote() string {
 	if f := res.phase("sfqd2"); f != nil && f.AggressorMBps != nil && f.AggressorVsNative != nil {
 		return fmt.Sprintf("%s gets %.1f MB/s while %s runs: %.2f of its native throughput.",

@@ -38,7 +38,7 @@ type DiskSetup struct {
 	RequestKB           int   `json:"request_kb,omitempty"` // the largest that the disk takes; 0: 1024
 }
 
-// newDisk is a kind's preset at its own rate.
+// newDisk returns a kind's preset at its own rate.
 func newDisk(kind string) (DiskSetup, error) {
 	var m disk.Model
 	d := DiskSetup{SizeBytes: 6 << 30, Modelled: true}
@@ -98,9 +98,9 @@ func (d DiskSetup) model() disk.Model {
 		ReadLatency: us(d.ReadLatencyMicros), WriteLatency: us(d.WriteLatencyMicros)}
 }
 
-// caps are the caps of the phases that "throttler" stands for: a sixth, a third, a half
-// and two thirds of a disk's rate in the aggressor's direction, in whole MB/s. With a
-// smaller cap the disk is idle, a larger one has hardly an effect.
+// caps returns the caps of the phases that "throttler" stands for: a sixth, a third, a half and two
+// thirds of a disk's rate in the aggressor's direction, in whole MB/s. With a smaller cap the disk
+// is idle, a larger cap has hardly any effect.
 func (s Setup) caps() []int {
 	rate := s.Disk.BytesPerSecond
 	if _, reads := s.aggressor().directions(); !reads {

@@ -83,7 +83,7 @@ func (m *Machine) setup() Setup { return m.request.Setup }
 
 func (m *Machine) contested() []*disk.Disk { return m.Disks[:m.setup().Disk.DataNodes] }
 
-// change adopts another rate of the disks and size of the jobs, which are in the request.
+// change applies another rate of the disks and size of the jobs from the request.
 func (m *Machine) change(ctx context.Context, phases []Phase) error {
 	if err := m.groupsPossible(phases); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (m *Machine) change(ctx context.Context, phases []Phase) error {
 	return m.prepare(ctx, phases)
 }
 
-// dirtyLimits are the kernel's in native phases.
+// dirtyLimits returns the kernel's dirty limits in native phases.
 func (s Setup) dirtyLimits() []stand.Sysctl {
 	return append([]stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(s.Kernel.DirtyBytes, 10)}},
 		background(s.Kernel.DirtyBackgroundBytes, s.Kernel.DirtyExpireCentisecs)...)

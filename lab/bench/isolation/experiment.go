@@ -29,7 +29,7 @@ type Experiment struct {
 
 const (
 	runPatience     = 15 * time.Minute // bound on one run
-	cleanupPatience = 90 * time.Second // on what is done after a failure or Ctrl-C
+	cleanupPatience = 90 * time.Second // on the cleaning up after a failure or Ctrl-C
 )
 
 // ErrCheck reports that a job's output is wrong.
@@ -43,7 +43,7 @@ var ErrNotGoverned = errors.New("the run was not governed by Penstock")
 // contention at the run's end.
 var ErrOutlasted = errors.New("the aggressor ended before the protected job did: give it more bytes (--aggressor-size)")
 
-// turns are the runs that are missing in the journal. Start sets the environment.
+// turns returns the runs that are missing in the journal. start sets the environment.
 func (x *Experiment) turns(start func(ctx context.Context, dir string) (stop func() error, err error)) experiment.Turns[Setup, Turn, Run] {
 	return experiment.Turns[Setup, Turn, Run]{
 		Name: "isolation", Unit: "runs", Setup: x.Setup, Resume: x.Resume, RunDir: x.RunDir, KeepLogs: x.KeepLogs, Say: x.say,
@@ -87,7 +87,7 @@ func (x *Experiment) kills(p Phase, checked map[string]bool) bool {
 	return p.Against && !x.Setup.Both && !x.CheckAll && checked[p.Name]
 }
 
-// turn does one run and leaves the environment as it found it, also on failure.
+// turn performs one run and restores the environment, also on failure.
 func (x *Experiment) turn(ctx context.Context, t Turn, done []Run) (r Run, err error) {
 	x.done = done
 	ctx, cancel := context.WithTimeout(ctx, runPatience)
@@ -261,7 +261,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 		r.Warnings = append(r.Warnings, "the judge: "+err.Error())
 	}
 	if v := r.AggressorVerdict; v != nil {
-		v.MBps = nil // sums are all that is used
+		v.MBps = nil // only the sums are used
 	}
 	if r.Killed { // not before: the judge needs its files
 		if err := aggressor.Kill(ctx); err != nil {

@@ -18,8 +18,8 @@ import (
 )
 
 // fake is an Environment without disks, Hadoop or daemon. It records the calls, and its protected
-// job ends when the counters have been read a few times. It shows the order of calls and what is
-// restored, nothing else.
+// job ends when the counters have been read a few times. It only shows the order of calls and what
+// is restored.
 type fake struct {
 	mu    sync.Mutex
 	calls []string

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// plainName is a phase's name for a reader who does not know Penstock's words, among all phases.
+// plainName returns a phase's name for a reader who does not know Penstock's terms, unique among
+// all phases.
 func (s Setup) plainName(phase string, all []string) string {
 	for _, f := range families {
 		if f.has(phase) {
@@ -58,8 +59,8 @@ func (res Result) phase(name string) *Figure {
 	return nil
 }
 
-// Headline is the result in one sentence: the protected job's run time with Penstock instead of
-// natively, and what that does to the disks' throughput. It is empty without both phases.
+// Headline returns the result as one sentence: the protected job's run time with Penstock instead
+// of natively, and the effect on the disks' throughput. It is empty without both phases.
 func (res Result) Headline() string {
 	with, native := res.phase("sfqd2"), res.phase(res.Native)
 	if with == nil || native == nil {
@@ -73,7 +74,7 @@ func (res Result) Headline() string {
 	case ratio > 1/(1+even):
 		verdict = "No difference"
 	case floor != nil && with.RuntimeS-floor.RuntimeS > (native.RuntimeS-floor.RuntimeS)/2:
-		verdict = "Faster, but not protected" // most of what contention for disks costs is still there
+		verdict = "Faster, but not protected" // most of the cost of contention for disks remains
 	}
 	text := fmt.Sprintf("%s: %.0f s instead of %.0f s", verdict, with.RuntimeS, native.RuntimeS)
 	if d := with.DeviceVsNative; d != nil {

@@ -47,7 +47,7 @@ func newJob(id string, wait func(context.Context) (began time.Time, took time.Du
 	}
 }
 
-// wait is Times, once the job has ended.
+// wait waits for the job's end and returns Times.
 func (j *Job) wait(ctx context.Context) (started, finished time.Time, err error) {
 	select {
 	case <-j.Done:
@@ -57,10 +57,10 @@ func (j *Job) wait(ctx context.Context) (started, finished time.Time, err error)
 	}
 }
 
-// together returns an aggressor of several applications, one job each. Many small jobs hurt a
-// neighbour in another way than a large one: under a scheduler that serves applications in
-// turn it waits for all of their turns. It starts with the first job and ends with the first
-// one, as all jobs run between them.
+// together returns an aggressor of several applications, one job each. Many small jobs harm a
+// neighbour in another way than a large job: under a scheduler that serves applications in turn,
+// the neighbour waits for all of their turns. The aggressor starts with the start of the first job
+// and ends with the first end of a job, so that all jobs run in between.
 func together(jobs []*Job) *Job {
 	if len(jobs) == 1 {
 		return jobs[0]

@@ -50,7 +50,7 @@ func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggr
 	return v, nil
 }
 
-// latencies are the milliseconds that each read and each write took.
+// latencies returns the latency of each read and each write, in milliseconds.
 func latencies(records []disk.Record) (millis []float64) {
 	for _, r := range records {
 		if r.Op == disk.Read || r.Op == disk.Write {
@@ -64,7 +64,7 @@ func newVerdict() *Verdict {
 	return &Verdict{StepSeconds: 1, MBps: map[string][]float64{}, Bytes: map[string]int64{}, Read: map[string]int64{}, Written: map[string]int64{}}
 }
 
-// add adds what a disk's owners got in each second.
+// add adds the service of a disk's owners in each second.
 func (v *Verdict) add(accounts []judge.Account) {
 	for i, a := range accounts {
 		for owner, u := range a.Owners {
@@ -82,7 +82,7 @@ func (v *Verdict) add(accounts []judge.Account) {
 	}
 }
 
-// finish computes what needs all disks.
+// finish computes the figures over all disks.
 func (v *Verdict) finish(millis []float64) {
 	for _, mbps := range v.MBps {
 		for i := range mbps {

@@ -12,7 +12,7 @@ import (
 	"penstock/settings"
 )
 
-// Request is one experiment as the command line asks for it.
+// Request is one experiment with the options of the command line.
 type Request struct {
 	Setup  Setup
 	Phases []Phase
@@ -21,7 +21,7 @@ type Request struct {
 	// Otherwise only the first run of each phase does so; later runs kill the
 	// aggressor after the window, which saves half of the time.
 	CheckAll bool
-	// Calibrate measures the protected job alone first, and sets the disks' rate by it.
+	// Calibrate measures the protected job alone first, and derives the disks' rate from it.
 	Calibrate bool
 	Resume    string // journal; "": the runs are kept in memory only
 
@@ -40,7 +40,7 @@ type Request struct {
 	Out    io.Writer // for the table
 }
 
-// Perform does the missing runs and writes the results of all. After a failure or Ctrl-C it
+// Perform performs the missing runs and writes the results of all. After a failure or Ctrl-C it
 // writes the results of the finished runs and returns the error.
 func Perform(ctx context.Context, q Request) error {
 	if err := q.Setup.useProfile(q.Profile); err != nil {
@@ -85,7 +85,7 @@ func (x *Experiment) describe() {
 	}
 }
 
-// start brings up the real environment in a folder.
+// start starts the real environment in a folder.
 func (x *Experiment) start(ctx context.Context, dir string) (stop func() error, err error) {
 	x.RunDir = dir
 	phases := x.Phases
@@ -111,7 +111,7 @@ func (x *Experiment) summarise() Result {
 	return res
 }
 
-// writeReport writes the HTML report, the first time with a line that says where.
+// writeReport writes the HTML report, the first time with a line about its path.
 func (x *Experiment) writeReport(res Result) error {
 	if x.Report == "" {
 		return nil

@@ -39,12 +39,12 @@ const (
 	aggressorAlone = "aggressor-alone"
 )
 
-// family is the phases that differ in a number only, with which their names end. SFQ(D2) is compared
-// with the best of each.
+// family is a group of phases that differ only in the number at the end of their names. SFQ(D2) is
+// compared with the best phase of each family.
 type family struct {
 	prefix string
-	number string // what it is
-	most   int    // it can be; the least is 1
+	number string // meaning of the number
+	most   int    // largest number; the smallest is 1
 	set    func(p *Phase, n int)
 	plain  string // name for a reader who does not know Penstock's words
 	role   string // reason to compare SFQ(D2) with the best of the family
@@ -91,11 +91,11 @@ func (f family) parse(name string) ([]Phase, error) {
 type Phase struct {
 	Name        string
 	Against     bool   // the aggressor runs
-	Unprotected bool   // the protected job does not
+	Unprotected bool   // the protected job does not run
 	Elsewhere   bool   // the aggressor's data lies on the other modelled disks
 	Kernel      string // kernel I/O scheduler of every modelled disk; "" means the setup's
 	Cap         int    // of each DataNode's own throttler, MB/s; 0 means none
-	GroupWeight int    // of the protected job's cgroup, the aggressor's having 1; 0 means none
+	GroupWeight int    // weight of the protected job's cgroup; that of the aggressor's is 1; 0 means none
 	GroupCap    int    // of the aggressor's cgroup on each disk, MB/s read and as many written; 0 means none
 	Governed    bool   // penstock node runs
 	Unlimited   bool   // the disks' rate is not limited
@@ -111,7 +111,7 @@ func (p Phase) Native() bool {
 // Grouped reports whether the two sides' containers are in cgroups.
 func (p Phase) Grouped() bool { return p.GroupWeight > 0 || p.GroupCap > 0 }
 
-// Peer reports whether the daemon's scheduler is one that it is compared with.
+// Peer reports whether the daemon runs a scheduler that SFQ(D2) is compared with.
 func (p Phase) Peer() bool { return p.Algorithm == "drr" }
 
 // Adaptive reports whether SFQ(D2) chooses the depth.
@@ -187,7 +187,7 @@ func native(kernel string) Phase {
 	return Phase{Name: nativePrefix + kernel, Against: true, Kernel: kernel}
 }
 
-// allPhases are what "all" stands for.
+// allPhases returns the names of the phases that "all" stands for.
 func (s Setup) allPhases() []string {
 	all := []string{"alone"}
 	if s.Both {

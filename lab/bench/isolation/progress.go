@@ -11,8 +11,8 @@ import (
 	"penstock/lab/experiment/progress"
 )
 
-// position is where an experiment is in its turns, for its lines of progress and their estimates of
-// the time that is left.
+// position is the position of an experiment in its turns, for its lines of progress and their
+// estimates of the time that is left.
 type position struct {
 	mu      sync.Mutex // of the fields up to step, which the sampler reads while a job runs
 	turn    Turn
@@ -28,12 +28,12 @@ type turnKind struct {
 	killed bool
 }
 
-// turnOverhead is the time of a turn beside the protected job and the work after it.
+// turnOverhead is the time of a turn in addition to the protected job and the work after it.
 const turnOverhead = 20 * time.Second
 
 func (q *Request) say(format string, args ...any) { q.Progress.Printf(format, args...) }
 
-// label is the phase of a turn, with the run's number if there are several.
+// label returns the phase of a turn, with the run's number if there are several.
 func (x *Experiment) label(phase string, run int) string {
 	if x.Calibrate {
 		var names []string
@@ -48,7 +48,7 @@ func (x *Experiment) label(phase string, run int) string {
 	return fmt.Sprintf("%-27s", phase)
 }
 
-// step prints what is done next in a turn.
+// step prints the next step of a turn.
 func (x *Experiment) step(t Turn, name string) {
 	x.at.mu.Lock()
 	defer x.at.mu.Unlock()
@@ -59,7 +59,7 @@ func (x *Experiment) step(t Turn, name string) {
 	x.say("%s", x.state())
 }
 
-// state is the present step with the estimated rest of the time.
+// state returns the current step with the estimated remaining time.
 func (x *Experiment) state() string {
 	return fmt.Sprintf("%s  %-20s %s left", x.label(x.at.turn.Phase.Name, x.at.turn.Run), x.at.step, x.remaining())
 }
@@ -77,7 +77,7 @@ func (x *Experiment) throughput(samples counters.Samples) {
 	})
 }
 
-// took notes the length of a finished turn.
+// took records the length of a finished turn.
 func (x *Experiment) took(r Run, seconds float64) {
 	if x.at.lengths == nil {
 		x.at.lengths = map[turnKind][]float64{}

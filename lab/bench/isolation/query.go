@@ -62,7 +62,7 @@ func (m *Machine) submitQuery(ctx context.Context, s side, input string, right f
 	return j, nil
 }
 
-// sameAnswer checks that a query gave the rows that it gave when it ran alone.
+// sameAnswer checks that a query returned the same rows as when it ran alone.
 func (s source) sameAnswer(q spark.Query) error {
 	if q.SHA256 != s.answer {
 		return fmt.Errorf("the query returned %d rows with digest %.12s, expected %.12s as when it ran alone", q.Rows, q.SHA256, s.answer)

@@ -27,14 +27,13 @@ type reportView struct {
 	Throughput, Depth    figureView
 	SetupJSON            string
 	Protected, Aggressor string
-	Both                 bool // the aggressor's run times are there
+	Both                 bool // the aggressor's run times are known
 }
 
 // PlainName is plainName for the template.
 func (v reportView) PlainName(phase string) string { return v.plainName(phase) }
 
-// WriteReport writes one HTML page that needs nothing else: no script, no font, no image from
-// elsewhere.
+// WriteReport writes one self-contained HTML page, without scripts, fonts or images from elsewhere.
 func (res Result) WriteReport(w io.Writer, made time.Time) error {
 	setup, err := json.MarshalIndent(res.Setup, "", "  ")
 	if err != nil {

@@ -58,7 +58,7 @@ type Figure struct {
 	AggressorMBps     *float64        `json:"aggressor_mb_s"`           // by the disks' own log
 	AggressorSpread   *figures.Spread `json:"aggressor_spread_mb_s"`
 	AggressorVsNative *float64        `json:"aggressor_vs_native"` // against Result.Native
-	CheckedRuns       int             `json:"checked_runs"`        // in which the aggressor's output was checked, beside the protected job's
+	CheckedRuns       int             `json:"checked_runs"`        // in which the aggressor's output was checked, in addition to the protected job's
 
 	BothSides *BothSides `json:"both_sides,omitempty"` // when the aggressor ran to its own end
 }

@@ -58,8 +58,8 @@ type ProtectedSetup struct {
 
 func (p ProtectedSetup) kind() string { return cmp.Or(p.Job, wordCount) }
 
-// AggressorSetup is the job beside it, one of Aggressors. Bytes must outlast the
-// protected job in every phase: a run in which the aggressor ends first is refused.
+// AggressorSetup is the other job, one of Aggressors. Bytes must outlast the protected job in every
+// phase: a run in which the aggressor ends first is refused.
 type AggressorSetup struct {
 	Bytes int64 `json:"bytes"`
 	Slots int   `json:"slots"` // tasks that run at a time; TeraGen has as many maps

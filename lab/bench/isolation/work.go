@@ -73,7 +73,8 @@ const (
 	driverTasks   = 2
 )
 
-// tasks is the number of tasks for which its queue has room beside an application master.
+// tasks returns the number of tasks for which its queue has room in addition to an application
+// master.
 func (s side) tasks() int {
 	if s.query() != "" {
 		return driverTasks + executors*executorTasks - 1

@@ -21,9 +21,9 @@ func ratioClaim(name string, r *figures.Ratio, rounds int) claims.Claim {
 var operationNames = map[Operation]string{Write: "writes", Cold: "cold reads", Cached: "cached reads",
 	FullWrite: "draining at full speed", FullCold: "staging at full speed", TeraGen: "TeraGen", TeraSort: "TeraSort"}
 
-// claims are the ratios to native of each governed variant. They have the goals of the targets
-// (Verdicts), which are met by the mean here, and kept by the end of the interval there: what is open
-// there is open by claims.Claim's Open, too.
+// claims returns the ratios to native of each governed variant. Their goals are the bounds of the
+// targets (Verdicts). The mean meets a claim's goal, and the end of the interval keeps a target. A
+// target that is open is open by claims.Claim's Open, too.
 func (r Result) claims() (all []claims.Claim) {
 	for _, s := range r.Streams {
 		name := operationNames[s.Operation] + ", " + string(s.Variant)
@@ -46,14 +46,14 @@ func (r Result) claims() (all []claims.Claim) {
 	return all
 }
 
-// memoryClaim is the largest resident size of the daemon, in all rounds.
+// memoryClaim returns the largest resident size of the daemon, over all rounds.
 func memoryClaim(what string, peak int64) claims.Claim {
 	return claims.Of(what+": daemon's memory", "MiB", float64(peak)/mib).AtMost(memoryBound / mib).From("at most 40 MiB")
 }
 
 const onYARN = "TeraSort on YARN, everything enabled"
 
-// claims are the ratios to native of a TeraSort on YARN with everything enabled.
+// claims returns the ratios to native of a TeraSort on YARN with everything enabled.
 func (res YARNResult) claims() (all []claims.Claim) {
 	bounds := map[string]float64{}
 	for _, f := range yarnFigures {

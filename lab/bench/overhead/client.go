@@ -9,8 +9,7 @@ import (
 	"penstock/lab/client"
 )
 
-// The load is compiled when it is run: it belongs to no jar that anybody
-// installs.
+// The load is compiled when it is run: it is in no jar that is installed.
 //
 //go:embed java/OverheadClient.java
 var clientSource []byte
@@ -32,8 +31,8 @@ func (m *Machine) startClient(ctx context.Context) error {
 	return err
 }
 
-// command has the client do something and waits for its answer. An interrupted one leaves the
-// client good for nothing but its end.
+// command sends the client a command and waits for its answer. After an interrupted command the
+// client can only be stopped.
 func (m *Machine) command(ctx context.Context, operation, args string) (took time.Duration, bytes int64, err error) {
 	answer, err := m.client.Ask(ctx, operation, args)
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package overhead measures Penstock's cost where it has no benefit: an application alone on a disk that
-// holds nobody up. IBIS, section 7.7: run times of jobs (Figure 13), CPU and memory of the daemons
-// (Table 2).
+// Package overhead measures Penstock's cost where it has no benefit: an application alone on a disk
+// that is never the bottleneck. IBIS, section 7.7: run times of jobs (Figure 13), CPU and memory of
+// the daemons (Table 2).
 //
 // Problem: an overhead of a few per cent is less than the difference between two JVMs of the same
 // program, and far less than the change of a machine's speed within an hour. Choices:
@@ -19,9 +19,10 @@
 //   - The disks are those of package disk without a model: block devices in memory, which a daemon can
 //     govern. Their servers take CPU from the jobs, but the same in every variant.
 //
-// The variants are: native (no agent); absent (the agent, but no daemon, as after the daemon's death);
-// observe; enforce. Reads are measured cold and from the page cache. Natively a cold read's device I/O is
-// the DataNode's own, with Penstock it is the daemon's, so the daemon's CPU time is shown beside it.
+// The variants are: native (no agent); absent (the agent, but no daemon, as after the daemon's
+// death); observe; enforce. Reads are measured cold and from the page cache. Natively a cold read's
+// device I/O is the DataNode's own, with Penstock it is the daemon's, so the daemon's CPU time is
+// shown next to it.
 //
 // The cost of everything for a job with tasks is another measurement (yarn.go): a TeraSort on one of two
 // clusters, without Penstock or with everything enabled, in pairs.

@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// Sample is one operation of one variant. CPU times are seconds over the operation. Those of streams
-// and of jobs within the client leave out the compilers of the DataNode's JVM, and the daemon's last until the device
-// had all that was written; those of a job on YARN last from the submission until the last container has ended and
-// the disk has all.
+// Sample is one operation of one variant. CPU times are seconds over the operation. Those of
+// streams and of jobs within the client leave out the compilers of the DataNode's JVM, and the
+// daemon's CPU time is counted until the device has all written data. Those of a job on YARN are
+// counted from the submission until the last container has ended and the disk has all written data.
 type Sample struct {
-	Bytes          int64   `json:"bytes,omitempty"`           // none of a job on YARN
+	Bytes          int64   `json:"bytes,omitempty"`           // none for a job on YARN
 	Seconds        float64 `json:"seconds"`                   // a job on YARN: by the ResourceManager
 	SyncSeconds    float64 `json:"sync_seconds,omitempty"`    // a write's, from its end until the device has all
 	SettledSeconds float64 `json:"until_settled_s,omitempty"` // of a job on YARN: of the CPU times
 	DataNodeCPU    float64 `json:"datanode_cpu_s"`
 	DaemonCPU      float64 `json:"daemon_cpu_s"`
 
-	// Only of a job on YARN.
+	// Only for a job on YARN.
 	NodeManagerCPU float64 `json:"nodemanager_cpu_s,omitempty"` // itself, with its shuffle service
 	TasksCPU       float64 `json:"tasks_cpu_s,omitempty"`       // all containers
-	// MachineCPU is that of everything on the machine: also of the kernel's
-	// writeback, which natively does what the daemon does here, of the disk's
-	// server, of the client and of the other cluster.
+	// MachineCPU is the CPU time of everything on the machine: also of the disk's server, of the
+	// client, of the other cluster, and of the kernel's writeback, which natively does the daemon's
+	// work.
 	MachineCPU float64 `json:"machine_cpu_s,omitempty"`
 }
 
-// CPU returns the CPU time of all processes that Penstock is in.
+// CPU returns the CPU time of all processes that contain parts of Penstock.
 func (s Sample) CPU() float64 { return s.DataNodeCPU + s.NodeManagerCPU + s.TasksCPU + s.DaemonCPU }
 
 // Measured is one variant in one round.
@@ -49,19 +49,19 @@ type Round struct {
 	Variants map[Variant]Measured `json:"variants"`
 }
 
-// Environment is the world in which rounds happen; Machine and YARNMachine are the real ones. Its
-// methods are called from one goroutine.
+// Environment is the environment of rounds; Machine and YARNMachine are the real ones. Its methods
+// are called from one goroutine.
 type Environment interface {
 	// Begin prepares a round in which the agent is at a place, 0 or 1.
 	Begin(ctx context.Context, agent int) error
-	// Arrange brings about the variant's daemon, or that there is none.
+	// Arrange starts the variant's daemon, or makes sure that there is none.
 	Arrange(ctx context.Context, v Variant) error
-	// Do performs an operation of a variant, which is measured at a place.
+	// Do performs and measures an operation of a variant at a place.
 	Do(ctx context.Context, v Variant, place int, op Operation) (Sample, error)
 	// Release undoes Arrange, also when ctx has ended. It returns the largest resident size of the
 	// daemon so far in bytes, 0 if there was none.
 	Release(ctx context.Context) (peak int64, err error)
-	// Stop puts everything back.
+	// Stop undoes everything.
 	Stop() error
 }
 
@@ -69,8 +69,8 @@ type Environment interface {
 type Experiment struct {
 	Variants   []Variant
 	Operations []Operation
-	// WarmUp, if not "", is performed in each variant before the first round, and so is a round that
-	// does not count: the JVMs of Hadoop's daemons still compile then.
+	// WarmUp, if not "", is performed in each variant before the first round, and then a round that
+	// does not count, because the JVMs of Hadoop's daemons still compile.
 	WarmUp Operation
 	Env    Environment
 	Build  string
@@ -80,8 +80,8 @@ type Experiment struct {
 // agentPlace changes with each round, so that neither disk nor port favours a variant.
 func agentPlace(round int) int { return round % 2 }
 
-// order turns the variants by one with each round, and runs every second turn
-// backwards, so that none is always measured first, or always after the same one.
+// order rotates the variants by one with each round, and reverses every second order, so that no
+// variant is always measured first, or always after the same other variant.
 func order(variants []Variant, round int) []Variant {
 	n := len(variants)
 	out := make([]Variant, n)

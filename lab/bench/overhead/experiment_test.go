@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// fakeWorld is an environment whose figures are known.
+// fakeWorld is an environment with known figures.
 type fakeWorld struct {
 	t       *testing.T
 	agent   int

@@ -13,8 +13,7 @@ import (
 	"penstock/lab/stand"
 )
 
-// Options say where the real environment lives; nothing in them changes a
-// figure.
+// Options are the paths of the real environment; they do not affect figures.
 type Options struct {
 	RunDir   string // private, absolute
 	CacheDir string // downloads; kept between runs
@@ -24,7 +23,7 @@ type Options struct {
 	Say      func(format string, args ...any)
 }
 
-// stand returns what both machines have: two disks for data, named after what they are for, and
+// stand returns the common parts of both machines: two disks for data, named after their use, and
 // the kernel's dirty limits. Without root the limits stay as they are.
 func (o Options) stand(c Conditions, disks ...string) stand.Spec {
 	spec := stand.Spec{Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Say, DisksOptional: true,
@@ -40,7 +39,8 @@ func fastDisk(name string, bytes int64) disk.Options {
 	return disk.Options{Name: name, Size: bytes, Scheduler: "none", LogBytesMax: mib}
 }
 
-// awaitNone waits until count, of what is named, is at most 0. An error of count ends the wait.
+// awaitNone waits until count returns at most 0; the name is for errors. An error of count ends the
+// wait.
 func awaitNone(ctx context.Context, s *stand.Stand, what string, count func() (int64, error)) error {
 	var failed error
 	err := s.Await(ctx, "no "+what, func(context.Context) (bool, error) {
@@ -53,7 +53,7 @@ func awaitNone(ctx context.Context, s *stand.Stand, what string, count func() (i
 	return errors.Join(failed, err)
 }
 
-// awaitDeleted waits until no more than so many bytes of blocks are on a disk.
+// awaitDeleted waits until a disk has at most the given number of bytes in blocks.
 func awaitDeleted(ctx context.Context, s *stand.Stand, d *disk.Disk, held int64) error {
 	return awaitNone(ctx, s, "bytes of deleted blocks on "+d.Name(), func() (int64, error) {
 		n, err := blockBytes(d.Mount())

@@ -23,8 +23,8 @@ type Request[S any] struct {
 // MaxRounds bounds a measurement.
 const MaxRounds = 1000
 
-// Perform does the rounds that are missing and returns the result of all that are finished,
-// also after a failure or Ctrl-C; nil if there are none.
+// Perform performs the missing rounds and returns the result of all finished rounds, also after a
+// failure or Ctrl-C; nil if there are none.
 func Perform(ctx context.Context, q Request[Setup]) (*Result, error) {
 	q.Setup = Probe(q.Setup)
 	if err := q.Setup.Validate(); err != nil {
@@ -77,7 +77,7 @@ func (q Request[S]) perform(ctx context.Context, name string, x Experiment, star
 	}.Perform(ctx)
 }
 
-// WriteReportFile writes the HTML report whole or not at all.
+// WriteReportFile writes the HTML report atomically.
 func (res Result) WriteReportFile(path string) error {
 	return runs.WriteFile(path, func(w io.Writer) error { return res.WriteReport(w, time.Now()) })
 }

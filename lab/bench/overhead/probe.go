@@ -9,7 +9,7 @@ import (
 	"penstock/lab/proc"
 )
 
-// Probe completes a setup with what the machine is and what it lacks.
+// Probe adds the machine's properties and restrictions to a setup.
 func Probe(s Setup) Setup {
 	m := proc.ThisMachine()
 	s.KernelRelease, s.CPUs, s.MemoryBytes = m.KernelRelease, len(m.CPUs), m.MemoryBytes
@@ -27,10 +27,10 @@ func Probe(s Setup) Setup {
 	return s
 }
 
-// ProbeYARN completes a setup with what the machine is. It is an error where there
-// can be no disks in memory: other disks' speed would be most of a job's run time.
-// The kernel's dirty limits are its own proportions, a fifth and a tenth of the memory: what of
-// spills never reaches a disk natively is part of what is compared.
+// ProbeYARN adds the machine's properties to a setup. It returns an error if disks in memory are
+// impossible, because the speed of other disks would determine a job's run time. The kernel's dirty
+// limits have its default proportions, a fifth and a tenth of the memory, so that natively some
+// spills never reach a disk, which is part of the comparison.
 func ProbeYARN(s YARNSetup) (YARNSetup, error) {
 	if err := disk.Available(); err != nil {
 		return s, fmt.Errorf("no disks in memory: %w", err)

@@ -19,7 +19,7 @@ var reportHTML string
 
 var reportTemplate = page.Must(reportHTML, template.FuncMap{"interval": interval})
 
-// WriteReport writes one HTML page that needs nothing else.
+// WriteReport writes one self-contained HTML page.
 func (res Result) WriteReport(w io.Writer, made time.Time) error {
 	setup, err := json.MarshalIndent(res.Setup, "", "  ")
 	if err != nil {

@@ -13,9 +13,8 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// Outcome is what the results of both measurements have. What was not measured is
-// null. Ratios are to the native variant of the same rounds, with their 95 %
-// confidence intervals.
+// Outcome is the common part of both measurements' results. Figures that were not measured are
+// null. Ratios are to the native variant of the same rounds, with their 95 % confidence intervals.
 type Outcome[S any] struct {
 	Setup    S              `json:"setup"`
 	Rounds   int            `json:"rounds"`
@@ -24,10 +23,10 @@ type Outcome[S any] struct {
 	Claims   []claims.Claim `json:"claims"`
 }
 
-// Result is what was found of streams and jobs, and the form of --json.
+// Result has the results of streams and jobs, in the form of --json.
 type Result struct {
 	Outcome[Setup]
-	Bytes   int64    `json:"bytes_per_variant"` // moved by streams, in all rounds
+	Bytes   int64    `json:"bytes_per_variant"` // moved by streams, over all rounds
 	Streams []Stream `json:"streams"`
 	Jobs    []Job    `json:"jobs"`
 	Memory  []Memory `json:"daemon_memory"`
@@ -60,15 +59,15 @@ type Memory struct {
 	Peak    int64   `json:"peak_bytes"`
 }
 
-// YARNResult is what was found of TeraSort on YARN, and the form of --json.
+// YARNResult has the results of TeraSort on YARN, in the form of --json.
 type YARNResult struct {
 	Outcome[YARNSetup]
 	Figures    []YARNFigure `json:"figures"`
 	DaemonPeak int64        `json:"daemon_peak_bytes"`
 }
 
-// YARNFigure is one figure, in seconds, without Penstock and with all of it. There is
-// no ratio for what native lacks.
+// YARNFigure is one figure, in seconds, without Penstock and with all of it. Figures that native
+// lacks have no ratio.
 type YARNFigure struct {
 	What     string         `json:"figure"`
 	Native   figures.Spread `json:"native_s"`
@@ -76,10 +75,9 @@ type YARNFigure struct {
 	Ratio    *figures.Ratio `json:"ratio,omitempty"`
 }
 
-// Target is a bound and whether the measurement keeps it: an upper bound on a
-// ratio is kept if the confidence interval's upper end keeps it. It is open if
-// the bound lies within the interval: then the measurement was too noisy or too
-// short to tell.
+// Target is a bound and its verdict. An upper bound on a ratio is kept if the confidence interval's
+// upper end keeps it. It is open if the bound is within the interval: then the measurement was too
+// noisy or too short for a verdict.
 type Target struct {
 	What  string  `json:"what"`
 	Bound float64 `json:"bound"`
@@ -93,13 +91,13 @@ const (
 	cpuBound      = 1.10
 	timeBound     = 1.02
 	memoryBound   = 40 * mib
-	rateBound     = 0.97 // "full" throughput, to what a machine's noise lets one tell
+	rateBound     = 0.97 // "full" throughput, within a machine's noise
 	yarnCPUBound  = 1.05
 	yarnTimeBound = 1.02
 	leastRounds   = 5
 )
 
-// figure is a number that each sample gives.
+// figure is a number that is computed from each sample.
 type figure func(Sample) float64
 
 func dataNodeCPU(s Sample) float64 { return perGB(s.DataNodeCPU, s) }
@@ -185,7 +183,7 @@ func Summarise(setup Setup, rounds []Round) Result {
 	return res
 }
 
-// judge holds the figures against the targets.
+// judge compares the figures with the targets.
 func (res *Result) judge() {
 	for _, s := range res.Streams {
 		if slices.Contains(Paced, s.Operation) {
@@ -224,7 +222,7 @@ func SummariseYARN(setup YARNSetup, rounds []Round) YARNResult {
 	return res
 }
 
-// atMost adds the target of a ratio, if there is one, that is to be at most bound.
+// atMost adds the target that a ratio, if there is one, is at most bound.
 func (o *Outcome[S]) atMost(what string, bound float64, r *figures.Ratio) {
 	if r != nil {
 		o.Verdicts = append(o.Verdicts, Target{What: fmt.Sprintf("%s: at most %+.0f %%", what, (bound-1)*100), Bound: bound,
@@ -237,8 +235,8 @@ func (o *Outcome[S]) memoryTarget(variant string, peak int64) {
 		Bound: memoryBound, Found: float64(peak), Kept: peak < memoryBound})
 }
 
-// notes returns the method and the caveats that a reader of the tables must see; little, if it is less
-// than enough bytes that were moved.
+// notes returns the method and the caveats that a reader of the tables must see, with a caveat if
+// fewer bytes were moved than necessary.
 func (o Outcome[S]) notes(method string, enough bool, little string, further []string) []string {
 	notes := []string{method}
 	if o.Rounds < leastRounds {
@@ -323,7 +321,7 @@ func (res Result) WriteJSON(w io.Writer) error { return experiment.WriteJSON(w, 
 // WriteJSON writes the figures in the documented form.
 func (res YARNResult) WriteJSON(w io.Writer) error { return experiment.WriteJSON(w, res) }
 
-// String is the target's line.
+// String returns the target's line.
 func (t Target) String() string {
 	found := fmt.Sprintf("%.3f", t.Found)
 	if t.Bound == memoryBound {
@@ -332,7 +330,7 @@ func (t Target) String() string {
 	return fmt.Sprintf("%-6s  %s (%s)", t.Word(), t.What, found)
 }
 
-// Word is kept, open or MISSED.
+// Word returns kept, open or MISSED.
 func (t Target) Word() string {
 	switch {
 	case t.Kept:

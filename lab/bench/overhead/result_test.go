@@ -37,7 +37,7 @@ func TestRatiosArePairedWithinRounds(t *testing.T) {
 			near(t, "native rate", s.MBps.Median, 500)
 			continue
 		}
-		// What changed from round to round changed for both.
+		// Changes from round to round are the same for both.
 		want := map[Variant]float64{Absent: 1.01, Observe: 1.02, Enforce: 1.03}[s.Variant]
 		near(t, "ratio", s.CPURatio.Mean, want)
 		near(t, "upper end", s.CPURatio.High, want)

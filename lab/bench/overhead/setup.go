@@ -16,11 +16,11 @@ const (
 // Variant is one way to run Hadoop's daemons.
 type Variant string
 
-// The variants, in the order of what Penstock does.
+// The variants, in the order of Penstock's activity.
 const (
 	Native  Variant = "native"  // no agent
 	Absent  Variant = "absent"  // the agent without a daemon
-	Observe Variant = "observe" // the daemon accounts and holds nobody
+	Observe Variant = "observe" // the daemon only counts I/O
 	Enforce Variant = "enforce" // the daemon holds streams at their marks
 )
 
@@ -50,13 +50,13 @@ func ParseVariants(names []string) ([]Variant, error) {
 // governed reports whether a daemon runs.
 func (v Variant) governed() bool { return v == Observe || v == Enforce }
 
-// Operation is what one figure is of.
+// Operation is a measured operation.
 type Operation string
 
-// The operations of one variant in one round, in their order. Streams are held
-// to a rate, since at full speed, which is that of the CPU, it is chance how many
-// packets a DataNode's thread finds when it wakes, and that decides what a packet
-// costs; only throughput is taken at full speed. A job's figure is its run time.
+// The operations of one variant in one round, in their order. Streams have a limited rate. At full
+// speed, which is that of the CPU, the cost of a packet depends on the number of packets that a
+// DataNode's thread finds when it wakes, which is random. So only throughput is measured at full
+// speed. A job's figure is its run time.
 const (
 	Write     Operation = "write"
 	Cold      Operation = "cold read"
@@ -66,7 +66,8 @@ const (
 	TeraGen   Operation = "teragen"
 	TeraSort  Operation = "terasort"
 
-	// YARNSort is a TeraSort on YARN, YARNCheck one whose output and whose way through the daemon are checked.
+	// YARNSort is a TeraSort on YARN. YARNCheck is a TeraSort with checks of its output and of its
+	// way through the daemon.
 	YARNSort  Operation = "terasort on YARN"
 	YARNCheck Operation = "validated terasort on YARN"
 )
@@ -80,7 +81,7 @@ var (
 	Jobs      = []Operation{TeraGen, TeraSort}
 )
 
-// Conditions are what the setups of both measurements have.
+// Conditions is the common part of both measurements' setups.
 type Conditions struct {
 	BlockBytes           int64    `json:"block_bytes"`
 	HeapMB               int      `json:"datanode_heap_mb"`
@@ -94,33 +95,33 @@ type Conditions struct {
 	Notes                []string `json:"notes,omitempty"`
 }
 
-// Setup is everything that may change a figure. The journal holds it, and is
-// refused with another one; how many rounds there are is no part of it.
+// Setup is everything that may change a figure. The journal contains it, and is refused with
+// another setup. The number of rounds is not part of it.
 type Setup struct {
 	StreamBytes int64     `json:"stream_bytes"` // of one write, and of each read of it
-	StreamRate  int64     `json:"stream_rate"`  // bytes per second of what is not at full speed
+	StreamRate  int64     `json:"stream_rate"`  // bytes per second of streams that are not at full speed
 	WarmBytes   int64     `json:"warm_bytes"`   // written, and read twice, on each DataNode before a round
 	JobBytes    int64     `json:"job_bytes"`    // that TeraGen writes and TeraSort sorts; 0: no jobs
 	Variants    []Variant `json:"variants"`
 	Conditions
 	Modelled bool `json:"block_device"` // false: see Notes
-	// Where the kernel moves a DataNode's and its client's threads about, the
-	// same read takes the DataNode once or twice the CPU time, natively too.
+	// If the kernel moves the threads of a DataNode and its client between CPUs, the CPU time of
+	// the DataNode for the same read varies by a factor of two, natively too.
 	ClientCPU   string `json:"client_cpu"` // "": any
 	DataNodeCPU string `json:"datanode_cpu"`
 }
 
-// DefaultSetup is for a machine of two CPUs: eight rounds take a quarter of an
-// hour and move 21 GB in each variant. The DataNode's heap is a small node's. The kernel
-// writes back early, as on a node that has been writing for long: with a large machine's
-// own limits nothing would reach the disk natively.
+// DefaultSetup is for a machine of two CPUs: eight rounds take a quarter of an hour and move 21 GB
+// in each variant. The DataNode's heap is that of a small node. The kernel writes back early, as on
+// a node that has been writing for a long time: with a large machine's own limits nothing would
+// reach the disk natively.
 func DefaultSetup() Setup {
 	return Setup{StreamBytes: 512 * mib, StreamRate: 250e6, WarmBytes: 3072 * mib, JobBytes: 128 * mib, Variants: Variants,
 		Conditions: Conditions{BlockBytes: 128 * mib, HeapMB: 512, DiskBytes: 6 << 30, DirtyBytes: 512 * mib, DirtyBackgroundBytes: 64 * mib}}
 }
 
-// atOnce is how many bytes a disk holds at a time: what a variant writes, or
-// one warm-up, is deleted before the next one.
+// atOnce returns the most bytes on a disk at a time: the output of a variant, or of a warm-up, is
+// deleted before the next one.
 func (s Setup) atOnce() int64 { return max(2*s.StreamBytes, s.WarmBytes+s.StreamBytes) + 2*s.JobBytes }
 
 func (s Setup) operations() []Operation {
@@ -152,8 +153,8 @@ func (s Setup) Validate() error {
 	return nil
 }
 
-// StreamBytesFor divides what a variant is to move in all, written and read
-// several times, over the rounds; whole MiB, rounded up.
+// StreamBytesFor returns the bytes of a stream per round for a variant's total, which is written
+// and read several times; whole MiB, rounded up.
 func StreamBytesFor(total int64, rounds int) int64 {
 	parts := int64(len(Streams) * rounds)
 	return (total + parts*mib - 1) / (parts * mib) * mib
@@ -170,7 +171,7 @@ type YARNSetup struct {
 	Conditions
 }
 
-// DefaultYARNSetup sorts so many bytes; with 1 GiB a round takes some three minutes
+// DefaultYARNSetup is for a sort of the given bytes; with 1 GiB a round takes about three minutes
 // on a machine of two CPUs.
 func DefaultYARNSetup(bytes int64) YARNSetup {
 	s := DefaultSetup()
@@ -191,7 +192,7 @@ func (s YARNSetup) Validate() error {
 	return nil
 }
 
-// maps is the number of input files, each of one block.
+// maps returns the number of input files, each of one block.
 func (s YARNSetup) maps() int {
 	return int((s.rows()*hadoop.RowBytes + s.BlockBytes - 1) / s.BlockBytes)
 }

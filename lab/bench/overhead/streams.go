@@ -15,8 +15,8 @@ import (
 	"penstock/lab/stand"
 )
 
-// Machine is the real environment of streams and of jobs within the client: two DataNodes, each on a disk of
-// its own, the client and the daemon.
+// Machine is the real environment of streams and of jobs within the client: two DataNodes, each on
+// its own disk, the client and the daemon.
 type Machine struct {
 	*stand.Stand
 	options Options
@@ -24,8 +24,8 @@ type Machine struct {
 	client  *client.JVM
 	fresh   bool   // the DataNodes have just been started with the cluster
 	files   int    // numbers the outputs
-	written string // what the last write wrote
-	rows    string // what the last TeraGen wrote
+	written string // output of the last write
+	rows    string // output of the last TeraGen
 }
 
 const (
@@ -33,8 +33,7 @@ const (
 	daemonPatience = 20 * time.Second
 )
 
-// StartMachine brings up disks, cluster and client. On an error everything is
-// put back.
+// StartMachine starts disks, cluster and client. On an error everything is undone.
 func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err error) {
 	m := &Machine{options: o, setup: setup, fresh: true}
 	spec := o.stand(setup.Conditions, "disk0", "disk1")
@@ -77,9 +76,9 @@ func (m *Machine) makePlaces(ctx context.Context) error {
 
 func placeDir(place int) string { return fmt.Sprintf("/place%d", place) }
 
-// jvmArgs are the DataNode's, with the agent or without.
+// jvmArgs returns the DataNode's JVM arguments, with the agent or without.
 func (m *Machine) jvmArgs(s *stand.Stand, place, agent int) []string {
-	// Idle compiler threads stay, so that their time so far stays known.
+	// Idle compiler threads do not end, so that their CPU time remains known.
 	args := append([]string{"-XX:-UseDynamicNumberOfCompilerThreads"}, m.options.JVMArgs...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "{place}", map[bool]string{true: "agent", false: "native"}[place == agent])
@@ -90,8 +89,8 @@ func (m *Machine) jvmArgs(s *stand.Stand, place, agent int) []string {
 	return args
 }
 
-// Begin restarts the DataNodes and warms them. The one with the agent is
-// warmed with a daemon and without, so that its compiler has seen both.
+// Begin restarts the DataNodes and warms them. The DataNode with the agent is warmed with a daemon
+// and without one, so that its JVM has compiled both cases.
 func (m *Machine) Begin(ctx context.Context, agent int) error {
 	if !m.fresh || agent != 0 {
 		for i := range 2 {
@@ -117,8 +116,8 @@ func (m *Machine) Begin(ctx context.Context, agent int) error {
 	return m.settle(ctx)
 }
 
-// warm does what is done in a round, at full speed, and does not look at its
-// figures. The client's JVM is warmed once, by the first round's jobs.
+// warm performs the operations of a round, at full speed, without measuring them. The client's JVM
+// is warmed once, by the first round's jobs.
 func (m *Machine) warm(ctx context.Context, v Variant, place int, bytes int64, jobs bool) (err error) {
 	if err := m.Arrange(ctx, v); err != nil {
 		return err
@@ -154,15 +153,15 @@ func (m *Machine) warm(ctx context.Context, v Variant, place int, bytes int64, j
 	return nil
 }
 
-// A DataNode at rest beats its heart every second.
+// An idle DataNode sends a heartbeat every second.
 const (
 	restWindow   = 500 * time.Millisecond
 	restPart     = 0.03
 	restPatience = 20 * time.Second
 )
 
-// settle waits until both DataNodes are at rest: what the warm-up gave their
-// compilers to do is done.
+// settle waits until both DataNodes are idle, that is, their compilers have finished the work from
+// the warm-up.
 func (m *Machine) settle(ctx context.Context) error {
 	for begun := time.Now(); time.Since(begun) < restPatience; {
 		before, err1 := m.dataNodesCPU()
@@ -191,7 +190,8 @@ func pause(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// Arrange starts the variant's daemon. It returns when the DataNode's agent is connected and has heard the mode.
+// Arrange starts the variant's daemon. It returns when the DataNode's agent is connected and knows
+// the mode.
 func (m *Machine) Arrange(ctx context.Context, v Variant) error {
 	if err := m.Hadoop.Check(); err != nil || !v.governed() {
 		return err
@@ -202,12 +202,12 @@ func (m *Machine) Arrange(ctx context.Context, v Variant) error {
 	if err := m.AwaitAgents(ctx, 0, 1); err != nil {
 		return errors.Join(err, m.stopDaemon())
 	}
-	const twoHeartbeats = 500 * time.Millisecond // the agent has the mode and has slept since
+	const twoHeartbeats = 500 * time.Millisecond // the agent has received the mode and is idle again
 	return pause(ctx, twoHeartbeats)
 }
 
-// stopDaemon ends it. One that died before is an error: what it governed was not
-// governed to its end.
+// stopDaemon ends the daemon. It returns an error if the daemon had died before, because the run
+// was then not governed to its end.
 func (m *Machine) stopDaemon() error {
 	d := m.Nodes[0]
 	m.Nodes[0] = nil
@@ -220,7 +220,7 @@ func (m *Machine) stopDaemon() error {
 	return d.Stop()
 }
 
-// Release ends the daemon and deletes what was written.
+// Release ends the daemon and deletes the written files.
 func (m *Machine) Release(ctx context.Context) (peak int64, err error) {
 	if d := m.Nodes[0]; d != nil {
 		_, peak, err = proc.Memory(d.PID())
@@ -232,7 +232,7 @@ func (m *Machine) Release(ctx context.Context) (peak int64, err error) {
 	return peak, m.deleteFiles(ctx)
 }
 
-// deleteFiles deletes what was written and waits until the DataNodes have.
+// deleteFiles deletes the written files and waits until the DataNodes have deleted their blocks.
 func (m *Machine) deleteFiles(ctx context.Context) error {
 	for i := range 2 {
 		files, err := m.Hadoop.FS().List(ctx, placeDir(i))
@@ -253,7 +253,7 @@ func (m *Machine) output(place int) string {
 	return fmt.Sprintf("%s/%d", placeDir(place), m.files)
 }
 
-// Do performs one operation and accounts for it.
+// Do performs one operation and measures it.
 func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s Sample, err error) {
 	var command, args string
 	rate := m.setup.StreamRate
@@ -304,9 +304,10 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	return s, err
 }
 
-// usage is the CPU time of the place's DataNode and of the daemon so far. The DataNode's is without its JVM's
-// own compilers: a JVM of some minutes still compiles, in bursts as long as a block takes to read; one of some
-// hours does not. So what they use is no part of what I/O costs.
+// usage returns the CPU times so far of the place's DataNode and of the daemon. The DataNode's is
+// without its JVM's compilers: a JVM still compiles after some minutes, in bursts as long as the
+// read of a block, but no longer after some hours. So the compilers' time is not part of the cost
+// of I/O.
 func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
 	pid := m.Hadoop.DataNodePID(place)
 	compilers, err := proc.ThreadsCPUTime(pid, isCompiler)
@@ -323,7 +324,7 @@ func isCompiler(thread string) bool {
 	return strings.HasPrefix(thread, "C1 CompilerThre") || strings.HasPrefix(thread, "C2 CompilerThre")
 }
 
-// Stop puts everything back.
+// Stop undoes everything.
 func (m *Machine) Stop() error {
 	err := m.stopDaemon()
 	if m.client != nil {

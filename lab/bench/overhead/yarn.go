@@ -22,25 +22,25 @@ const (
 	sortSeed  = 20160531
 )
 
-// yarn is a real cluster of its own, on a disk of its own.
+// yarn is a separate real cluster, on its own disk.
 type yarn struct {
 	disk    *disk.Disk
 	cluster *hadoop.Cluster
 	sum     hadoop.Checksum128 // of the input
-	held    int64              // bytes of blocks on the disk while no output is
+	held    int64              // bytes of blocks on the disk without any output
 }
 
 // YARNMachine is the real environment of a TeraSort on YARN: two clusters, one of them with all of
-// Penstock, and its daemon. Both live through all rounds.
+// Penstock, and its daemon. Both run through all rounds.
 type YARNMachine struct {
 	*stand.Stand // with the disks, both clusters and the daemon
 	setup        YARNSetup
 	sides        map[Variant]*yarn
-	outputs      int // numbers them
+	outputs      int // counts outputs
 }
 
-// StartYARNMachine brings up disks, clusters and daemon, and writes the inputs. On
-// an error everything is put back.
+// StartYARNMachine starts disks, clusters and daemon, and writes the inputs. On an error everything
+// is undone.
 func StartYARNMachine(ctx context.Context, setup YARNSetup, o Options) (*YARNMachine, error) {
 	m := &YARNMachine{setup: setup, sides: map[Variant]*yarn{}}
 	spec := o.stand(setup.Conditions, "disk-native", "disk-enforce")
@@ -86,7 +86,7 @@ func (m *YARNMachine) writeInput(ctx context.Context, y *yarn) (err error) {
 	return err
 }
 
-// Begin has nothing to do: a side is a cluster's for good.
+// Begin has nothing to do: each variant always uses the same cluster.
 func (m *YARNMachine) Begin(context.Context, int) error { return nil }
 
 // Arrange has nothing to do: the daemon runs all the time.
@@ -106,10 +106,10 @@ func (m *YARNMachine) Release(context.Context) (peak int64, err error) {
 	return peak, err
 }
 
-// Stop puts everything back.
+// Stop undoes everything.
 func (m *YARNMachine) Stop() error { return m.Down() }
 
-// job submits one and waits for it and for its containers.
+// job submits a job and waits for it and for its containers.
 func (m *YARNMachine) job(ctx context.Context, y *yarn, j hadoop.Job) (*hadoop.App, hadoop.Status, error) {
 	j.Queue = hadoop.QueueProtected
 	app, err := y.cluster.Submit(ctx, j)
@@ -134,13 +134,14 @@ func (m *YARNMachine) sortJob(output string) hadoop.Job {
 		Settings: map[string]string{"mapreduce.task.io.sort.mb": strconv.Itoa(m.setup.SortMB)}}
 }
 
-// output is a new folder of HDFS.
+// output returns a new folder of HDFS.
 func (m *YARNMachine) output() string {
 	m.outputs++
 	return fmt.Sprintf("/output-%d", m.outputs)
 }
 
-// check does a job and lets TeraValidate see its output. It makes sure that Penstock was where it should be.
+// check runs a job and TeraValidate on its output, and checks that Penstock governed it exactly if
+// the variant has Penstock.
 func (m *YARNMachine) check(ctx context.Context, v Variant) error {
 	y, output := m.sides[v], m.output()
 	app, _, err := m.job(ctx, y, m.sortJob(output))
@@ -188,7 +189,7 @@ func (m *YARNMachine) checkGoverned(ctx context.Context, v Variant, id string) e
 	return nil
 }
 
-// streamed is what a flow's streams of one kind have read and written.
+// streamed returns the bytes that a flow's streams of one kind have read and written.
 func streamed(doc *status.Document, flow, kind string) (bytes int64) {
 	for _, d := range doc.Devices {
 		for _, f := range d.Flows {
@@ -202,8 +203,8 @@ func streamed(doc *status.Document, flow, kind string) (bytes int64) {
 	return bytes
 }
 
-// remove deletes folders and waits until their blocks have gone. Small files of jobs
-// stay: their history.
+// remove deletes folders and waits until their blocks are deleted. The jobs' history, which is
+// small, stays.
 func (m *YARNMachine) remove(ctx context.Context, y *yarn, folders ...string) error {
 	for _, f := range folders {
 		if err := y.cluster.FS().Remove(ctx, f); err != nil {
@@ -214,7 +215,7 @@ func (m *YARNMachine) remove(ctx context.Context, y *yarn, folders ...string) er
 	return awaitDeleted(ctx, m.Stand, y.disk, y.held+historyMax)
 }
 
-// sort does a job whose input is not in the page cache.
+// sort runs a job with an input that is not in the page cache.
 func (m *YARNMachine) sort(ctx context.Context, v Variant) (s Sample, err error) {
 	for _, v := range YARNVariants {
 		y := m.sides[v]
@@ -247,7 +248,7 @@ func (m *YARNMachine) sort(ctx context.Context, v Variant) (s Sample, err error)
 	return s, m.remove(ctx, y, output)
 }
 
-// usage is the CPU time so far, while no container runs.
+// usage returns the CPU time so far. It must be called while no container runs.
 func (m *YARNMachine) usage(v Variant) (s Sample, err error) {
 	c := m.sides[v].cluster
 	tasks, living, err := proc.Descendants(c.NodeManagerPID(0))

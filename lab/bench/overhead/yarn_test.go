@@ -12,8 +12,8 @@ import (
 	"penstock/node/status"
 )
 
-// fakeYARN is an environment whose figures are known: what is governed takes 1 % more
-// time and 4 % more CPU time, all of it slower from one job to the next.
+// fakeYARN is an environment with known figures: governed jobs take 1 % more time and 4 % more CPU
+// time, and each job is slower than the one before.
 type fakeYARN struct {
 	did    []Variant
 	begun  int

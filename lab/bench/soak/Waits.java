@@ -5,9 +5,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * Loaded into every task of a campaign: when its JVM ends, it writes down what Penstock's
- * own client in the task has counted of waits without a daemon, "count longest", the latter
- * in nanoseconds. A task has no web address where one could ask.
+ * Loaded into every task of a campaign: when its JVM ends, it writes the counters of waits without
+ * a daemon of Penstock's client in the task to a file: "count longest", the latter in nanoseconds.
+ * A task has no web address to query.
  */
 public final class Waits {
     private Waits() { }

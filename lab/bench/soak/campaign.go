@@ -14,30 +14,29 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// Outcome is what a fault did.
+// Outcome is the effect of a fault.
 type Outcome struct {
 	Step
 	Begin  time.Time `json:"begin"`
-	TookMS float64   `json:"took_ms"` // until all was as before
-	// The probe's operations that were under way meanwhile, the longest, and those
-	// that failed.
+	TookMS float64   `json:"took_ms"` // until the former state was restored
+	// The probe's operations during the fault: their number, the longest, and those that failed.
 	Ops     int      `json:"ops"`
 	StallMS float64  `json:"stall_ms"`
 	StallOp string   `json:"stall_op"`
 	Failed  []string `json:"failed,omitempty"`
-	// Waits at the agents' gates that ended for want of a daemon, and the longest of
-	// them, from the daemon's last sign of life on.
+	// Orphans counts waits at the agents' gates that ended because there was no daemon. The longest
+	// is counted from the daemon's last sign of life.
 	Orphans  int64   `json:"orphans"`
 	OrphanMS float64 `json:"orphan_ms"`
-	// GateWaits are all waits at gates meanwhile: Penstock was at work.
+	// GateWaits counts all waits at gates during the fault: it shows that Penstock was active.
 	GateWaits int64 `json:"gate_waits"`
-	// Phase of the TeraSort that was hit; empty in a campaign of all faults.
+	// Phase is the phase of the TeraSort at the fault; empty in a campaign of all faults.
 	Phase Phase   `json:"phase,omitempty"`
 	Usage []Usage `json:"usage"`
 }
 
-// Ending is what was found when the faults of one stretch, from start to end of a
-// process, were over and the load had ended.
+// Ending has the findings after the faults of one stretch, when the load had ended. A stretch lasts
+// from the start to the end of a process.
 type Ending struct {
 	Last       int     `json:"last"` // fault
 	Seconds    float64 `json:"s"`    // the stretch
@@ -49,19 +48,19 @@ type Ending struct {
 	Suppressed int64   `json:"suppressed"`
 	FailedOpen int64   `json:"failed_open"`
 	Usage      []Usage `json:"usage"`
-	// TaskWaits are those of the stretch's tasks.
+	// TaskWaits are the waits of the stretch's tasks.
 	TaskWaits TaskWaits `json:"task_waits"`
-	Clean     bool      `json:"clean"` // every check was made, and was good
+	Clean     bool      `json:"clean"` // every check was made and passed
 }
 
-// campaign is one stretch of a campaign at work.
+// campaign is one stretch of a running campaign.
 type campaign struct {
 	setup Setup
 	plan  Plan
 	m     *machine
 	probe *probe
 	log   *progress.Log
-	seen  map[int]time.Time // processes, when first looked at
+	seen  map[int]time.Time // processes, with the time of the first look
 
 	underWay     chan struct{} // closed when a job's tasks run
 	underWayOnce sync.Once
@@ -72,7 +71,7 @@ type campaign struct {
 	err     error // the first error in writing it
 }
 
-// note keeps a line; it may be called from any goroutine.
+// note writes a line to the journal; it may be called from any goroutine.
 func (c *campaign) note(l line) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +86,7 @@ func (c *campaign) failure() error {
 	return c.err
 }
 
-// finding is what makes the verdict a bad one.
+// finding records a finding, which makes the verdict bad.
 func (c *campaign) finding(text string) {
 	c.note(line{Finding: text})
 	c.log.Printf("FINDING: %s", text)
@@ -114,7 +113,7 @@ func (c *campaign) roundDone(r Round) {
 	}
 }
 
-// begun tells, from a job's status, that its tasks run.
+// begun records that a job's tasks run, from the job's status.
 func (c *campaign) begun(ctx context.Context, app *hadoop.App) {
 	for {
 		if s, err := app.Status(ctx); err == nil && (s.Containers > 1 || s.Ended()) {
@@ -127,8 +126,8 @@ func (c *campaign) begun(ctx context.Context, app *hadoop.App) {
 	}
 }
 
-// run does the faults that the journal does not have, under load, and then looks
-// at what is left.
+// run performs the faults that are missing in the journal, under load, and then checks the
+// remaining state.
 func (c *campaign) run(ctx context.Context) (err error) {
 	begin := time.Now()
 	ctx, cancel := context.WithCancel(ctx)
@@ -174,8 +173,7 @@ func (c *campaign) run(ctx context.Context) (err error) {
 	return errors.Join(c.failure(), ctx.Err())
 }
 
-// watch looks at what the processes hold, while no fault hits them, until the load
-// has ended.
+// watch records the resources of the processes after the last fault, until the load has ended.
 func (c *campaign) watch(ended <-chan struct{}, e *Ending) error {
 	late := time.NewTimer(roundPatience)
 	defer late.Stop()
@@ -193,13 +191,13 @@ func (c *campaign) watch(ended <-chan struct{}, e *Ending) error {
 	}
 }
 
-// Bounds of what follows the last fault: a round of jobs, and the checks.
+// Bounds of the time after the last fault: for a round of jobs, and for the checks.
 const (
 	roundPatience = 15 * time.Minute
 	lookPatience  = 5 * time.Minute
 )
 
-// faults does the plan's steps that the journal lacks.
+// faults performs the plan's steps that the journal lacks.
 func (c *campaign) faults(ctx context.Context) error {
 	c.log.Printf("waiting for the first job's tasks")
 	select {
@@ -241,7 +239,7 @@ func (c *campaign) faults(ctx context.Context) error {
 	return nil
 }
 
-// step does one fault and tells what it did.
+// step performs a fault and returns its effect.
 func (c *campaign) step(ctx context.Context, s Step) (o Outcome, err error) {
 	o.Step = s
 	before, err := c.allGates(ctx)
@@ -249,7 +247,7 @@ func (c *campaign) step(ctx context.Context, s Step) (o Outcome, err error) {
 		return o, err
 	}
 	if s.Kind == KillDataNode || s.Kind == StopDataNode {
-		if err := c.m.redundant(ctx); err != nil { // nothing may depend on this one alone
+		if err := c.m.redundant(ctx); err != nil { // no block may have its only replica on this DataNode
 			return o, err
 		}
 	}
@@ -271,7 +269,7 @@ func (c *campaign) step(ctx context.Context, s Step) (o Outcome, err error) {
 	}
 	for i, now := range after {
 		if now.pid != before[i].pid {
-			continue // another JVM, which counts from zero
+			continue // a new JVM, which counts from zero
 		}
 		o.GateWaits += now.GateWaits - before[i].GateWaits
 		if n := now.OrphanedWaits - before[i].OrphanedWaits; n > 0 {
@@ -285,7 +283,7 @@ func (c *campaign) step(ctx context.Context, s Step) (o Outcome, err error) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// counted is what the agent in one JVM has counted.
+// counted has the figures of the agent in one JVM.
 type counted struct {
 	gates
 	pid int
@@ -306,7 +304,7 @@ func (c *campaign) allGates(ctx context.Context) (all []counted, err error) {
 	return all, err
 }
 
-// look checks everything that can be checked once nothing happens any more.
+// look makes all checks that are possible when the load and the faults have ended.
 func (c *campaign) look(ctx context.Context, f *files, e *Ending) error {
 	errs := []error{c.probe.stop(ctx), c.m.redundant(ctx)}
 	e.ProbeOps = c.probe.count

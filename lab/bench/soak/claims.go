@@ -16,7 +16,8 @@ var claimNames = map[Kind]string{
 	Weights: "during changes of weights", SlowDisk: "with a slow disk", Calm: "without a fault",
 }
 
-// claims are the longest delays that faults caused, with the median as the lower end, and what was lost.
+// claims returns the longest delays that faults caused, with the median as the lower end, and the
+// losses.
 func (r *Result) claims() []claims.Claim {
 	failed := 0
 	for _, l := range r.Loads {

@@ -15,9 +15,9 @@ import (
 	"penstock/lab/stand"
 )
 
-// fault makes one fault happen and takes it back. It returns when all is as it was
-// before: the daemon up, the agents connected and in force, every block on both
-// DataNodes after a DataNode was killed.
+// fault causes a fault and undoes it. It returns when the former state is restored: the daemon
+// runs, the agents are connected and know the mode, and after a kill of a DataNode every block is
+// on both DataNodes again.
 func (m *machine) fault(ctx context.Context, s Step) error {
 	switch s.Kind {
 	case KillDaemon:
@@ -58,7 +58,7 @@ func (m *machine) fault(ctx context.Context, s Step) error {
 	return fmt.Errorf("no such fault: %q", s.Kind)
 }
 
-// stopped stops a process for a while. It goes on whatever happens.
+// stopped stops a process for a while. The process is continued also after an error.
 func (m *machine) stopped(ctx context.Context, pid int, lasts time.Duration) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
@@ -70,7 +70,7 @@ func (m *machine) stopped(ctx context.Context, pid int, lasts time.Duration) err
 	return err
 }
 
-// until does something to the daemon and waits until a figure is larger than before.
+// until performs an action on the daemon and waits until a figure is larger than before.
 func (m *machine) until(ctx context.Context, what string, figure func(context.Context) (float64, error), do func() error) error {
 	before, err := figure(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (m *machine) untilCounted(ctx context.Context, do func() error, metric stri
 	}, do)
 }
 
-// garbage sends what the daemon must count and hang up on.
+// garbage sends invalid data. The daemon must count it and close the connection.
 func (m *machine) garbage(ctx context.Context, bad daemon.Bad) error {
 	return m.untilCounted(ctx, func() error {
 		if err := daemon.Refused(m.Socket(0), bad.Bytes, stand.Patience); err != nil {
@@ -101,7 +101,7 @@ func (m *machine) garbage(ctx context.Context, bad daemon.Bad) error {
 	}, "agent_bad_frames_total")
 }
 
-// halfFrames are peers that begin a frame and stay; some of them say HELLO first.
+// halfFrames connects peers that begin a frame and stop; some of them send HELLO first.
 func (m *machine) halfFrames(ctx context.Context, lasts time.Duration) error {
 	hello, err := daemon.Hello(m.dataDir(0))
 	if err != nil {
@@ -120,7 +120,7 @@ func (m *machine) halfFrames(ctx context.Context, lasts time.Duration) error {
 	return experiment.Pause(ctx, lasts)
 }
 
-// cut breaks an agent's connection and waits for the agent to be back.
+// cut breaks an agent's connection and waits until the agent has connected again.
 func (m *machine) cut(ctx context.Context, which int) error {
 	err := m.until(ctx, "an agent has connected again", func(ctx context.Context) (sum float64, err error) {
 		for i := range Nodes {
@@ -138,7 +138,7 @@ func (m *machine) cut(ctx context.Context, which int) error {
 	return m.awaitAgents(ctx, "enforce")
 }
 
-// switchOff has the kill switch on for a while.
+// switchOff turns the kill switch on for a while.
 func (m *machine) switchOff(ctx context.Context, lasts time.Duration) error {
 	killSwitch := m.Socket(0) + ".off"
 	if err := os.WriteFile(killSwitch, nil, 0o644); err != nil {
@@ -148,8 +148,8 @@ func (m *machine) switchOff(ctx context.Context, lasts time.Duration) error {
 	return errors.Join(err, os.Remove(killSwitch), m.awaitAgents(ctx, "enforce"))
 }
 
-// reweigh puts something else into the weights file for a while. What is refused
-// must be counted; what is taken must be in force before it is taken back.
+// reweigh changes the weights file for a while. A refused content must be counted; an accepted
+// content must be in force before the change is undone.
 func (m *machine) reweigh(ctx context.Context, w weightsText, lasts time.Duration) error {
 	if err := m.setWeights(ctx, w.text, w.refused); err != nil {
 		return fmt.Errorf("weights file, %s: %w", w.name, err)
@@ -165,10 +165,10 @@ func (m *machine) setWeights(ctx context.Context, text string, refused bool) err
 	return m.untilCounted(ctx, func() error { return m.daemon().SetWeights(text) }, "weights_reloads_total", label)
 }
 
-// slower is what a slow disk's times are multiplied with.
+// slower is the factor for a slow disk's times.
 const slower = 10
 
-// slowDisk makes a disk slower for a while. It is as it was whatever happens.
+// slowDisk makes a disk slower for a while. The former speed is restored also after an error.
 func (m *machine) slowDisk(ctx context.Context, i int, lasts time.Duration) error {
 	if err := m.Disks[i].SetModel(slow(m.setup.Disk)); err != nil {
 		return err

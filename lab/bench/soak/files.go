@@ -16,7 +16,7 @@ import (
 	"penstock/lab/experiment"
 )
 
-// transfer is a file whose every byte is known.
+// transfer is a file with known bytes.
 type transfer struct {
 	app   int
 	path  string
@@ -32,8 +32,8 @@ func (f transfer) put(ctx context.Context, jvm *client.JVM) error {
 
 func (f transfer) get(ctx context.Context, jvm *client.JVM) error { return f.move(ctx, jvm, "get", "") }
 
-// move puts or gets the file and compares the checksum of what was moved; the
-// client compares every byte that it gets.
+// move puts or gets the file and compares the checksum of the moved bytes; the client compares
+// every byte that it gets.
 func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more string) error {
 	args := fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d %s", f.path, client.Attempt(f.app), f.bytes, f.seed, more)
 	sum, err := jvm.Ask(ctx, operation, strings.TrimSpace(args))
@@ -49,10 +49,10 @@ func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more str
 	return nil
 }
 
-// errDiffers is the finding that this is all about.
+// errDiffers is the error for data that differ from the written data. It is a finding.
 var errDiffers = errors.New("the data differ from what was written")
 
-// files are written, read back and kept by turns while the campaign lasts.
+// files writes files, reads them back and keeps some of them, during the campaign.
 type files struct {
 	m      *machine
 	report func(finding string)
@@ -69,7 +69,7 @@ const (
 	fileBytesMax = 12 << 20
 )
 
-// run goes on until stop is closed; then it ends with the file that it is at.
+// run continues until stop is closed, and then ends after the current file.
 func (f *files) run(ctx context.Context, stop <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {
@@ -95,8 +95,8 @@ func (f *files) run(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// persist does a thing until it succeeds, as Hadoop does a task: a client whose
-// every DataNode is away at the moment fails. What differs is never tried again.
+// persist repeats an operation until it succeeds, as Hadoop repeats a task: a client fails if no
+// DataNode is available at the moment. An operation with different data is never repeated.
 func (f *files) persist(ctx context.Context, do func(context.Context, *client.JVM) error) bool {
 	for attempt := 1; ; attempt++ {
 		err := do(ctx, f.m.Clients)
@@ -114,8 +114,8 @@ func (f *files) persist(ctx context.Context, do func(context.Context, *client.JV
 	}
 }
 
-// checkKept reads every file that is left once more, and then compares every byte
-// of each of its replicas where they lie.
+// checkKept reads every kept file once more, and then compares every byte of each of its replicas
+// on the disks.
 func (f *files) checkKept(ctx context.Context) error {
 	var errs []error
 	for _, file := range f.kept {

@@ -15,17 +15,17 @@ import (
 	"penstock/lab/proc"
 )
 
-// Usage is what a process holds at a moment.
+// Usage has the resources of a process at a moment.
 type Usage struct {
 	Process string  `json:"process"` // daemon, datanode0, datanode1
 	PID     int     `json:"pid"`
-	AgeS    float64 `json:"age_s"` // since this process was first looked at
+	AgeS    float64 `json:"age_s"` // since the first look at this process
 	RSSKiB  int64   `json:"rss_kib"`
 	FDs     int     `json:"fds"`
 	Threads int     `json:"threads"`
 }
 
-// usage looks at a process. One that has gone meanwhile is an error.
+// usage returns the resources of a process. A process that has ended meanwhile is an error.
 func usage(process string, pid int) (Usage, error) {
 	resident, _, err1 := proc.Memory(pid)
 	_, threads, err2 := proc.State(pid)
@@ -34,8 +34,8 @@ func usage(process string, pid int) (Usage, error) {
 		errors.Join(err1, err2, err3)
 }
 
-// usages looks at the daemon and the DataNodes; those that are not there are left
-// out.
+// usages returns the resources of the daemon and the DataNodes; it leaves out processes that are
+// not running.
 func (c *campaign) usages() (all []Usage) {
 	look := func(process string, pid int) {
 		u, err := usage(process, pid)
@@ -48,7 +48,7 @@ func (c *campaign) usages() (all []Usage) {
 		u.AgeS = time.Since(c.seen[pid]).Seconds()
 		all = append(all, u)
 	}
-	if d := c.m.daemon(); d != nil { // it may not have started again
+	if d := c.m.daemon(); d != nil { // it may not have been restarted
 		look("daemon", d.PID())
 	}
 	for i := range Nodes {
@@ -59,8 +59,8 @@ func (c *campaign) usages() (all []Usage) {
 
 const jstackPatience = 20 * time.Second
 
-// stacks writes the DataNodes' stacks beside the logs and says where, and whether
-// there is a deadlock.
+// stacks writes the DataNodes' stacks to the log folder. It returns the paths, and whether there is
+// a deadlock.
 func (m *machine) stacks() string {
 	var said []string
 	for i := range Nodes {
@@ -87,8 +87,8 @@ func (m *machine) stacks() string {
 	return strings.Join(said, "\n")
 }
 
-// checkThreads looks for deadlocks in the DataNodes and asks the daemon whether its
-// loops turn.
+// checkThreads looks for deadlocks in the DataNodes and checks the daemon's own report on its
+// loops.
 func (m *machine) checkThreads(ctx context.Context) error {
 	if _, err := m.daemon().Get(ctx, "/-/healthy"); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (m *machine) checkThreads(ctx context.Context) error {
 	return nil
 }
 
-// checkFileSystem has the NameNode look at every block (fsck).
+// checkFileSystem lets the NameNode check every block (fsck).
 func (m *machine) checkFileSystem(ctx context.Context) error {
 	page, err := hadoop.Page(ctx, m.Hadoop.NameNodeURL()+"/fsck?ugi=root&path=%2F")
 	if err != nil {
@@ -108,12 +108,11 @@ func (m *machine) checkFileSystem(ctx context.Context) error {
 	return checkReport(string(page))
 }
 
-// lacking is fsck's line of a block that has fewer replicas than it should.
+// lacking matches fsck's line about a block with too few replicas.
 var lacking = regexp.MustCompile(`(?m)^.* found (\d+) live replica\(s\).*$`)
 
-// checkReport reads fsck's report. A block that should have more replicas than
-// there are DataNodes (TeraSort wants ten of its partitions) has enough if each
-// DataNode has one.
+// checkReport reads fsck's report. A block that should have more replicas than there are DataNodes
+// (TeraSort requests ten for its partitions) has enough if each DataNode has one.
 func checkReport(report string) error {
 	if !strings.Contains(report, "is HEALTHY") {
 		return fmt.Errorf("the file system is not healthy:\n%.3000s", report)

@@ -7,9 +7,9 @@ import (
 	"penstock/lab/experiment/journal"
 )
 
-// Journal keeps what a campaign has seen, so that one of an hour survives Ctrl-C,
-// kill -9 and a power cut: each fault that is over, each round of jobs, each
-// finding, and the checks at the end of each stretch.
+// Journal keeps a campaign's results, so that a campaign of an hour survives Ctrl-C, kill -9 and a
+// power failure: each fault that is over, each round of jobs, each finding, and the checks at the
+// end of each stretch.
 type Journal struct {
 	*journal.Journal[Setup, line]
 	outcomes []Outcome
@@ -26,8 +26,8 @@ type line struct {
 	Ending  *Ending  `json:"ending,omitempty"`
 }
 
-// OpenJournal opens the journal at path or starts one; "" keeps it in memory. It
-// refuses one of another setup, and one that another process writes.
+// OpenJournal opens the journal at path or starts one; "" keeps it in memory. It refuses a journal
+// of another setup, and a journal that another process is writing.
 func OpenJournal(path string, s Setup) (*Journal, error) {
 	file, err := journal.Open[Setup, line](path, "soak", s)
 	if err != nil {
@@ -62,7 +62,7 @@ func (j *Journal) take(l line) error {
 	return nil
 }
 
-// add keeps a line.
+// add appends a line.
 func (j *Journal) add(l line) error {
 	if err := j.take(l); err != nil {
 		return err

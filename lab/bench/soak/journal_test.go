@@ -31,7 +31,7 @@ func TestAJournalGoesOn(t *testing.T) {
 	if _, err := OpenJournal(path, DefaultSetup(2, 3)); err == nil || !strings.Contains(err.Error(), "seed: 1, now 2") {
 		t.Errorf("another seed's journal: %v", err)
 	}
-	// The power went in the middle of a line.
+	// A power failure in the middle of a line.
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -69,8 +69,8 @@ func TestAFileThatIsNoJournalIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Journals are files that people copy and edit: whatever one holds, it is refused
-// or read, and what is read can be summarised.
+// People copy and edit journals: any content is either refused or read, and a journal that was read
+// can be summarised.
 func FuzzJournal(f *testing.F) {
 	s := DefaultSetup(1, 3)
 	f.Add([]byte(`{"entry":{"outcome":{"number":1,"kind":"kill-daemon","usage":[{"process":"daemon","pid":1}]}}}` + "\n"))

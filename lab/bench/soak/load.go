@@ -10,22 +10,21 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// Round is one round of jobs and what its judge said.
+// Round is one round of jobs and its verdict.
 type Round struct {
 	Load    string  `json:"load"` // terasort or testdfsio
 	Number  int     `json:"number"`
 	Seconds float64 `json:"s"`
-	// Failed are jobs that failed for good, for whatever reason; the round was begun
-	// again after each.
+	// Failed are jobs that failed permanently, for any reason; the round was restarted after each.
 	Failed []string `json:"failed,omitempty"`
-	// TaskWaits are those of the TeraSort's tasks, in a campaign of kills in phases.
+	// TaskWaits are the waits of the TeraSort's tasks, in a campaign of kills in phases.
 	TaskWaits TaskWaits `json:"task_waits,omitzero"`
-	// Wrong is what the judge found; empty is good.
+	// Wrong is the judge's finding; empty if there is none.
 	Wrong string `json:"wrong,omitempty"`
 }
 
-// rounds runs one kind of round after the other until stop is closed; the last
-// one is finished, whatever it meets.
+// rounds runs one kind of round after the other until stop is closed; the last round is completed
+// in any case.
 func (c *campaign) rounds(ctx context.Context, load string, round func(context.Context, string) error, stop <-chan struct{}) {
 	for n := c.roundsBefore(load) + 1; ; n++ {
 		r := Round{Load: load, Number: n}
@@ -39,7 +38,7 @@ func (c *campaign) rounds(ctx context.Context, load string, round func(context.C
 			if err == nil {
 				break
 			}
-			c.m.Hadoop.FS().Remove(ctx, dir) // best effort: it only takes room
+			c.m.Hadoop.FS().Remove(ctx, dir) // best effort: it only frees space
 			var failed jobFailed
 			if !errors.As(err, &failed) {
 				r.Wrong = err.Error()
@@ -63,7 +62,8 @@ func (c *campaign) rounds(ctx context.Context, load string, round func(context.C
 
 const roundAttempts = 3
 
-// jobFailed is a job that Hadoop gave up: to be explained, but no loss of data.
+// jobFailed is the error of a job that Hadoop has stopped: it needs an explanation, but is not a
+// loss of data.
 type jobFailed struct{ error }
 
 func (j jobFailed) Unwrap() error { return j.error }
@@ -85,8 +85,8 @@ func (c *campaign) job(ctx context.Context, j hadoop.Job) (*hadoop.App, error) {
 	return app, nil
 }
 
-// terasort is TeraGen, TeraSort and TeraValidate. TeraGen counts the checksum of
-// what it makes before it is written; TeraValidate computes it from what it reads.
+// terasort runs TeraGen, TeraSort and TeraValidate. TeraGen computes the checksum of the rows
+// before it writes them; TeraValidate computes it from the rows that it reads.
 func (c *campaign) terasort(ctx context.Context, dir string) error {
 	s := c.setup
 	gen, err := c.job(ctx, hadoop.Job{Kind: hadoop.TeraGen, Output: dir + "/in", Rows: s.TeraBytes / hadoop.RowBytes,
@@ -120,7 +120,7 @@ func (c *campaign) terasort(ctx context.Context, dir string) error {
 		c.retry(ctx, func() error { return c.m.Hadoop.FS().Remove(ctx, dir) }))
 }
 
-// testDFSIO writes files and reads them, and then every byte is compared.
+// testDFSIO writes files, reads them, and then compares every byte.
 func (c *campaign) testDFSIO(ctx context.Context, dir string) error {
 	s := c.setup
 	if _, err := c.job(ctx, hadoop.Job{Kind: hadoop.TestDFSIOWrite, Output: dir, Maps: s.Tasks, FileBytes: s.DFSIOBytes,
@@ -136,8 +136,8 @@ func (c *campaign) testDFSIO(ctx context.Context, dir string) error {
 		c.retry(ctx, func() error { return c.m.Hadoop.FS().Remove(ctx, dir) }))
 }
 
-// retry repeats what WebHDFS answers through a DataNode that may be killed in the
-// middle of it. What is wrong for good stays wrong.
+// retry repeats requests by WebHDFS through a DataNode that may be killed meanwhile. A permanent
+// error is still an error after the repetitions.
 func (c *campaign) retry(ctx context.Context, do func() error) (err error) {
 	for range fileAttempts {
 		if err = do(); err == nil || experiment.Pause(ctx, 2*time.Second) != nil {

@@ -16,7 +16,7 @@ import (
 	"penstock/lab/stand"
 )
 
-// Options say where a campaign runs; nothing in them changes what it does.
+// Options are the paths of a campaign; they do not affect its results.
 type Options struct {
 	RunDir   string // private folder, absolute; short, since a Unix socket's path is
 	CacheDir string // downloads; kept between campaigns
@@ -25,7 +25,7 @@ type Options struct {
 	Progress *progress.Log
 }
 
-// machine is the real world of a campaign: disks, Hadoop, the daemon, clients.
+// machine is the real environment of a campaign: disks, Hadoop, the daemon, clients.
 type machine struct {
 	*stand.Stand
 	setup Setup
@@ -33,11 +33,11 @@ type machine struct {
 
 func (m *machine) daemon() *daemon.Daemon { return m.Nodes[0] }
 
-// dataDir is the data directory of DataNode i.
+// dataDir returns the data directory of DataNode i.
 func (m *machine) dataDir(i int) string { return filepath.Join(m.Disks[i].Mount(), "data") }
 
-// startMachine brings everything up, with the daemon enforcing. On an error, and
-// when ctx ends, everything is put back.
+// startMachine starts everything, with the daemon in enforce mode. On an error, and when ctx ends,
+// everything is undone.
 func startMachine(ctx context.Context, s Setup, o Options) (*machine, error) {
 	up, err := stand.Up(ctx, spec(s, o))
 	if err != nil {
@@ -54,8 +54,8 @@ func startMachine(ctx context.Context, s Setup, o Options) (*machine, error) {
 func spec(s Setup, o Options) stand.Spec {
 	spec := stand.Spec{
 		Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Progress.Printf,
-		// Quanta and bounds for disks of some 100 MB/s, with a backlog that writers reach, so that
-		// streams do wait at their marks.
+		// Quanta and bounds for disks of some 100 MB/s, with a backlog limit that writers reach, so
+		// that streams wait at their marks.
 		Nodes: func(*stand.Stand) []daemon.Options {
 			return []daemon.Options{{Mode: "enforce", Weights: goodWeights, More: daemon.Believe,
 				Device: "  quantum: 1MiB\n  backlog: 4MiB\n  dirty: 32MiB\n  run: 4MiB\n"}}
@@ -69,12 +69,12 @@ func spec(s Setup, o Options) stand.Spec {
 		cfg := hadoop.Config{
 			Version: s.Hadoop, DataNodes: on.DataNodes("data"), Replication: Nodes, BlockSize: s.BlockBytes,
 			Settings: map[string]string{
-				// A replica that was to come from a DataNode that is dead now is made
-				// elsewhere after this, not after minutes; and an unfinished one
-				// prevents a new copy until the next full report.
+				// Time until a copy from a DataNode that has died is tried from another one; the
+				// default is minutes. An unfinished replica prevents a new copy until the next full
+				// report.
 				"dfs.namenode.reconstruction.pending.timeout-sec": "1",
 				"dfs.blockreport.intervalMsec":                    "3000",
-				// By default ten replicas, which two DataNodes never have.
+				// By default ten replicas, which are impossible with two DataNodes.
 				"mapreduce.client.submit.file.replication": fmt.Sprint(Nodes),
 				// A killed DataNode may take the only replica of an unfinished file with
 				// it; Hadoop then runs the attempt again, the ApplicationMaster's too.
@@ -82,8 +82,8 @@ func spec(s Setup, o Options) stand.Spec {
 				"mapreduce.am.max-attempts":            "4",
 				"mapreduce.map.maxattempts":            "8",
 				"mapreduce.reduce.maxattempts":         "8",
-				// Tasks yield the CPU to daemons and DataNodes: what is measured is how
-				// long a dead daemon delays, not how long a busy CPU does.
+				// Tasks yield the CPU to daemons and DataNodes, because the delay by a dead daemon
+				// is measured, and not that by a busy CPU.
 				"yarn.nodemanager.container-executor.os.sched.priority.adjustment": "10",
 			},
 		}
@@ -126,7 +126,7 @@ func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 // errGone ends every wait for the daemon.
 var errGone = errors.New("penstock node has ended by itself")
 
-// await is Await. If it is too late, the error says where the threads of the DataNodes stand.
+// await is Await. After a timeout, the error contains the stacks of the DataNodes' threads.
 func (m *machine) await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
 	var gone error
 	err := m.Await(ctx, what, func(ctx context.Context) (bool, error) {
@@ -146,7 +146,7 @@ func (m *machine) await(ctx context.Context, what string, holds func(context.Con
 	return err
 }
 
-// gates is what the agent in a server has counted since its JVM began.
+// gates has the counters of the agent in a server since the start of its JVM.
 type gates struct {
 	State, Mode                            string
 	Connected                              bool
@@ -155,7 +155,7 @@ type gates struct {
 	OrphanedWaits, OrphanedWaitNanosLatest int64 // without a daemon
 }
 
-// agents is how many servers have one: the DataNodes and, where it is governed, the
+// agents returns the number of servers with an agent: the DataNodes and, where it is governed, the
 // NodeManager behind them.
 func (m *machine) agents() int {
 	if m.setup.Phases {

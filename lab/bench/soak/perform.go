@@ -23,11 +23,11 @@ type Request struct {
 	Out      io.Writer // for the table
 }
 
-// ErrNotGood says that a campaign has found something.
+// ErrNotGood is returned if a campaign has findings.
 var ErrNotGood = errors.New("the campaign has findings")
 
-// Perform does the faults that the journal does not have and judges all of them.
-// After a failure or Ctrl-C what was done is still written.
+// Perform performs the faults that are missing in the journal and judges all of them. After a
+// failure or Ctrl-C it still writes the results so far.
 func Perform(ctx context.Context, q Request) (Result, error) {
 	if err := q.Setup.Validate(); err != nil {
 		return Result{}, err
@@ -65,7 +65,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	return result, err
 }
 
-// run does one stretch.
+// run performs one stretch.
 func (q *Request) run(ctx context.Context, plan Plan, journal *Journal) error {
 	log := q.Options.Progress
 	return runs.Within(q.Options.RunDir, "soak-", true, log.Printf, func(dir string) error {

@@ -10,19 +10,19 @@ import (
 // Kind is a kind of fault.
 type Kind string
 
-// The faults. Kills are what a campaign's length is counted in.
+// The faults. A campaign's length is its number of kills.
 const (
 	KillDaemon   Kind = "kill-daemon"   // SIGKILL; started again when the fault is over
 	KillDataNode Kind = "kill-datanode" // SIGKILL; started again when the fault is over
 	StopDaemon   Kind = "stop-daemon"   // SIGSTOP, then SIGCONT
 	StopDataNode Kind = "stop-datanode" // SIGSTOP, then SIGCONT
-	Garbage      Kind = "garbage"       // a peer sends the daemon what it must not
-	HalfFrame    Kind = "half-frame"    // peers begin a frame and say no more
+	Garbage      Kind = "garbage"       // a peer sends invalid data to the daemon
+	HalfFrame    Kind = "half-frame"    // peers begin a frame and send nothing more
 	Cut          Kind = "cut"           // an agent's connection breaks
 	KillSwitch   Kind = "kill-switch"   // the kill switch goes on, and off again
-	Weights      Kind = "weights"       // the weights file is changed or broken, and put right
+	Weights      Kind = "weights"       // the weights file is changed or damaged, and restored
 	SlowDisk     Kind = "slow-disk"     // one disk is ten times slower for a while
-	Calm         Kind = "calm"          // no fault: what the others are compared with
+	Calm         Kind = "calm"          // no fault, for comparison with the others
 )
 
 // kill reports whether the fault counts as a kill.
@@ -31,12 +31,12 @@ func (k Kind) kill() bool { return k == KillDaemon || k == KillDataNode }
 // Step is one fault of a plan.
 type Step struct {
 	Number  int           `json:"number"`   // from 1
-	Pause   time.Duration `json:"pause_ns"` // after the fault before it is over
+	Pause   time.Duration `json:"pause_ns"` // after the end of the previous fault
 	Kind    Kind          `json:"kind"`
-	Lasts   time.Duration `json:"lasts_ns"` // until it is taken back
+	Lasts   time.Duration `json:"lasts_ns"` // until it is undone
 	Node    int           `json:"node"`     // of a DataNode, a disk or a connection: 0 or 1
-	Variant int           `json:"variant"`  // which garbage, which weights; to be taken modulo what there is
-	// In is the phase of a TeraSort in which the pause begins; empty: whenever it is due.
+	Variant int           `json:"variant"`  // which garbage, which weights; modulo the number of variants
+	// In is the phase of a TeraSort in which the pause begins; empty: in any phase.
 	In Phase `json:"in,omitempty"`
 }
 
@@ -47,10 +47,10 @@ type Plan struct {
 	Steps []Step
 }
 
-// Nodes is the number of DataNodes, each with a disk of its own.
+// Nodes is the number of DataNodes, each with its own disk.
 const Nodes = 2
 
-// between are the faults that come between kills, each as often as it stands here.
+// between are the faults between kills, each with the frequency of its entries here.
 var between = []Kind{
 	StopDaemon, StopDaemon, StopDaemon, Garbage, Garbage, HalfFrame, Cut, Cut,
 	StopDataNode, KillSwitch, Weights, SlowDisk, Calm, Calm, Calm,
@@ -59,15 +59,15 @@ var between = []Kind{
 // kinds are all faults, kills first.
 var kinds = []Kind{KillDaemon, KillDataNode, StopDaemon, Garbage, HalfFrame, Cut, StopDataNode, KillSwitch, Weights, SlowDisk, Calm}
 
-// Of every stride kills the last quiet ones are of DataNodes only, so that a
-// daemon grows old enough to show what it gathers.
+// In every stride kills, the last quiet kills are only of DataNodes, so that a daemon runs long
+// enough to show a leak.
 const (
 	stride = 60
 	quiet  = 6
 )
 
-// NewPlan draws the faults of a campaign of so many kills, at least 1. The same
-// seed and number give the same plan, with every release of Go.
+// NewPlan draws the faults of a campaign with a number of kills, at least 1. The same seed and
+// number give the same plan, with every release of Go.
 func NewPlan(seed uint64, kills int) Plan {
 	p := Plan{Seed: seed, Kills: kills}
 	d := draw{rand.NewPCG(seed, 0x70656e73746f636b)}
@@ -89,8 +89,8 @@ func NewPlan(seed uint64, kills int) Plan {
 	return p
 }
 
-// NewPhasesPlan draws kills of the daemon, one for each phase of a TeraSort after the
-// other, shortly after the phase has begun: the last ones are short.
+// NewPhasesPlan draws kills of the daemon, in the phases of a TeraSort in turn, shortly after the
+// phase has begun, because the last phases are short.
 func NewPhasesPlan(seed uint64, kills int) Plan {
 	p := Plan{Seed: seed, Kills: kills}
 	d := draw{rand.NewPCG(seed, 0x7068617365730a0a)}
@@ -102,11 +102,11 @@ func NewPhasesPlan(seed uint64, kills int) Plan {
 	return p
 }
 
-// lasts is the range of a fault's length.
+// lasts returns the range of a fault's length.
 func (k Kind) lasts() (shortest, longest time.Duration) {
 	const ms = time.Millisecond
 	switch k {
-	case KillDaemon, KillDataNode: // for so long nobody starts it again
+	case KillDaemon, KillDataNode: // time until it is restarted
 		return 0, 2000 * ms
 	case StopDaemon, Calm:
 		return 200 * ms, 5000 * ms
@@ -118,19 +118,19 @@ func (k Kind) lasts() (shortest, longest time.Duration) {
 	return 500 * ms, 2500 * ms
 }
 
-// draw takes numbers from a generator whose sequence is fixed for ever.
+// draw takes numbers from a generator with a permanently fixed sequence.
 type draw struct{ pcg *rand.PCG }
 
-// below is a number from 0 to n-1; the bias of the modulo is nothing here.
+// below returns a number from 0 to n-1; the bias of the modulo is negligible here.
 func (d draw) below(n int) int { return int(d.pcg.Uint64() % uint64(n)) }
 
-// duration is a whole number of milliseconds, both bounds included.
+// duration returns a whole number of milliseconds, both bounds included.
 func (d draw) duration(shortest, longest time.Duration) time.Duration {
 	steps := int((longest-shortest)/time.Millisecond) + 1
 	return shortest + time.Duration(d.below(steps))*time.Millisecond
 }
 
-// String says what is done, in words.
+// String describes the fault.
 func (s Step) String() string {
 	if s.In != "" {
 		return fmt.Sprintf("kill -9 of the daemon %.1f s into the phase %s, started again after %.1f s", s.Pause.Seconds(), s.In, s.Lasts.Seconds())
@@ -160,8 +160,8 @@ func (s Step) String() string {
 	return fmt.Sprintf("%s %.1f s", what, s.Lasts.Seconds())
 }
 
-// Write prints the plan, a line a fault, with the time at which each begins if
-// none takes longer than it lasts.
+// Write prints the plan, one line per fault, with the time at which each begins if no fault takes
+// longer than its length.
 func (p Plan) Write(w io.Writer) error {
 	at, kills := time.Duration(0), 0
 	for _, s := range p.Steps {

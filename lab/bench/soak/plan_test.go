@@ -57,7 +57,7 @@ func TestAPlanHasWhatItSays(t *testing.T) {
 	}
 }
 
-// The line that a report quotes must lead to the same faults years later.
+// The command in a report must lead to the same faults years later.
 func TestASeedsPlanNeverChanges(t *testing.T) {
 	var got bytes.Buffer
 	if err := NewPlan(1, 4).Write(&got); err != nil {

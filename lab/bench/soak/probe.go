@@ -13,7 +13,7 @@ import (
 	"penstock/lab/stand"
 )
 
-// The probe's two clients are tasks of this application, its files lie here.
+// The probe's two clients are tasks of this application, and this is the folder of its files.
 const (
 	probeApplication = 1
 	probeDir         = "/probe"
@@ -22,7 +22,7 @@ const (
 	probeEvery       = 50 // ms between two operations of one client
 )
 
-// op is one operation of the probe, once it has ended.
+// op is a finished operation of the probe.
 type op struct {
 	name       string // create, write, close, read
 	begin, end time.Time
@@ -30,18 +30,18 @@ type op struct {
 
 func (o op) took() time.Duration { return o.end.Sub(o.begin) }
 
-// overlaps reports whether the operation was under way in a window.
+// overlaps reports whether the operation was in progress in a window.
 func (o op) overlaps(from, to time.Time) bool { return o.begin.Before(to) && o.end.After(from) }
 
-// probe is two clients of HDFS that do a small operation twenty times a second
-// each, one writing to both DataNodes and one reading, for a whole campaign.
+// probe is two clients of HDFS that each perform a small operation twenty times a second during the
+// whole campaign. One writes to both DataNodes, the other reads.
 type probe struct {
 	jvm *client.JVM
 	ids []int
 
 	mu      sync.Mutex
-	ops     []op          // that a later window may still ask for
-	latest  [2]time.Time  // when each client's latest ended operation began
+	ops     []op          // that a later window may still include
+	latest  [2]time.Time  // start of each client's latest finished operation
 	count   int           // operations so far
 	trouble []string      // operations that failed
 	dead    error         // a client has ended
@@ -49,7 +49,7 @@ type probe struct {
 	ended   int
 }
 
-// startProbe writes the file that is read and starts the clients.
+// startProbe writes the file to read and starts the clients.
 func startProbe(ctx context.Context, m *machine) (*probe, error) {
 	p := &probe{jvm: m.Clients, changed: make(chan struct{})}
 	file := transfer{app: probeApplication, path: probeDir + "/read", bytes: probeBytes, seed: probeSeed}
@@ -89,7 +89,7 @@ func (p *probe) take(which int, event, value string) {
 	p.changed = make(chan struct{})
 }
 
-// parseOp reads the start, in microseconds since 1970, and the nanoseconds.
+// parseOp parses the start, in microseconds since 1970, and the length in nanoseconds.
 func parseOp(name, value string) (op, error) {
 	start, took, _ := strings.Cut(value, " ")
 	micros, err := strconv.ParseInt(start, 10, 64)
@@ -118,17 +118,16 @@ func (p *probe) until(ctx context.Context, holds func() bool) error {
 	}
 }
 
-// served waits until both clients have ended an operation that began after a
-// time: whatever was under way before has ended by then.
+// served waits until both clients have finished an operation that began after a time, so that all
+// earlier operations have ended, too.
 func (p *probe) served(ctx context.Context, after time.Time) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, stand.Patience, fmt.Errorf("not within %v: the probe's clients are served", stand.Patience))
 	defer cancel()
 	return p.until(ctx, func() bool { return p.latest[0].After(after) && p.latest[1].After(after) })
 }
 
-// felt is what the probe felt of a window: its longest operation, how many there
-// were, and what has failed since it was asked last. Operations that ended before
-// the window are forgotten.
+// felt returns the probe's longest operation in a window, the number of its operations, and those
+// that have failed since the last call. It drops operations that ended before the window.
 func (p *probe) felt(from, to time.Time) (longest op, ops int, failed []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,7 +148,7 @@ func (p *probe) felt(from, to time.Time) (longest op, ops int, failed []string) 
 	return longest, ops, failed
 }
 
-// stop ends the clients, each after the operation that it is in.
+// stop ends the clients, each after its current operation.
 func (p *probe) stop(ctx context.Context) error {
 	for _, id := range p.ids {
 		p.jvm.Limit(id, 0)

@@ -72,13 +72,13 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// Report is the HTML page.
+// Report returns the HTML page.
 func (r Result) Report() report.Report {
 	return report.Report{Headline: fmt.Sprintf("%d kills under load: %d findings", r.Kills, len(r.Findings)), Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup,
 		About: "Daemon and DataNodes of a real Hadoop are killed, stopped and confused, under jobs and files that are read back. Intervals are from the median to the longest."}
 }
 
-// String is a fault that is over, for the terminal.
+// String returns the line about a finished fault, for the terminal.
 func (o Outcome) String() string {
 	text := fmt.Sprintf("#%d %s: over after %.1f s, longest operation %.0f ms", o.Number, o.Step, o.TookMS/1000, o.StallMS)
 	if o.Phase != "" {
@@ -93,7 +93,7 @@ func (o Outcome) String() string {
 	return text
 }
 
-// String is a round that is over, for the terminal.
+// String returns the line about a finished round, for the terminal.
 func (r Round) String() string {
 	text := fmt.Sprintf("round %d of %s: right, %.0f s", r.Number, r.Load, r.Seconds)
 	if r.Wrong != "" {

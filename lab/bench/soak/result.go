@@ -12,7 +12,7 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// Result is what a campaign has shown.
+// Result is the result of a campaign.
 type Result struct {
 	Setup    Setup    `json:"setup"`
 	Build    string   `json:"build"`
@@ -30,7 +30,7 @@ type Result struct {
 	Files  FilesResult   `json:"files"`
 	Growth []Growth      `json:"growth"`
 	Orphan OrphansResult `json:"orphans"`
-	// TaskWaits and Phases are empty but for a campaign of kills in phases.
+	// TaskWaits and Phases are empty except for a campaign of kills in phases.
 	TaskWaits TaskWaits     `json:"task_waits"`
 	Phases    map[Phase]int `json:"phases,omitempty"` // kills in each
 	// GateWaits counts the waits at gates during all faults.
@@ -43,8 +43,8 @@ type Result struct {
 	Claims   []claims.Claim `json:"claims"`
 }
 
-// KindResult is one kind of fault: the longest operation of the probe in each, in
-// milliseconds, and how long each took until all was as before.
+// KindResult is one kind of fault: the longest operation of the probe in each, in milliseconds, and
+// the times until the former state was restored.
 type KindResult struct {
 	Kind   Kind   `json:"kind"`
 	Count  int    `json:"count"`
@@ -69,20 +69,20 @@ func spread(all []float64) Spread {
 	return Spread{figures.Quantile(all, 0.5), figures.Quantile(all, 0.99), figures.Quantile(all, 1)}
 }
 
-// OrphansResult are the exact figures of the waits without a daemon, over the kills
-// and stops of the daemon.
+// OrphansResult has the exact figures of the waits without a daemon, over the kills and stops of
+// the daemon.
 type OrphansResult struct {
 	Faults int    `json:"faults"` // of the daemon
-	Held   int    `json:"held"`   // of them, those in which anybody waited at all
+	Held   int    `json:"held"`   // those in which a thread waited
 	Waits  int64  `json:"waits"`
-	MS     Spread `json:"ms"` // the longest of each fault in which anybody waited
-	// Elsewhere counts such waits during other faults: a daemon that lived, and was
-	// not heard for a second.
+	MS     Spread `json:"ms"` // the longest wait of each fault in which a thread waited
+	// Elsewhere counts such waits during other faults, when a living daemon was silent for a
+	// second.
 	Elsewhere   int64   `json:"elsewhere"`
 	ElsewhereMS float64 `json:"elsewhere_ms"`
 }
 
-// LoadResult is one kind of jobs.
+// LoadResult has the results of one kind of jobs.
 type LoadResult struct {
 	Load    string  `json:"load"`
 	Rounds  int     `json:"rounds"`
@@ -91,15 +91,15 @@ type LoadResult struct {
 	Seconds float64 `json:"median_s"`
 }
 
-// FilesResult is the files of our own.
+// FilesResult has the results of the campaign's own files.
 type FilesResult struct {
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
 	Again int   `json:"again"`
 }
 
-// Growth is how what a process holds changes while it lives: the slope of the
-// least-squares lines through all its lives, with one slope and an offset for each.
+// Growth is the growth of a process's resources during its life: the slope of the least-squares
+// lines through all its lives, with a common slope and an offset for each life.
 type Growth struct {
 	Process       string  `json:"process"`
 	Lives         int     `json:"lives"`
@@ -112,8 +112,8 @@ type Growth struct {
 	ThreadsPerMin float64 `json:"threads_per_min"`
 }
 
-// settled is the age from which on a process counts: what it takes to begin with
-// is no growth. A daemon has its memory after some seconds of load.
+// settled is the age from which a process counts: its initial allocation is not growth. A daemon
+// has its memory after some seconds of load.
 const settled = 10.0 // seconds
 
 func growth(process string, all []Usage) Growth {
@@ -133,7 +133,7 @@ func growth(process string, all []Usage) Growth {
 	}
 	g.Lives = len(lives)
 	slope := func(value func(Usage) float64) float64 {
-		var ages, values []float64 // each less the mean of its life
+		var ages, values []float64 // each minus the mean of its life
 		for _, pid := range slices.Sorted(maps.Keys(lives)) {
 			var x, y []float64
 			for _, u := range lives[pid] {
@@ -154,21 +154,21 @@ func growth(process string, all []Usage) Growth {
 	return g
 }
 
-// Bounds of a good campaign. The figures are reported exactly; these only tell a
+// Bounds of a good campaign. The figures are reported exactly; these bounds only distinguish a
 // defect from a busy machine.
 const (
-	// orphanMax: gates promise to open a second after the last sign of life.
+	// orphanMax: gates must open a second after the last sign of life.
 	orphanMax = 2000.0 // ms
-	// A kill is noticed at once, by the connection's end: nobody waits even that second.
+	// A kill is noticed at once, by the connection's end, so no thread waits for that second.
 	killMax = 1000.0 // ms
-	// stallMax: what a client may feel of a dead daemon, the machine's share included.
+	// stallMax: the longest delay for a client by a dead daemon, including the machine's part.
 	stallMax = 5000.0 // ms
-	// Of the daemon, however many streams it governs.
+	// Of the daemon, for any number of streams.
 	rssKiBMax = 200 << 10
 	fdsMax    = 1000
 )
 
-// Summarise judges what the journal holds.
+// Summarise judges the journal's content.
 func Summarise(s Setup, build string, j *Journal) Result {
 	r := Result{Setup: s, Build: build, Outcomes: j.outcomes, Rounds: j.rounds, Endings: j.endings, Stretch: len(j.endings),
 		Findings: append([]string{}, j.findings...), Phases: map[Phase]int{}}

@@ -34,7 +34,7 @@ func TestGrowthIsWithinALife(t *testing.T) {
 		}
 		all = append(all, Usage{Process: "datanode0", PID: 99, AgeS: 50, RSSKiB: 1 << 30})
 	}
-	// What it takes to begin with is left out.
+	// The initial allocation is left out.
 	all = append(all, Usage{Process: "daemon", PID: 0, AgeS: settled - 1, RSSKiB: 0, FDs: 0})
 	g := growth("daemon", all)
 	if g.Lives != 5 || g.LongestS != 90 || g.RSSKiBMax != 4180 || g.FDsMax != 14 {
@@ -48,7 +48,7 @@ func TestGrowthIsWithinALife(t *testing.T) {
 	}
 }
 
-// whole is a journal of a good campaign.
+// whole returns the journal of a good campaign.
 func whole(s Setup) *Journal {
 	j, err := OpenJournal("", s)
 	if err != nil {
@@ -87,7 +87,7 @@ func TestAGoodCampaign(t *testing.T) {
 	}
 }
 
-// Whatever is wrong, the verdict says so; what is just within its bound is good.
+// The verdict has every fault; a figure just within its bound is good.
 func TestTheVerdict(t *testing.T) {
 	s := DefaultSetup(3, 40)
 	first := func(j *Journal, k Kind) *Outcome {
@@ -158,7 +158,8 @@ func TestTheProbesReports(t *testing.T) {
 	if n != 3 || longest.took() != 2500*time.Millisecond || len(failed) != 1 {
 		t.Errorf("felt %v of %d, failed %v", longest, n, failed)
 	}
-	// What began before the window and ended in it was felt; what ended before is gone.
+	// An operation that began before the window and ended in it counts; one that ended before is
+	// dropped.
 	if longest, n, failed = p.felt(at(5.2), at(6)); n != 1 || longest.begin != at(3) || failed != nil {
 		t.Errorf("felt %v of %d, failed %v", longest, n, failed)
 	}

@@ -8,23 +8,23 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// Setup is everything that may change what a campaign shows. The journal
-// keeps it, with the plan's seed and length.
+// Setup is everything that may change a campaign's results. The journal keeps it, with the plan's
+// seed and length.
 type Setup struct {
 	Seed   uint64 `json:"seed"`
 	Kills  int    `json:"kills"`
 	Hadoop string `json:"hadoop"` // version
 
-	// Phases kills the daemon only, and only while a TeraSort runs, of which everything is
-	// governed: its tasks' local files and its shuffle too.
+	// With Phases only the daemon is killed, and only while a TeraSort runs. All of the TeraSort's
+	// I/O is governed, also its tasks' local files and its shuffle.
 	Phases bool `json:"phases,omitempty"`
 
 	Disk       disk.Model `json:"disk"` // of each DataNode
 	DiskBytes  int64      `json:"disk_bytes"`
 	BlockBytes int64      `json:"block_bytes"`
 
-	// Each round of TeraGen, TeraSort and TeraValidate sorts TeraBytes, each of
-	// TestDFSIO writes and reads Tasks files of DFSIOBytes; 0 leaves it out.
+	// Each round of TeraGen, TeraSort and TeraValidate sorts TeraBytes. Each round of TestDFSIO
+	// writes and reads Tasks files of DFSIOBytes; 0 leaves it out.
 	TeraBytes  int64 `json:"tera_bytes"`
 	DFSIOBytes int64 `json:"dfsio_bytes"`
 	Tasks      int   `json:"tasks"`
@@ -32,14 +32,14 @@ type Setup struct {
 
 const mib = 1 << 20
 
-// DefaultSetup is a campaign for a machine of two cores: disks quick enough that a
-// round of jobs takes about a minute, and slow enough that writers meet their
-// backlog's bound and readers their mark.
+// DefaultSetup is a campaign for a machine of two cores: the disks are fast enough that a round of
+// jobs takes about a minute, and slow enough that writers reach their backlog limit and readers
+// their mark.
 //
-// Disks are far larger than the data: each block that was on its way to a DataNode
-// when that was killed counts as a whole block of its space for the NameNode, for
-// 10 to 20 minutes. On disks of 4 GiB and in blocks of 16 MiB, a dozen kills of one
-// DataNode in that time left it no room for a further replica.
+// Disks are far larger than the data. The reason is that the NameNode reserves the space of a whole
+// block for each block that was in transfer when a DataNode was killed, for 10 to 20 minutes. With
+// disks of 4 GiB and blocks of 16 MiB, a dozen kills of one DataNode in that time left no space for
+// a further replica.
 func DefaultSetup(seed uint64, kills int) Setup {
 	return Setup{Seed: seed, Kills: kills, Hadoop: hadoop.DefaultVersion,
 		Disk:      disk.Model{BytesPerSecond: 80_000_000, SeekMin: 500 * time.Microsecond, SeekMax: 3 * time.Millisecond},
@@ -47,8 +47,8 @@ func DefaultSetup(seed uint64, kills int) Setup {
 		TeraBytes: 128 * mib, DFSIOBytes: 64 * mib, Tasks: 2}
 }
 
-// PhasesSetup is a campaign of kills of the daemon in the phases of TeraSorts, whose maps
-// have blocks large enough to spill several times.
+// PhasesSetup is a campaign of kills of the daemon in the phases of TeraSorts. The maps' blocks are
+// large enough for several spills.
 func PhasesSetup(seed uint64, kills int) Setup {
 	s := DefaultSetup(seed, kills)
 	s.Phases, s.BlockBytes, s.TeraBytes, s.DFSIOBytes = true, 32*mib, 192*mib, 0
@@ -63,7 +63,7 @@ func (s Setup) Plan() Plan {
 	return NewPlan(s.Seed, s.Kills)
 }
 
-// Validate rejects what cannot be run.
+// Validate returns an error for a setup that cannot be run.
 func (s Setup) Validate() error {
 	switch {
 	case s.Kills < 1 || s.Kills > 100_000:

@@ -15,16 +15,16 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// What Penstock's client in a task has counted only the task reports, when it
-// ends: an agent of ours in its JVM writes it down (Waits.java).
+// Only the task itself can report the counters of Penstock's client in it: when the task ends, a
+// small Java agent in its JVM writes them to a file (Waits.java).
 
 //go:embed Waits.java
 var waitsSource []byte
 
 // TaskWaits are the tasks' waits without a daemon.
 type TaskWaits struct {
-	Tasks  int     `json:"tasks"` // that have told
-	Held   int     `json:"held"`  // of them, those that waited at all
+	Tasks  int     `json:"tasks"` // that have reported
+	Held   int     `json:"held"`  // those that waited
 	Waits  int64   `json:"waits"` // of these
 	LongMS float64 `json:"longest_ms"`
 }
@@ -52,23 +52,23 @@ func (m *machine) compileWaits(ctx context.Context) error {
 	return nil
 }
 
-// told are settings of a TeraSort that has phases long enough to be hit, and whose tasks
-// tell what they waited.
+// told returns settings of a TeraSort with phases long enough for a kill and with tasks that report
+// their waits.
 func (m *machine) told() map[string]string {
 	option := fmt.Sprintf("-Xmx%dm -XX:+UseSerialGC -javaagent:%s=%s", taskHeapMB, m.waitsJar(), m.waitsDir())
 	return map[string]string{
 		"mapreduce.map.java.opts": option, "mapreduce.reduce.java.opts": option,
-		"mapreduce.task.io.sort.mb":                     "8",   // several spills a map, and a merge
+		"mapreduce.task.io.sort.mb":                     "8",   // several spills per map, and a merge
 		"mapreduce.job.reduce.slowstart.completedmaps":  "0.5", // half of the maps run alone
-		"mapreduce.reduce.shuffle.input.buffer.percent": "0.1", // what is fetched goes to the disk
+		"mapreduce.reduce.shuffle.input.buffer.percent": "0.1", // fetched data goes to the disk
 		"mapreduce.task.progress-report.interval":       "200", // ms
 	}
 }
 
-// taskHeapMB is what a task of a TeraSort gets.
+// taskHeapMB is the heap of a TeraSort's task, in MB.
 const taskHeapMB = 400
 
-// taskWaits reads what tasks have told since it was asked last.
+// taskWaits reads the reports of tasks since the last call.
 func (m *machine) taskWaits() (w TaskWaits, err error) {
 	told, err := os.ReadDir(m.waitsDir())
 	for _, task := range told {
@@ -82,7 +82,7 @@ func (m *machine) taskWaits() (w TaskWaits, err error) {
 	return w, err
 }
 
-// add takes what one task has told.
+// add adds one task's report.
 func (w *TaskWaits) add(text string) error {
 	var count, nanos int64
 	if _, err := fmt.Sscanf(text, "%d %d", &count, &nanos); err != nil || count < 0 || nanos < 0 {
@@ -97,26 +97,26 @@ func (w *TaskWaits) add(text string) error {
 	return nil
 }
 
-// merge adds another round's.
+// merge adds the waits of another round.
 func (w *TaskWaits) merge(o TaskWaits) {
 	w.Tasks, w.Held, w.Waits, w.LongMS = w.Tasks+o.Tasks, w.Held+o.Held, w.Waits+o.Waits, max(w.LongMS, o.LongMS)
 }
 
-// Phase is how far a TeraSort was when it was hit.
+// Phase is the phase of a TeraSort at the time of a kill.
 type Phase string
 
 // The phases, each of which uses disks and network in its own way.
 const (
 	PhaseMap     Phase = "map"     // maps read, spill and merge, and no reduce has begun
-	PhaseShuffle Phase = "shuffle" // reduces fetch what maps have left, and the last maps run
-	PhaseMerge   Phase = "merge"   // and merge it
-	PhaseReduce  Phase = "reduce"  // and write
+	PhaseShuffle Phase = "shuffle" // reduces fetch the maps' output, and the last maps run
+	PhaseMerge   Phase = "merge"   // reduces merge it
+	PhaseReduce  Phase = "reduce"  // reduces write
 )
 
 var phases = []Phase{PhaseMap, PhaseShuffle, PhaseMerge, PhaseReduce}
 
-// phaseOf tells the phase by the job's own progress, in percent. A reduce's first third
-// is its shuffle, its second its merge.
+// phaseOf returns the phase according to the job's own progress, in percent. The first third of a
+// reduce's progress is the shuffle, the second third the merge.
 func phaseOf(maps, reduces float64) Phase {
 	switch {
 	case reduces == 0 && maps < 100:
@@ -129,8 +129,8 @@ func phaseOf(maps, reduces float64) Phase {
 	return PhaseReduce
 }
 
-// reach waits until a TeraSort is in the step's phase, and for the step's pause, and
-// gives the phase that it is in then.
+// reach waits until a TeraSort is in the step's phase, and for the step's pause. It returns the
+// phase after that.
 func (c *campaign) reach(ctx context.Context, s Step) (Phase, error) {
 	late, cancel := context.WithTimeoutCause(ctx, roundPatience, fmt.Errorf("no TeraSort came to the phase %s within %v", s.In, roundPatience))
 	defer cancel()
@@ -140,12 +140,13 @@ func (c *campaign) reach(ctx context.Context, s Step) (Phase, error) {
 				return p, nil
 			}
 		}
-		_ = experiment.Pause(late, 50*time.Millisecond) // its end is the loop's
+		_ = experiment.Pause(late, 50*time.Millisecond) // the loop ends when late ends
 	}
 	return "", context.Cause(late)
 }
 
-// phase is that of the TeraSort under way, by the job's own master; empty: there is none, or it does not tell.
+// phase returns the phase of the running TeraSort, from the job's master; it is empty if none runs
+// or the master does not answer.
 func (c *campaign) phase(ctx context.Context) Phase {
 	app := c.sort.Load()
 	if app == nil {
@@ -165,10 +166,10 @@ func (c *campaign) phase(ctx context.Context) Phase {
 	return p
 }
 
-// errNotRunning: a job whose tasks do not run yet, or no longer.
+// errNotRunning is returned for a job without running tasks: not yet, or no longer.
 var errNotRunning = errors.New("the job's tasks do not run")
 
-// parseProgress reads a MapReduce master's list of jobs, which is one long.
+// parseProgress reads a MapReduce master's list of jobs, which has one entry.
 func parseProgress(body []byte) (Phase, error) {
 	var doc struct {
 		Jobs struct {

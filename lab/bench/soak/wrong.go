@@ -2,8 +2,7 @@ package soak
 
 import "penstock/lab/daemon"
 
-// badFrame is something that no agent sends, from a peer that serves a data
-// directory.
+// badFrame is data that no agent sends, from a peer that serves a data directory.
 func badFrame(variant int, data string) (daemon.Bad, error) {
 	all, err := daemon.BadFrames(data)
 	if err != nil {
@@ -12,14 +11,14 @@ func badFrame(variant int, data string) (daemon.Bad, error) {
 	return all[variant%len(all)], nil
 }
 
-// weightsText is what a weights file may hold.
+// weightsText is a content of the weights file.
 type weightsText struct {
 	name, text string
-	refused    bool // the daemon must keep what it has
+	refused    bool // the daemon must keep its weights
 }
 
-// goodWeights lets the probe pass before the load, so that its waits are not for
-// other applications' turns.
+// goodWeights gives the probe precedence over the load, so that it does not wait for other
+// applications' turns.
 const goodWeights = "default: 1\nrules:\n- {application: \"application_1700000000000_*\", weight: 1000}\n"
 
 var weightsTexts = []weightsText{

@@ -1,7 +1,8 @@
 // Package optimum computes the division that an ideal scheduler would reach: the weighted max-min
 // division of the devices' service among applications that can use some of the devices. Shares are
 // judged by it, in the simulator and on real clusters. It is independent of package coord, which
-// corrects step by step on each device; this package sees everything at once.
+// corrects shares step by step on each device; this package computes the division of all devices at
+// once.
 //
 // The totals of all applications, divided by weight, are raised together while a flow in the network
 // application -> device allows it (Dinic's algorithm). A cut that is too small shows which applications
@@ -18,9 +19,9 @@ import (
 // Seeker is one application.
 type Seeker struct {
 	Weight float64 // above 0
-	// Demand is the most that it can use in all; 0 is as much as there is.
+	// Demand is the most that it can use in total; 0: no limit.
 	Demand  float64
-	Devices []int // those that have something of it to do
+	Devices []int // devices that it can use
 }
 
 const (
@@ -28,8 +29,8 @@ const (
 	inf = math.MaxFloat64
 )
 
-// Totals returns each seeker's total of what the devices give. Errors: a weight that is not
-// above 0, a capacity or demand below 0, a device that is not there.
+// Totals returns each seeker's total service from all devices. It returns an error for a weight
+// that is not above 0, a negative capacity or demand, and an unknown device.
 func Totals(seekers []Seeker, capacity []float64) ([]float64, error) {
 	for d, c := range capacity {
 		if !(c >= 0) {
@@ -53,7 +54,7 @@ func Totals(seekers []Seeker, capacity []float64) ([]float64, error) {
 		frozen[i] = len(s.Devices) == 0
 	}
 	for slices.Contains(frozen, false) {
-		// No level is higher than what all devices give, whoever has the least weight.
+		// No level is higher than the service of all devices divided by the least weight.
 		level := 0.0
 		for _, c := range capacity {
 			level += c
@@ -77,7 +78,7 @@ func Totals(seekers []Seeker, capacity []float64) ([]float64, error) {
 			}
 			next := raise(seekers, frozen, total, short, n.give(short))
 			if !(next < level) {
-				break // as far as numbers can tell them apart
+				break // levels are equal up to rounding
 			}
 			level = next
 		}
@@ -92,7 +93,7 @@ func Totals(seekers []Seeker, capacity []float64) ([]float64, error) {
 				frozen[i], some = true, true
 			}
 		}
-		if !some { // rounding: nobody is stuck by more than the last digits
+		if !some { // rounding: no seeker is stuck by more than the last digits
 			for i := range frozen {
 				frozen[i] = true
 			}
@@ -111,7 +112,8 @@ func target(s Seeker, frozen bool, total, level float64) float64 {
 	return s.Demand
 }
 
-// raise returns the level at which those who are short want what their devices give.
+// raise returns the level at which the seekers that are short want exactly what their devices can
+// serve.
 func raise(seekers []Seeker, frozen []bool, total []float64, short []bool, give float64) float64 {
 	type bound struct{ at, weight, demand float64 }
 	var bounds []bound
@@ -192,7 +194,7 @@ func (n *network) link(from, to int, free float64) int {
 	return at
 }
 
-// want sets what a seeker asks for. What flows already beyond that is taken back.
+// want sets a seeker's demand. An existing flow beyond that is removed.
 func (n *network) want(seeker int, much float64) {
 	e := n.seeker[seeker]
 	flows := n.edges[e^1].free
@@ -204,7 +206,7 @@ func (n *network) want(seeker int, much float64) {
 	n.edges[e].free = much - flows
 }
 
-// back takes over of what a seeker has from its devices.
+// back removes over from a seeker's flow to its devices.
 func (n *network) back(node int, over float64) {
 	for e := n.head[node]; e >= 0 && over > 0; e = n.edges[e].next {
 		if n.edges[e].to < n.first {
@@ -225,7 +227,7 @@ func (n *network) back(node int, over float64) {
 	}
 }
 
-// augment raises the flow as far as it goes.
+// augment raises the flow to its maximum.
 func (n *network) augment() {
 	for n.reach(0, func(e int) bool { return n.edges[e].free > eps }) && n.level[1] >= 0 {
 		copy(n.at, n.head)
@@ -234,7 +236,7 @@ func (n *network) augment() {
 	}
 }
 
-// reach sets the levels of the nodes that can be got at from one, and says that it has.
+// reach sets the levels of the nodes that are reachable from a node. It always returns true.
 func (n *network) reach(from int, open func(e int) bool) bool {
 	for i := range n.level {
 		n.level[i] = -1
@@ -275,8 +277,8 @@ func (n *network) push(node int, much float64) float64 {
 	return done
 }
 
-// short returns the seekers on the source's side of the cut, and whether there are none:
-// all have what they want.
+// short returns the seekers on the source's side of the cut, and whether there are none, that is,
+// all demands are met.
 func (n *network) short() (side []bool, none bool) {
 	n.reach(0, func(e int) bool { return n.edges[e].free > eps })
 	side, none = make([]bool, len(n.seeker)), true
@@ -288,8 +290,8 @@ func (n *network) short() (side []bool, none bool) {
 	return side, none
 }
 
-// give returns what the devices of some seekers give together. It is asked right after
-// short, whose levels tell them.
+// give returns the total service of the devices of the seekers that are short. It must be called
+// right after short, because it uses the levels that short has set.
 func (n *network) give([]bool) float64 {
 	sum := 0.0
 	for node := n.first; node < len(n.head); node++ {
@@ -305,8 +307,8 @@ func (n *network) give([]bool) float64 {
 	return sum
 }
 
-// stuck returns the seekers that could not have more: no device with room can be got at
-// from them, not even by moving others.
+// stuck returns the seekers that cannot have more: they cannot reach a device with free capacity,
+// not even by moving other seekers.
 func (n *network) stuck() []bool {
 	n.reach(1, func(e int) bool { return n.edges[e^1].free > eps }) // against the edges
 	stuck := make([]bool, len(n.seeker))

@@ -46,8 +46,8 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// TestNobodyCanBeRaised: what every device gives is used while somebody wants it, and
-// whoever has less by weight than another shares no device with it, not even over others.
+// TestNobodyCanBeRaised: every device is fully used while a seeker wants it. A seeker with less
+// service per weight than another shares no device with it, not even indirectly through others.
 func TestNobodyCanBeRaised(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		devices := rapid.SliceOfN(rapid.Float64Range(0.1, 4), 1, 6).Draw(t, "devices")
@@ -65,8 +65,7 @@ func TestNobodyCanBeRaised(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// For every level, those at or below it use all that
-		// their devices give.
+		// For every level, the seekers at or below it use their devices fully.
 		for i, s := range seekers {
 			level := totals[i] / s.Weight
 			used, give := 0.0, 0.0

@@ -16,7 +16,7 @@ import (
 	"penstock/lab/sim"
 )
 
-// mostRows bounds the table of applications: those that are furthest off.
+// mostRows bounds the table of the applications that are furthest from their entitlements.
 const mostRows = 20
 
 //go:embed page.html
@@ -42,8 +42,7 @@ func converged(s float64) string {
 	return fmt.Sprintf("%g s", s)
 }
 
-// furthest are the applications whose shares are furthest from what they are due, by weight
-// of all service.
+// furthest returns the applications with the largest difference between share and entitlement.
 func furthest(r *sim.Result) []sim.Application {
 	all := slices.Clone(r.Shares)
 	slices.SortStableFunc(all, func(a, b sim.Application) int {
@@ -61,7 +60,7 @@ func furthest(r *sim.Result) []sim.Application {
 // Report is a result that can be shown.
 type Report struct{ *sim.Result }
 
-// Verdict is the result in a line.
+// Verdict returns the result as one line.
 func (r Report) Verdict() string {
 	what := r.Figures()
 	if !r.Good {
@@ -70,7 +69,7 @@ func (r Report) Verdict() string {
 	return what
 }
 
-// Figures are the run's, in a line.
+// Figures returns the run's figures as one line.
 func (r Report) Figures() string {
 	if len(r.Jobs) == 0 {
 		return fmt.Sprintf("%s of the service misplaced (median of %d windows), %s in the worst window", percent(r.Misplaced), r.Judged, percent(r.Worst))
@@ -91,7 +90,7 @@ func (r Report) Figures() string {
 	return text
 }
 
-// ways are those that the jobs were played in beside alone, in order.
+// ways returns the ways in which the jobs were played, except alone, in order.
 func (r Report) ways() (ways []string) {
 	for _, s := range r.Summaries {
 		if s.Way != "alone" && !slices.Contains(ways, s.Way) {
@@ -142,7 +141,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// WriteHTML writes the page, which the result alone decides.
+// WriteHTML writes the page. It depends only on the result.
 func (r Report) WriteHTML(w io.Writer) error {
 	charts, err := r.charts()
 	if err != nil {

@@ -25,7 +25,8 @@ func play(t *testing.T, file string) Report {
 	return Report{r}
 }
 
-// TestReports: everything is in each of the three forms, and twice the same in all.
+// TestReports: each of the three forms contains everything, and is the same when it is written
+// twice.
 func TestReports(t *testing.T) {
 	for file, want := range map[string]struct {
 		charts int
@@ -78,7 +79,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestReportsOfWhatIsEmpty: nothing was served, or no job ended.
+// TestReportsOfWhatIsEmpty: runs without service, or without a job that ended.
 func TestReportsOfWhatIsEmpty(t *testing.T) {
 	for _, r := range []*sim.Result{
 		{Title: "<b>nothing</b>", Windows: []sim.Window{{To: 1}}, Faults: []string{"no window is judged"}},

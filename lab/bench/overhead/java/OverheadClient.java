@@ -14,13 +14,13 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.util.ToolRunner;
 
 /**
- * The load of the overhead's measurement, in one JVM that stays warm: streams of
- * Hadoop's own client under the name of a task, and MapReduce jobs in this JVM
- * (LocalJobRunner), whose run time is then work and not the start of JVMs.
+ * The load for the measurement of overhead, in one JVM that stays warm: streams of Hadoop's own
+ * client under the name of a task, and MapReduce jobs in this JVM (LocalJobRunner), whose run time
+ * then does not include the start of JVMs.
  *
  * <p>A line on standard input is an id and {@code write PATH BYTES RATE}, {@code read PATH RATE},
  * {@code teragen PATH ROWS} or {@code terasort FROM TO}, with a rate in bytes per second, 0 for
- * as fast as it goes; the answer is the id and {@code done NANOSECONDS BYTES} or {@code error TEXT}
+ * full speed; the answer is the id and {@code done NANOSECONDS BYTES} or {@code error TEXT}
  * (package lab/client). The end of input ends the process. The argument is a folder for the jobs'
  * intermediate files.
  */
@@ -33,7 +33,7 @@ public final class OverheadClient {
 
     public static void main(String[] argv) throws Exception {
         PrintStream out = System.out;
-        System.setOut(System.err); // a library's output is no answer
+        System.setOut(System.err); // a library's output is not an answer
         new Random(1).nextBytes(BUFFER);
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
@@ -63,7 +63,7 @@ public final class OverheadClient {
         conf.setInt("mapreduce.local.map.tasks.maximum", 2);
         conf.setInt("mapreduce.local.reduce.tasks.maximum", 2);
         conf.setFloat("mapreduce.reduce.shuffle.input.buffer.percent", 0.2f); // of a heap that all tasks share
-        // A job's end is noticed when it comes, not at the next of a few looks.
+        // Short polls, so that a job's end is noticed at once.
         conf.setInt("mapreduce.client.progressmonitor.pollinterval", 10);
         conf.setInt("mapreduce.client.completion.pollinterval", 10);
         switch (words[1]) {

@@ -14,9 +14,8 @@ import java.util.Collections;
 import java.util.concurrent.TimeUnit;
 
 /**
- * What the agent costs the DataNode's threads, call by call, through the agent's
- * own classes and a real daemon's socket. It is in the agent's package, but not
- * in its jar.
+ * The agent's cost for the DataNode's threads, call by call, with the agent's own classes and a
+ * real daemon's socket. It is in the agent's package, but not in its jar.
  *
  * <p>Arguments: the socket of an echo, of a daemon that wants one report for a
  * gibibyte, of a daemon with its usual stride, and how many trips to make. Each
@@ -89,7 +88,7 @@ public final class DecisionBench {
         client.stop();
     }
 
-    /** The packet that sends a message, and the trips that a thread waits for. */
+    /** Packets that send a message, and round trips for which a thread waits. */
     private static void messages(String socket, int trips) throws Exception {
         Client client = connect(socket);
         Op op = Gates.enterClient("DFSClient_attempt_1700000000000_0001_m_000000_0_1_1", Peer.UNKNOWN);
@@ -182,7 +181,7 @@ public final class DecisionBench {
         long agent = 0;
         for (ThreadInfo t : threads.getThreadInfo(threads.getAllThreadIds())) {
             if (t != null && t.getThreadName().equals("penstock-agent")) {
-                agent = Math.max(agent, t.getThreadId()); // the last one started: another may still be ending
+                agent = Math.max(agent, t.getThreadId()); // the last agent started: an earlier one may still be ending
             }
         }
         int batch = n / 10;
@@ -197,7 +196,7 @@ public final class DecisionBench {
         print(name, means, 10 * batch);
     }
 
-    /** For calls that are shorter than a look at the clock. */
+    /** For calls that are shorter than reading the clock. */
     private static void batched(String name, int batches, Call call) throws Exception {
         int warm = batches / 2;
         double[] means = new double[batches];
