@@ -668,7 +668,7 @@ func TestASilentNodeIsLoggedOnce(t *testing.T) {
 	for i, err := range []error{down, down, nil, down, down} {
 		n.users++
 		c.giveBack(w, n, err)
-		if lines, want := strings.Count(out.String(), "does not say"), []int{1, 1, 1, 2, 2}[i]; lines != want {
+		if lines, want := strings.Count(out.String(), "does not answer questions"), []int{1, 1, 1, 2, 2}[i]; lines != want {
 			t.Errorf("%d lines after %d answers, want %d", lines, i+1, want)
 		}
 	}
