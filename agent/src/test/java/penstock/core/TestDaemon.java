@@ -233,9 +233,12 @@ public final class TestDaemon implements AutoCloseable {
         channel.close();
     }
 
+    /** How long a test waits for a frame: on a busy machine a JVM with Spark needs over 20 s to start. */
+    private static final int PATIENCE_SECONDS = 60;
+
     /** The next frame of the type that the condition accepts; the others before it are forgotten. */
     public Heard next(int type, Predicate<Heard> condition) throws InterruptedException {
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(20);
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_SECONDS);
         while (true) {
             Heard h = heard.poll(end - System.nanoTime(), TimeUnit.NANOSECONDS);
             assertNotNull(h, "no frame of type " + type + " came");
@@ -260,7 +263,7 @@ public final class TestDaemon implements AutoCloseable {
     public List<Heard> until(int type) throws InterruptedException {
         List<Heard> all = new ArrayList<>();
         do {
-            Heard h = heard.poll(20, TimeUnit.SECONDS);
+            Heard h = heard.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);
             assertNotNull(h, "no frame of type " + type + " came");
             all.add(h);
         } while (all.get(all.size() - 1).type != type);
