@@ -172,8 +172,8 @@ func TestNeverMoreThanTheRate(t *testing.T) {
 	})
 }
 
-// Who asks each time it should gets the whole rate, and who comes late by
-// less than the credit does as well.
+// A caller that asks each time it should gets the whole rate. So does a caller that is late by less
+// than the credit.
 func TestTheRateIsReached(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)
