@@ -95,8 +95,8 @@ func LoadNode(file string, peers ...string) (*Node, error) {
 	return n, nil
 }
 
-// CheckNode is LoadNode for a person who has just written the files: it also looks up users and
-// the group on this machine, and reads the weights file, so that one error contains all mistakes.
+// CheckNode does what LoadNode does. In addition it looks up the users and the group on this
+// machine, and reads the weights file, so that one error contains all mistakes of both files.
 func CheckNode(file string, peers ...string) (*Node, error) {
 	n, err := load(file, peers)
 	if err != nil {
