@@ -17,9 +17,11 @@ import (
 
 // TestForeignIO: a program that does not belong to Hadoop uses a DataNode's disk while HDFS writes
 // to it. Penstock names the program and its bytes, and does not attribute its load to HDFS: the
-// depth stays near its value without the program, 4, and rather below than above, because the depth
-// controller subtracts only the minimum time that others can have used. Without foreign I/O in the
-// counters, the depth of a daemon falls under the same load.
+// depth keeps room for requests in parallel. It stays below its value without the program, 4,
+// because the depth controller subtracts only the minimum time that others can have used; how far
+// below depends on how the program's requests happen to merge, and core/foreign tests that in
+// virtual time. Without foreign I/O in the counters, the depth of a daemon falls to 1 under the same
+// load.
 func TestForeignIO(t *testing.T) {
 	const (
 		seconds         = 10
@@ -73,8 +75,8 @@ func TestForeignIO(t *testing.T) {
 
 	t.Logf("depth beside the program, second by second: %v", knowing)
 	t.Logf("and where what others do is not seen:       %v", blind)
-	if a, b := mean(knowing[seconds/2:]), mean(blind[seconds/2:]); a < 2.5 || b > 0.7*a {
-		t.Errorf("depth %.1f and, blind to others, %.1f: want 2.5 or more, and 0.7 of that or less", a, b)
+	if a, b := mean(knowing[seconds/2:]), mean(blind[seconds/2:]); a < 2 || b > 0.7*a {
+		t.Errorf("depth %.1f and, blind to others, %.1f: want 2 or more, and 0.7 of that or less", a, b)
 	}
 }
 
