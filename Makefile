@@ -1,4 +1,4 @@
-# Everything one does with Penstock from a checkout. `make` lists the targets.
+# All tasks in a checkout of Penstock. `make` lists the targets.
 
 SHELL       := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -6,12 +6,12 @@ SHELL       := /bin/bash
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
-# The linter is pinned here and nowhere else; it is not part of the module's
-# own dependencies, so that a linter never decides a library's version.
+# The linter is pinned only here. It is not among the module's dependencies, so that it never
+# decides a library's version.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-# One way to compile for all that follows, or each library is compiled several times: static, and
-# without this machine's paths. Only the race detector needs a C compiler.
+# All targets compile in the same way, static and without this machine's paths; otherwise each
+# library would be compiled several times. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 export GOFLAGS     := $(shell go env GOFLAGS) -trimpath
 
@@ -19,17 +19,17 @@ VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 MVN     := mvn -B -ntp -f agent/pom.xml
 
 AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 2>/dev/null)
-# What has goroutines of its own is tested under the race detector; not what spends its
-# time on reading long answers.
+# Packages with goroutines of their own are tested under the race detector, except for those that
+# spend their time reading long answers.
 CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leadership ./ops/operate ./ops/top ./ops/doctor
 
-# End-to-end tests by purpose. The tests of NODE share one cluster that is brought up once; together
-# with unit tests they are `make test`. VERIFY are all others; ASIDE of them measure no shares of a
-# disk and mostly wait, so they run beside each other.
+# End-to-end tests by purpose. The tests of NODE share one cluster that is started once; together
+# with the unit tests they are `make test`. `make verify` runs all others. Those in ASIDE measure no
+# shares of a disk and mostly wait, so they run in parallel.
 NODE   := ./e2e/node
 ASIDE  := ./e2e/failover ./e2e/queues
 
-# What DEMO_ARGS and BENCH_TIME add can be given on the command line:
+# These can be set on the command line:
 # make demo DEMO_ARGS='--against terasort'
 DEMO_ARGS ?=
 BENCH_TIME ?= 1s
@@ -83,7 +83,7 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 	scripts/fuzz $(FUZZ_TIME)
 
 .PHONY: soak
-soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; each goes on where it was broken off
+soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; an interrupted campaign continues
 	@mkdir -p report
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
@@ -115,7 +115,7 @@ setup: ## Install what the machine lacks (as root), or say what is missing
 	@scripts/setup
 
 .PHONY: generate
-generate: ## Compile bpf/ (clang-14, llvm-14) and the .proto (protoc); what it makes is committed
+generate: ## Compile bpf/ (clang-14, llvm-14) and the .proto (protoc); the results are committed
 	go generate ./bpf ./wire/cluster
 
 .PHONY: check-generated
@@ -123,7 +123,7 @@ check-generated:
 	@scripts/check-generated $(EXACT)
 
 .PHONY: reference
-reference: ## Write docs/reference/cli from what the commands say of themselves
+reference: ## Write docs/reference/cli from the commands' own help
 	go run ./cmd/penstock reference docs/reference/cli
 	go run ./cmd/penstock-lab reference docs/reference/cli
 
@@ -132,12 +132,12 @@ results: ## Write docs/results.md and its chart from results/; `penstock-lab res
 	go run ./cmd/penstock-lab results
 
 .PHONY: clean
-clean: ## Remove what the build made; downloads in .cache/ stay
+clean: ## Remove the build's files; downloads in .cache/ stay
 	rm -rf bin agent/target
 
-# Parts of the above.
+# Parts of the targets above.
 
-# go build decides by content what is out of date, better than make could.
+# go build decides by content what is out of date, which make cannot do.
 .PHONY: go-build
 go-build:
 	@mkdir -p bin
@@ -150,7 +150,7 @@ bin/penstock-agent.jar: $(AGENT_SOURCES)
 	install -m 0644 agent/target/penstock-agent.jar $@
 
 .PHONY: unit-go
-unit-go: # what has goroutines under the race detector, if there is a C compiler
+unit-go: # packages in CONCURRENT under the race detector, if there is a C compiler
 	@if command -v gcc >/dev/null; then race=-race cgo=1; \
 	  else race= cgo=0; echo "no gcc: without the race detector"; fi; \
 	  CGO_ENABLED=$$cgo go test -timeout 10m $$race $$(go list $(CONCURRENT)); \

@@ -32,9 +32,9 @@ const (
 	maxApps  = 100_000
 	// maxQueues is above the number of queues and groups that one policy can have.
 	maxQueues = 100_000
-	// silentPeriods is the number of its periods after which a silent node is dropped.
+	// A node that is silent for silentPeriods of its periods is dropped.
 	silentPeriods = 5
-	minPeriod     = time.Second // shorter periods count as this when silence is judged: a machine may be slow for a moment
+	minPeriod     = time.Second // silence is measured in periods of at least this: a machine may be slow for a moment
 	maxPeriod     = 30 * time.Second
 	// startupWait is the time after its start in which some nodes may not have reported yet: two
 	// of the usual periods. A node that was refused a connection reconnects within three quarters
@@ -46,12 +46,12 @@ const (
 	failoverWait = 5 * time.Second
 	// rightsInterval is the time between two computations of all rights.
 	rightsInterval = 500 * time.Millisecond
-	// maxImmediateApps is the number of applications up to which each new application causes a
-	// computation of all rights at once. Above it, such computations may take a twentieth of the
-	// time; otherwise made-up names could use up the processor.
+	// maxImmediateApps is the largest number of applications with which each new application causes
+	// an immediate computation of all rights. With more applications, these computations take at
+	// most a twentieth of the time; otherwise made-up names could use up the processor.
 	maxImmediateApps = 1000
-	// matchBatch is the number of applications that are matched with the policy's rules in one
-	// go. If a report names more new applications, the rights of the others follow later.
+	// matchBatch is the number of applications that are matched with the policy's rules at once. If
+	// a report names more new applications, the rights of the others follow later.
 	matchBatch = 256
 )
 
@@ -257,7 +257,7 @@ func (b *Broker) needsGrant(name string) bool {
 	return stale || !known
 }
 
-// matchRules finds the grants of some applications. b.mu is not held during the matching, as
+// matchRules finds the grants of some applications. b.mu is not held during the matching, because
 // thousands of rules take a while and reports must not wait.
 func (b *Broker) matchRules(names []string) {
 	b.mu.Lock()

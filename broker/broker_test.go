@@ -26,7 +26,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// served is a broker on loopback, for as long as the test.
+// served is a broker on loopback that runs as long as the test.
 type served struct {
 	*Broker
 	address string
@@ -69,8 +69,8 @@ func applyText(t *testing.T, b *Broker, text string) {
 	}
 }
 
-// machine is a node whose devices give each flow exactly its part: the scheduler is not the
-// subject here.
+// machine is a node with devices that give each flow exactly its part, because these tests do not
+// test the scheduler.
 type machine struct {
 	name  string
 	flows []string
@@ -94,8 +94,8 @@ func (m *machine) SetParts(parts coordination.Parts) {
 	m.parts = parts
 }
 
-// work gives the flows their entitlements for the time since the last call: level by level of the
-// tree, with the policy's weights if no parts are in force.
+// work gives the flows their entitlements for the time since the last call. It divides level by
+// level of the tree, with the policy's weights if no parts are in force.
 func (m *machine) work() {
 	now := time.Now()
 	passed := now.Sub(m.at)
@@ -258,15 +258,16 @@ func takeAll(nodes []*machine) (all []map[string]time.Duration) {
 }
 
 // TestSharesOfTheWhole: b is served on one of three nodes and is entitled to as much of the total
-// as a. A broker that returns has complete totals at once. Without one, local shares are in force.
+// as a. When the broker returns, its totals are complete at once. Without a broker, local shares
+// are in force.
 func TestSharesOfTheWhole(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "rules: [{flow: c, weight: 2}]")
 	brokers := []string{b.address}
 	nodes := []*machine{
 		node(t, "one", brokers, "a", "b"), node(t, "two", brokers, "a", "c"), node(t, "three", brokers, "a", "c"),
 	}
-	// The optimum: b has all of its node, for a has as much elsewhere: a, b, c have a level of
-	// 3/4 by weight, b is held at its node: a 0.75, b 0.75, c 1.5.
+	// The optimum: a, b and c have a level of 3/4 by weight, and b is limited to its node. So b has
+	// all of its node, and a has as much elsewhere: a 0.75, b 0.75, c 1.5.
 	holds := func(what string, off float64) {
 		t.Helper()
 		eventually(t, what, func() bool {
@@ -305,14 +306,14 @@ func TestSharesOfTheWhole(t *testing.T) {
 		return math.Abs(share(nodes, before, "c")-1./3) < 0.01
 	})
 	nodes[0].stopped()
-	eventually(t, "the node that is gone counts no more", func() bool {
+	eventually(t, "the node that is gone does not count any more", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.sessions) == 2 && b.totals.Members() == 2 && b.totals.Apps() == 2
 	})
 }
 
-// dial returns a stream on which the test sends anything.
+// dial returns a stream on which the test can send any message.
 func dial(t *testing.T, address string) cluster.Nodes_ExchangeClient {
 	t.Helper()
 	stream, err := dialWith(t, address, insecure.NewCredentials())
@@ -332,7 +333,7 @@ func dialWith(t *testing.T, address string, creds credentials.TransportCredentia
 	return cluster.NewNodesClient(conn).Exchange(t.Context())
 }
 
-// TestBadNodes: an invalid message ends its stream with a reason, and does not count.
+// TestBadNodes: an invalid message ends its stream with a reason, and does not change the totals.
 func TestBadNodes(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	hello := func(name string) *cluster.Report {
@@ -386,7 +387,7 @@ func TestBadNodes(t *testing.T) {
 	})
 }
 
-// TestSecondStream: a node whose old stream hangs counts once.
+// TestSecondStream: a node whose old stream hangs is counted once.
 func TestSecondStream(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	hello := &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}, Names: []*cluster.Name{{Entry: 0, Application: "a"}},

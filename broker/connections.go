@@ -39,8 +39,8 @@ const (
 	// connections are closed, which costs nothing, and their peers try again. In an unbounded
 	// queue, peers would wait until they give up, and the work on them would be lost.
 	maxHandshakesWaiting = 256
-	// introductionTimeout is the maximum time without a node's stream or a call on a connection,
-	// and without a report on a stream.
+	// introductionTimeout is the maximum time that a connection may have neither a node's stream
+	// nor a call, and that a stream may be without its first report.
 	introductionTimeout = 10 * time.Second
 	// maxRefusals is the maximum number of refused streams and calls of a connection.
 	maxRefusals = 16
@@ -107,8 +107,8 @@ func (l *connLimiter) admit(c *conn, now time.Time) (reason string) {
 	return ""
 }
 
-// forgetOne makes room for an address by dropping one without connections. If there is no room,
-// at least half of the addresses have none. l.mu is held.
+// forgetOne makes room for an address by dropping one without connections. If the table is full, at
+// least half of its addresses have no connections. l.mu is held.
 func (l *connLimiter) forgetOne() bool {
 	for at, a := range l.peers {
 		if a.open == 0 {
@@ -129,8 +129,8 @@ func (l *connLimiter) forget(c *conn) {
 	l.peers[peerKey(c.from.Addr())].open--
 }
 
-// peerKey returns the address under which a peer is counted. An IPv6 peer counts by its network
-// of 64 bits, since it may use all addresses of it.
+// peerKey returns the address under which a peer is counted. An IPv6 peer is counted by its network
+// of 64 bits, since it may use all addresses of that network.
 func peerKey(a netip.Addr) netip.Addr {
 	a = a.Unmap()
 	if a.Is6() {

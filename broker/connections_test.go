@@ -28,7 +28,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// bounded returns a broker as users run it, on loopback.
+// bounded returns a broker with its limits on connections, on loopback.
 func bounded(t *testing.T, secure *tls.Config, perAddress int) *served {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +56,7 @@ func bounded(t *testing.T, secure *tls.Config, perAddress int) *served {
 	return &served{b, address, stop}
 }
 
-// count reads one of the broker's metrics as Prometheus does.
+// count returns one of the broker's metrics as Prometheus reads it.
 func count(t *testing.T, b *Broker, metric string) string {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -149,17 +149,17 @@ func TestConnectionBounds(t *testing.T) {
 	expect("12.0.0.1", "connections")
 }
 
-// TestHandshakeQueue: no more handshakes wait than can be computed in time.
+// TestHandshakeQueue: the queue of handshakes is not longer than can be computed in time.
 func TestHandshakeQueue(t *testing.T) {
 	l := newConnLimiter(8, func(string, net.Addr) {})
 	first := &conn{limiter: l, from: netip.MustParseAddrPort("10.0.0.1:1")}
 	l.handshakesWaiting.Store(maxHandshakesWaiting)
 	if r := l.admit(first, time.Now()); r != "line" {
-		t.Errorf("admitted to a full line: %q", r)
+		t.Errorf("admitted to a full queue: %q", r)
 	}
 	l.handshakesWaiting.Store(maxHandshakesWaiting - 1)
 	if r := l.admit(first, time.Now()); r != "" {
-		t.Errorf("refused (%q) with a place in the line", r)
+		t.Errorf("refused (%q) with a place in the queue", r)
 	}
 	for range cap(l.handshakeSlots) {
 		l.handshakeSlots <- struct{}{}
@@ -170,10 +170,10 @@ func TestHandshakeQueue(t *testing.T) {
 	var one [1]byte
 	l.handshakesWaiting.Store(maxHandshakesWaiting)
 	if _, err := (&handshakeConn{Conn: ours, limiter: l}).Read(one[:]); err != errHandshakeQueue {
-		t.Errorf("one more in a full line: %v", err)
+		t.Errorf("one more in a full queue: %v", err)
 	}
 	if n := l.handshakesWaiting.Load(); n != maxHandshakesWaiting {
-		t.Errorf("%d are in the line after that, want %d", n, maxHandshakesWaiting)
+		t.Errorf("%d are in the queue after that, want %d", n, maxHandshakesWaiting)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestAddressesAreForgotten(t *testing.T) {
 	l.forget(c)
 	l.sweep(now.Add(8*time.Second - 1))
 	if len(l.peers) != 1 {
-		t.Error("an address that may not open as many again is forgotten")
+		t.Error("an address without its full budget is forgotten")
 	}
 	l.sweep(now.Add(8 * time.Second))
 	if len(l.peers) != 0 {
@@ -200,7 +200,7 @@ func TestAddressesAreForgotten(t *testing.T) {
 	}
 }
 
-// TestManyAddresses: addresses that had a connection before do not keep others from connecting.
+// TestManyAddresses: addresses that had a connection earlier do not prevent others from connecting.
 func TestManyAddresses(t *testing.T) {
 	l := newConnLimiter(1, func(string, net.Addr) {})
 	now := time.Now()
@@ -226,8 +226,8 @@ func TestManyAddresses(t *testing.T) {
 	}
 }
 
-// TestFlood: a peer that opens all connections that it can, and reopens those that are closed, does
-// not keep others out.
+// TestFlood: a peer opens as many connections as it can, and reopens closed ones. It does not
+// prevent others from connecting.
 func TestFlood(t *testing.T) {
 	secure, of := authority(t, "n")
 	b := bounded(t, secure, 8)
@@ -248,7 +248,7 @@ func TestFlood(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				// The head of a TLS record, and nothing more.
+				// The start of a TLS record, and nothing more.
 				_, _ = c.Write([]byte{22, 3, 1, 2, 0})
 				if open = append(open, c); len(open) > 20 {
 					open[0].Close()
@@ -307,8 +307,8 @@ func TestSilentHandshakes(t *testing.T) {
 	}
 }
 
-// TestIdleConnection: a connection without calls or streams is closed. One with a node's stream is
-// not, until the stream has ended.
+// TestIdleConnection: a connection without calls or streams is closed. A connection with a node's
+// stream stays open until the stream ends.
 func TestIdleConnection(t *testing.T) {
 	b := bounded(t, nil, 10)
 	s := dial(t, b.address)
@@ -351,7 +351,7 @@ func TestIdleConnection(t *testing.T) {
 	})
 }
 
-// TestRefusedStreams: a connection whose streams are refused again and again is closed.
+// TestRefusedStreams: a connection with too many refused streams is closed.
 func TestRefusedStreams(t *testing.T) {
 	b := bounded(t, nil, 10)
 	conn, err := grpc.NewClient(b.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -369,7 +369,7 @@ func TestRefusedStreams(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err = s.Recv(); err == nil {
-			t.Fatal("a stream without a name is heard")
+			t.Fatal("a stream without a name is accepted")
 		}
 	}
 	const closed = `penstock_broker_connections_refused_total{reason="refusals"}`
@@ -385,7 +385,7 @@ func TestRefusedStreams(t *testing.T) {
 	}
 }
 
-// TestStreamsOfOneConnection: the 17th waits until one of the others ends.
+// TestStreamsOfOneConnection: the 17th stream waits until one of the others ends.
 func TestStreamsOfOneConnection(t *testing.T) {
 	b := bounded(t, nil, 10)
 	conn, err := grpc.NewClient(b.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -425,7 +425,7 @@ func TestStreamsOfOneConnection(t *testing.T) {
 	}
 }
 
-// TestMessageSize: a message of the largest size is read, a larger one is not.
+// TestMessageSize: a message of the maximum size is read; a larger one is refused.
 func TestMessageSize(t *testing.T) {
 	b := bounded(t, nil, 10)
 	for size, want := range map[int]codes.Code{cluster.MaxMessage: codes.InvalidArgument, cluster.MaxMessage + 1: codes.ResourceExhausted} {
@@ -470,7 +470,7 @@ func TestPings(t *testing.T) {
 	for {
 		var head [9]byte
 		if _, err := io.ReadFull(c, head[:]); err != nil {
-			t.Fatalf("no word of too many pings: %v", err)
+			t.Fatalf("no message about too many pings: %v", err)
 		}
 		body := make([]byte, binary.BigEndian.Uint32(head[:4])>>8)
 		if _, err := io.ReadFull(c, body); err != nil {
@@ -482,7 +482,7 @@ func TestPings(t *testing.T) {
 	}
 }
 
-// TestReportRate: a node may always report at twice the announced rate, and a few times at once.
+// TestReportRate: a node may always report at twice the announced rate, and a few times in a burst.
 func TestReportRate(t *testing.T) {
 	now := time.Now()
 	p := newReportLimiter(time.Second)
@@ -493,7 +493,7 @@ func TestReportRate(t *testing.T) {
 		}
 	}
 	if w := wait(); w != time.Second/reportRateFactor {
-		t.Errorf("the first too many waits %v", w)
+		t.Errorf("the first report beyond the burst waits %v", w)
 	}
 	now = now.Add(time.Hour)
 	for range 1000 {
@@ -510,7 +510,7 @@ func TestReportRate(t *testing.T) {
 	}
 }
 
-// TestReportFlood: a node that reports much too often is delayed, and answered.
+// TestReportFlood: a node that reports much too often is delayed, but still gets its answers.
 func TestReportFlood(t *testing.T) {
 	b := bounded(t, nil, 10)
 	s := dial(t, b.address)
@@ -529,7 +529,7 @@ func TestReportFlood(t *testing.T) {
 		}
 	}
 	if got := count(t, b.Broker, "penstock_broker_reports_slowed_total"); got == "0" {
-		t.Error("none was slowed")
+		t.Error("no report was slowed")
 	}
 	if got := count(t, b.Broker, "penstock_broker_reports_total"); got != fmt.Sprint(reportBurst+5) {
 		t.Errorf("%s reports", got)

@@ -180,8 +180,8 @@ func checkIntroduction(ctx context.Context, first *cluster.Report) error {
 	return checkPeer(ctx, node.GetName())
 }
 
-// join begins the session of a node. An older session of the same node ends: its stream may have
-// broken without the broker's notice.
+// join begins the session of a node. An older session of the same node ends, because its stream may
+// have broken unnoticed.
 func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report, epoch uint64) (*session, error) {
 	node := first.GetNode()
 	lives, err := locationOf(stream.Context(), node)

@@ -12,7 +12,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestFactsArrive: when the facts of an application change, its rights follow, without a new policy
+// TestFactsArrive: when the facts of an application change, its rights follow without a new policy
 // and without polling.
 func TestFactsArrive(t *testing.T) {
 	var held atomic.Int64
@@ -48,7 +48,7 @@ func TestFactsArrive(t *testing.T) {
 	}
 	held.Store(60)
 	if w := weight(); w != 0 || asked != 1 {
-		t.Errorf("sent %v, asked %d times, although no fact has changed", w, asked)
+		t.Errorf("sent %v, %d requests for facts, although no fact has changed", w, asked)
 	}
 	b.FactsChanged([]string{"a", "somebody"})
 	if w := weight(); w != 60 {
@@ -64,15 +64,15 @@ func TestFactsArrive(t *testing.T) {
 	}
 }
 
-// TestRulesAreMatchedUnlocked: reports do not wait while rules are matched, whatever the number of
-// new applications.
+// TestRulesAreMatchedUnlocked: reports do not wait while rules are matched, for any number of new
+// applications.
 func TestRulesAreMatchedUnlocked(t *testing.T) {
 	asked := 0
 	var b *Broker
 	b, err := New(t.Context(), Options{Facts: func(flow string) policy.Facts {
 		asked++
 		if !b.mu.TryLock() {
-			t.Fatal("a rule is matched with everything locked")
+			t.Fatal("a rule is matched while the broker is locked")
 		}
 		b.mu.Unlock()
 		return policy.Facts{Flow: flow}
@@ -113,14 +113,14 @@ func TestRulesAreMatchedUnlocked(t *testing.T) {
 	}
 	b.FactsChanged([]string{"a1", "a2", "nobody"})
 	if _, known := b.grants["a1"]; !known || len(b.staleGrants) != 2 {
-		t.Errorf("what holds until it is matched again is gone; %d are to be", len(b.staleGrants))
+		t.Errorf("the old grants, which hold until the next matching, are gone; %d are stale", len(b.staleGrants))
 	}
 	if n := tell(); n != 0 || asked != 2*many+2 || len(b.staleGrants) != 0 {
-		t.Errorf("two others: %d sent, %d matched in all, %d are to be", n, asked, len(b.staleGrants))
+		t.Errorf("two others: %d sent, %d matched in all, %d are stale", n, asked, len(b.staleGrants))
 	}
 }
 
-// bookedSession returns the session of a node that has sent nothing yet.
+// bookedSession returns the session of a node that has not sent anything yet.
 func bookedSession(t *testing.T, b *Broker) *session {
 	t.Helper()
 	apps, err := newEntryTable(b.totals)

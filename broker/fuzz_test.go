@@ -9,7 +9,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// FuzzReports: whatever a node sends, the broker answers or refuses it, totals stay within their
+// FuzzReports: with any messages of a node, the broker answers or refuses, totals stay within their
 // limits, and nothing is left when the node is gone.
 func FuzzReports(f *testing.F) {
 	seed := func(r *cluster.Report) []byte {

@@ -99,12 +99,12 @@ func TestExpiredCertificate(t *testing.T) {
 		t.Errorf("a good one: %v", err)
 	}
 	if err := try(time.Now().Add(-time.Hour)); status.Code(err) != codes.Unavailable {
-		t.Errorf("one of yesterday: %v", err)
+		t.Errorf("an expired one: %v", err)
 	}
 }
 
-// TestReplay: the messages of a node are refused when another one sends them, on its own stream or
-// interleaved, and do not affect the node.
+// TestReplay: messages of a node are refused when another node sends them, on its own stream or
+// interleaved. They do not affect the first node.
 func TestReplay(t *testing.T) {
 	secure, of := authority(t, "victim", "thief")
 	b := bounded(t, secure, 10)
@@ -155,7 +155,7 @@ func TestReplay(t *testing.T) {
 		t.Errorf("the victim after that: %v", err)
 	}
 	total(400)
-	// Messages of its own earlier stream, as a network that recovers may deliver them.
+	// Messages of the node's own earlier stream, as a network that recovers may deliver them.
 	next := stream("victim")
 	if err := say(next, report(1, 50)); err != nil {
 		t.Fatal(err)
@@ -210,8 +210,8 @@ func TestGreatestSums(t *testing.T) {
 	}
 }
 
-// TestGreatestClaim: a node can report the service of 256 devices, and no more, however it is
-// divided. A report beyond that ends the stream and removes the node from the totals.
+// TestGreatestClaim: a node can report at most the service of 256 devices, divided in any way. A
+// report beyond that ends the stream and removes the node from the totals.
 func TestGreatestClaim(t *testing.T) {
 	b := bounded(t, nil, 10)
 	for over, want := range map[uint64]codes.Code{0: codes.OK, 1: codes.InvalidArgument} {
@@ -277,7 +277,7 @@ func TestTooManyApplications(t *testing.T) {
 	}
 }
 
-// bare sends bytes unchanged.
+// bare is a codec that sends bytes unchanged.
 type bare struct{}
 
 func (bare) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }

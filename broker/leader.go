@@ -46,8 +46,8 @@ func (b *Broker) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo
 	return handle(ctx, request)
 }
 
-// beginEpoch begins an epoch of this broker. Sessions of earlier epochs end. The totals count as
-// incomplete until nodes have had the time to report. b.mu is held.
+// beginEpoch begins an epoch of this broker. Sessions of earlier epochs end. The totals are treated
+// as incomplete until nodes have had the time to report. b.mu is held.
 func (b *Broker) beginEpoch(epoch uint64) {
 	if b.epoch == epoch {
 		return
@@ -64,7 +64,7 @@ func (b *Broker) beginEpoch(epoch uint64) {
 	}
 }
 
-// updateLeadership follows a change of the leadership. A stream of another epoch ends with its
+// updateLeadership follows a change of the leadership. A stream of an earlier epoch ends with its
 // node's next report.
 func (b *Broker) updateLeadership() {
 	b.mu.Lock()

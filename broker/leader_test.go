@@ -25,7 +25,7 @@ type office struct {
 	mu      sync.Mutex
 	state   leadership.State
 	changes chan struct{}
-	asked   atomic.Int64 // connections to the broker
+	asked   atomic.Int64 // number of connections to the broker
 }
 
 // counted counts the connections of a listener.
@@ -60,7 +60,7 @@ func (o *office) set(s leadership.State) {
 	}
 }
 
-// several are brokers of one cluster, each with an office.
+// several returns brokers of one cluster, each with an office.
 func several(t *testing.T, n int) (all []*office, addresses []string) {
 	t.Helper()
 	all, addresses, _ = severalBrokers(t, n)
@@ -96,8 +96,8 @@ func severalBrokers(t *testing.T, n int) (all []*office, addresses []string, bro
 	return all, addresses, brokers
 }
 
-// TestNotLeading: a broker that does not lead answers neither nodes nor operators, and
-// names the leader.
+// TestNotLeading: a broker that does not lead answers neither nodes nor operators. It names the
+// leader.
 func TestNotLeading(t *testing.T) {
 	offices, addresses := several(t, 1)
 	conn, err := grpc.NewClient(addresses[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -132,8 +132,8 @@ func TestNotLeading(t *testing.T) {
 	}
 }
 
-// TestStepsDown: a stream ends with the first report after its leadership, even if the broker leads
-// again by then. The new leadership knows nothing of the old one's nodes.
+// TestStepsDown: a stream ends with the first report after the end of its leadership, even if the
+// broker leads again by then. The new leadership has no state of the old one's nodes.
 func TestStepsDown(t *testing.T) {
 	offices, addresses, brokers := severalBrokers(t, 1)
 	open := func(epoch uint64) cluster.Nodes_ExchangeClient {
@@ -156,7 +156,7 @@ func TestStepsDown(t *testing.T) {
 		} else {
 			offices[0].set(leadership.State{Leader: "other:1", Epoch: epoch + 1})
 		}
-		if epoch == 3 { // its session is gone
+		if epoch == 3 { // the node's session is gone
 			brokers[0].updateLeadership()
 		}
 		if err := stream.Send(&cluster.Report{Sequence: 2}); err != nil {
@@ -192,11 +192,12 @@ func TestNodeFollows(t *testing.T) {
 			return s.Broker == addresses[broker] && s.Epoch == epoch && s.InForce
 		}
 	}
-	eventually(t, "the node is with the leader", with(2, 7))
+	eventually(t, "the node reports to the leader", with(2, 7))
 	lead(0, 9)
-	eventually(t, "the node goes with the leadership", with(0, 9))
+	eventually(t, "the node follows the leadership", with(0, 9))
 
-	// As if cut off: all three claim to lead, two in past epochs and one in the present one.
+	// As in a partition: all three brokers claim to lead, two in past epochs and one in the present
+	// one.
 	offices[0].set(leadership.State{Leading: true, Epoch: 8})
 	offices[2].set(leadership.State{Leading: true, Epoch: 7})
 	offices[1].set(leadership.State{})
@@ -205,18 +206,18 @@ func TestNodeFollows(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	offices[1].set(leadership.State{Leading: true, Epoch: 10})
-	eventually(t, "the node is with the one that leads", with(1, 10))
+	eventually(t, "the node reports to the present leader", with(1, 10))
 }
 
-// TestBrokenStream: a node whose stream breaks returns to the broker that led, not to one that
-// would only name it.
+// TestBrokenStream: if a node's stream breaks, the node returns to the broker that led. It does not
+// try another broker first, which would only name the leader.
 func TestBrokenStream(t *testing.T) {
 	offices, addresses := several(t, 2)
 	offices[0].set(leadership.State{Leading: true, Epoch: 7})
 	offices[1].set(leadership.State{Leader: addresses[0], Epoch: 7})
 	asked := offices[1].asked.Load()
 	m := node(t, "n", addresses, "a")
-	eventually(t, "the node is with the leader", func() bool { return m.client.State().InForce })
+	eventually(t, "the node reports to the leader", func() bool { return m.client.State().InForce })
 	for range 3 {
 		other := dial(t, addresses[0]) // replaces the node's stream
 		if err := other.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}); err != nil {

@@ -20,7 +20,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// from is a call from an address, without TLS.
+// from is the stream of a caller with an address, without TLS.
 type from struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -61,7 +61,7 @@ func TestWhere(t *testing.T) {
 	b.settled(t, "twin1", "192.0.2.7")
 	b.settled(t, "twin2", "192.0.2.7", "192.0.2.9")
 	for address, want := range map[string]string{
-		"192.0.2.1":        "n1", // another node's statement of it does not count
+		"192.0.2.1":        "n1", // another node also states it, which does not count
 		"::ffff:192.0.2.1": "n1",
 		"10.0.0.1":         "n1",
 		"2001:db8::1":      "n1",
@@ -95,7 +95,7 @@ func TestWhere(t *testing.T) {
 		t.Error(got)
 	}
 
-	// Its statements end with it.
+	// When a node leaves, its stated addresses are removed.
 	b.leave(n1)
 	if got := b.where("192.0.2.1"); got != "liar" {
 		t.Errorf("without n1: %s", got)
@@ -105,7 +105,7 @@ func TestWhere(t *testing.T) {
 	}
 	b.settled(t, "liar", "192.0.2.3") // again, without statements
 	if got := b.where("10.0.0.2"); got != "n2" {
-		t.Errorf("without the lie: %s", got)
+		t.Errorf("without the wrong statement: %s", got)
 	}
 }
 
@@ -145,11 +145,12 @@ func TestWhatANodeMayState(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.nodesByAddress) != cluster.MaxHosts+1 || len(b.sessions) != 1 {
-		t.Errorf("%d homes of %d nodes", len(b.nodesByAddress), len(b.sessions))
+		t.Errorf("%d addresses of %d nodes", len(b.nodesByAddress), len(b.sessions))
 	}
 }
 
-// TestOnlyNodesAskWhere: a certificate of the CA is not enough.
+// TestOnlyNodesAskWhere: only reporting nodes may look up others; a certificate of the CA is not
+// enough.
 func TestOnlyNodesAskWhere(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := certs.Make(dir, []string{"broker", "n1", "other"}, []string{"alice"}); err != nil {
@@ -205,7 +206,8 @@ func TestOnlyNodesAskWhere(t *testing.T) {
 	}
 }
 
-// FuzzPlaces: any statement of a node is refused, or it is found only at addresses of machines.
+// FuzzPlaces: any location that a node states is refused, or the node is found only at addresses of
+// machines.
 func FuzzPlaces(f *testing.F) {
 	f.Add("192.0.2.1", "0.0.0.0:9718")
 	f.Add("fe80::1%eth0", "[::]:1")

@@ -58,7 +58,7 @@ func TestVersionsByOperators(t *testing.T) {
 		t.Errorf("a policy after it: %v, %v", v, err)
 	}
 	if v, err := o.SetWeight(ctx, &cluster.SetWeightRequest{Application: "a"}); err != nil || v.GetVersion() != 5 || len(v.GetWeights()) != 0 {
-		t.Errorf("taken back: %v, %v", v, err)
+		t.Errorf("after unset-weight: %v, %v", v, err)
 	}
 	for what, test := range map[string]struct {
 		err  error
@@ -173,7 +173,7 @@ func TestLocalUser(t *testing.T) {
 	}
 }
 
-// TestListSettling: operators see that nodes may be missing after a change of leadership, from its
+// TestListSettling: after a change of leadership, operators see that nodes may be missing, from the
 // first moment on.
 func TestListSettling(t *testing.T) {
 	offices, addresses := several(t, 1)
@@ -256,7 +256,7 @@ func TestLiveOnAllNodes(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "all nodes are there", live(1, 1))
+	eventually(t, "all nodes report", live(1, 1))
 	for _, weight := range []uint32{3, 8, 5} {
 		begin := time.Now()
 		v, err := o.Apply(t.Context(), &cluster.ApplyRequest{Text: fmt.Appendf(nil, "rules: [{flow: a, weight: %d}]", weight)})
@@ -268,7 +268,7 @@ func TestLiveOnAllNodes(t *testing.T) {
 	}
 }
 
-// TestPolicyFile: a file becomes a version when it changes, and not when the broker restarts.
+// TestPolicyFile: a file becomes a version when it changes, but not when the broker restarts.
 func TestPolicyFile(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "policy.yaml")
 	write := func(text string) {
@@ -369,8 +369,8 @@ func TestManySetWeights(t *testing.T) {
 	}
 }
 
-// TestOtherBrokersVersion: a version that another broker writes comes into force, and one that this
-// program cannot read does not.
+// TestOtherBrokersVersion: a version that another broker writes comes into force. A version that
+// this program cannot read does not.
 func TestOtherBrokersVersion(t *testing.T) {
 	shared := store.NewMemory()
 	b, err := New(t.Context(), Options{Store: shared})

@@ -8,8 +8,8 @@ import (
 	"penstock/core/sfq"
 )
 
-// A node receives its applications' queues and their weights, and again when the policy changes
-// them.
+// TestRightsHaveTheWay: a node receives its applications' queues with their weights, and again when
+// the policy changes them.
 func TestRightsHaveTheWay(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "queues: [{queue: root, weight: 2}]\nrules: [{flow: a, weight: 3, group: g, group_queue: root}, {flow: b, weight: 5}]")
 	n := node(t, "one", []string{b.address}, "a", "b")
@@ -26,7 +26,7 @@ func TestRightsHaveTheWay(t *testing.T) {
 	})
 }
 
-// A policy with the same grant for an application is not sent again.
+// TestSameRight: if a new policy gives an application the same grant, the right is not sent again.
 func TestSameRight(t *testing.T) {
 	p := func(weight int) *policy.Policy {
 		return &policy.Policy{Default: 1, Queues: []policy.Queue{{Path: "q", Weight: weight}}}
@@ -35,7 +35,7 @@ func TestSameRight(t *testing.T) {
 	var w queuePaths
 	first := right{weight: 1, ownWeight: 1, path: w.pathOf(p(3), g)}
 	if again := (right{weight: 1, ownWeight: 1, path: w.pathOf(p(3), g)}); !first.same(again) || first.path == again.path {
-		t.Error("the same way, of another policy, is news")
+		t.Error("the same path of another policy is sent again")
 	}
 	for name, other := range map[string]right{
 		"another weight of the queue": {weight: 1, ownWeight: 1, path: w.pathOf(p(4), g)},
@@ -43,7 +43,7 @@ func TestSameRight(t *testing.T) {
 		"another weight of its own":   {weight: 1, ownWeight: 2, path: first.path},
 	} {
 		if first.same(other) || other.same(first) {
-			t.Errorf("%s is no news", name)
+			t.Errorf("%s is not sent", name)
 		}
 	}
 }

@@ -71,8 +71,8 @@ func near(got, want []float64, off float64) bool {
 	return true
 }
 
-// TestIdleSharesStayInTheQueue: etl weighs 3 and adhoc 1, and of the two in etl one is idle. The
-// other one has three quarters at once, with a broker and without one.
+// TestIdleSharesStayInTheQueue: etl has weight 3 and adhoc weight 1. One of the two applications in
+// etl is idle. The other one has three quarters at once, with and without a broker.
 func TestIdleSharesStayInTheQueue(t *testing.T) {
 	const text = "queues: [{queue: etl, weight: 3}, {queue: adhoc, weight: 1}]"
 	flows, in := []string{"a", "b", "c"}, map[string]string{"a": "etl", "b": "etl", "c": "adhoc"}
@@ -115,7 +115,7 @@ func TestIdleSharesStayInTheQueue(t *testing.T) {
 	holds("one is idle", 0.75, 0, 0.25)
 
 	b.stop()
-	eventually(t, "the nodes know that nobody answers", func() bool {
+	eventually(t, "the nodes know that no broker answers", func() bool {
 		return !nodes[0].client.State().InForce && !nodes[1].client.State().InForce
 	})
 	holds("one is idle, without a broker", 0.75, 0, 0.25)
@@ -130,8 +130,8 @@ func TestIdleSharesStayInTheQueue(t *testing.T) {
 }
 
 // TestQueuesAreSharesOfTheWhole: etl is on one of two nodes, and is entitled to as much of the
-// total as adhoc, as far as that node allows. In adhoc, x, which is on the same node as etl, is
-// entitled to as much as y.
+// total as adhoc, as far as that node allows. In adhoc, x and y are entitled to the same service,
+// although x is on the same node as etl.
 func TestQueuesAreSharesOfTheWhole(t *testing.T) {
 	flows := []string{"e", "x", "y"}
 	b := serveQueues(t, "127.0.0.1:0", "queues: [{queue: etl, weight: 1}, {queue: adhoc, weight: 1}, {queue: adhoc.x, weight: 1}]",
@@ -212,7 +212,7 @@ func TestQueueBounds(t *testing.T) {
 	}
 }
 
-// TestWeightsAmongAll checks the weights for nodes that do not divide at every level.
+// TestWeightsAmongAll checks the weights for nodes that do not divide service at every level.
 func TestWeightsAmongAll(t *testing.T) {
 	for levels, want := range map[bool]float64{false: 1, true: 0} {
 		b, err := New(t.Context(), Options{})

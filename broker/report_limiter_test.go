@@ -39,11 +39,11 @@ func TestReportLimiters(t *testing.T) {
 	}
 	p.sweep(now.Add(maxPeriod + time.Second))
 	if len(p.byNode) != 1 {
-		t.Errorf("%d are remembered, want the one that has used its budget", len(p.byNode))
+		t.Errorf("%d nodes are remembered, want only the one that has used its budget", len(p.byNode))
 	}
 	p.sweep(now.Add(time.Hour))
 	if len(p.byNode) != 0 {
-		t.Error("one whose budget is full is remembered")
+		t.Error("a node with a full budget is remembered")
 	}
 	for i := range maxReportLimiters {
 		p.byNode[fmt.Sprint(i)] = newReportLimiter(time.Second)
@@ -71,8 +71,8 @@ func TestChangedPeriod(t *testing.T) {
 	}
 }
 
-// TestManyStreams: a node that opens and closes streams again and again is delayed and finally
-// refused, and its log lines are limited.
+// TestManyStreams: a node that opens and closes streams again and again is delayed and then
+// refused. Its log lines are limited.
 func TestManyStreams(t *testing.T) {
 	b := bounded(t, nil, 100)
 	for i := range reportBurst + 3 {
@@ -85,10 +85,10 @@ func TestManyStreams(t *testing.T) {
 		}
 	}
 	if got := count(t, b.Broker, "penstock_broker_reports_slowed_total"); got == "0" {
-		t.Error("none was slowed")
+		t.Error("no stream was slowed")
 	}
 	b.reportLimits.mu.Lock()
-	for range reportBurst + 2*maxWaitingReports { // more than the node can work off before its next stream
+	for range reportBurst + 2*maxWaitingReports { // more reports than can be answered before the next stream
 		b.reportLimits.byNode["n"].Reserve()
 	}
 	b.reportLimits.mu.Unlock()
@@ -114,8 +114,8 @@ func TestManyStreams(t *testing.T) {
 	}
 }
 
-// TestStartupByPeriod: totals count as incomplete for as long as nodes with that period may not
-// have reported.
+// TestStartupByPeriod: totals are incomplete for as long as nodes with that period may not have
+// reported.
 func TestStartupByPeriod(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	for period, want := range map[time.Duration]time.Duration{100 * time.Millisecond: startupWait, time.Second: startupWait,
@@ -142,9 +142,9 @@ func TestLastReportIgnoresWallClock(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	s := b.settled(t, "n", "192.0.2.1")
 	if at := time.Duration(s.lastReport.Load()); at < 0 || at > time.Since(b.created) {
-		t.Errorf("heard %v after the broker was born", at)
+		t.Errorf("the last report is %v after the broker's start", at)
 	}
 	if at := b.lastReportAt(s); time.Since(at) > time.Minute || at.After(time.Now().Add(time.Minute)) {
-		t.Errorf("heard at %v", at)
+		t.Errorf("the last report is at %v", at)
 	}
 }

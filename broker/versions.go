@@ -115,7 +115,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 }
 
 // sameVersion reports whether two versions are equal. Equal numbers are not enough: a store that
-// lost its versions begins at 1 again.
+// lost its versions starts again at 1.
 func sameVersion(v, o store.Version) bool {
 	return v.Number == o.Number && v.Time.Equal(o.Time) && bytes.Equal(v.Text, o.Text) && maps.Equal(v.Weights, o.Weights)
 }
@@ -145,8 +145,8 @@ func (b *Broker) noteActivity(now time.Time) {
 
 // write makes a new version from the newest one, and drops the weights of applications that have
 // been idle for long. When write returns without an error, the version is in force. base is the
-// version that the change was made from; 0: any. Errors: store.ErrConflict, errNotInForceYet, and
-// those of change, the store and the limits of a version.
+// version from which the change was made; 0: any. Errors: store.ErrConflict, errNotInForceYet, and
+// the errors of change, of the store and of the limits of a version.
 func (b *Broker) write(ctx context.Context, base uint64, author string, change func(*store.Version) error) (store.Version, error) {
 	b.writeMu.Lock()
 	defer b.writeMu.Unlock()

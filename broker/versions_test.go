@@ -20,8 +20,9 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestWeightRetentionOfFollower: a follower sees no applications, so when it leads, weights are
-// kept for their whole time. So is one that is set again.
+// TestWeightRetentionOfFollower: a follower does not see which applications are at work. So when it
+// begins to lead, it keeps all set weights for the whole retention time, and also a weight that was
+// just set again.
 func TestWeightRetentionOfFollower(t *testing.T) {
 	o := &office{changes: make(chan struct{}, 1)}
 	shared := store.NewMemory()
@@ -38,10 +39,10 @@ func TestWeightRetentionOfFollower(t *testing.T) {
 	past := time.Now().Add(-weightRetention - time.Hour)
 	age := func() { b.lastActive["a"], b.lastActive["b"] = past, past }
 	age()
-	o.set(leadership.State{Leading: true, Epoch: 3}) // and nothing has processed it yet
+	o.set(leadership.State{Leading: true, Epoch: 3}) // the broker has not processed it yet
 	applyText(t, b, "default: 2")
 	if len(b.policy.Set) != 2 {
-		t.Errorf("the new leader has thrown away weights: %v are left", b.policy.Set)
+		t.Errorf("the new leader has dropped weights: %v are left", b.policy.Set)
 	}
 	age()
 	for range 2 {
@@ -80,7 +81,7 @@ type failing struct {
 	store.Store
 	mu            sync.Mutex
 	asked, writes int
-	latest        func(ctx context.Context, asked, writes int) error // by the numbers of reads and writes so far
+	latest        func(ctx context.Context, asked, writes int) error // gets the numbers of reads and writes so far
 }
 
 func (f *failing) Latest(ctx context.Context) (store.Version, error) {

@@ -1,4 +1,4 @@
-// Package deploy holds the files that are copied to machines as they are.
+// Package deploy has the files that are copied to machines unchanged.
 //
 // They are here, and not in the package that writes them, so that operators who manage machines by
 // other means can copy them by hand. This package only embeds them into the binary.

@@ -15,8 +15,8 @@ import (
 )
 
 // This file determines the flow of each stream. A task or an executor works for one application,
-// which is determined when the process connects. A server names a flow for each stream. This is a
-// claim, which is checked against the client's connection without delaying the stream.
+// which the daemon identifies when the process connects. A server names a flow for each stream. The
+// daemon checks this claim against the client's connection, without delaying the stream.
 
 // introduce identifies a peer when it connects. own is the flow of a process that works for one
 // application; serves reports whether it is known to be a server; leave is to be called when it
@@ -37,7 +37,7 @@ func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), e
 	}
 	v, leave := d.identity.AddServer(p.PID, p.UID)
 	if v.State == identity.Refuted {
-		// It could name any application for its own operations.
+		// A false server could name any application for its own operations.
 		return "", false, nil, fmt.Errorf("process %d connects as a server but is not one: %s", p.PID, v.Detail)
 	}
 	if p.Hello.Role == wire.RoleNodeManager {
@@ -63,8 +63,8 @@ func within[T any](budget time.Duration, find func() T) (found T) {
 	return found
 }
 
-// Delays before a task's process is examined again if its application is still unknown: the first
-// delay, and the maximum, as each one is twice as long as the one before.
+// Delays before a task's process is examined again while its application is unknown. Each delay is
+// twice the previous one, from lookAgainFirst up to lookAgainMost.
 const (
 	lookAgainFirst = 2 * time.Second
 	lookAgainMost  = time.Minute
@@ -103,7 +103,7 @@ const maxLocalDirs = 1024
 // addLocalDirs gives the checker the directories of a NodeManager's containers. They stay known
 // after the NodeManager ends: its containers may outlive it.
 func (d *Daemon) addLocalDirs(dirs []string) {
-	d.dirsMu.Lock() // not mu: a hung disk must not keep heartbeats and the switch waiting
+	d.dirsMu.Lock() // not mu: a hung disk must not delay heartbeats and the kill switch
 	defer d.dirsMu.Unlock()
 	for _, dir := range dirs {
 		if dir = clean(dir); !d.localDirs[dir] && len(d.localDirs) < maxLocalDirs {
@@ -122,7 +122,7 @@ type claim struct {
 	claimed string
 
 	mu      sync.Mutex
-	verdict *identity.Verdict // nil until it is known
+	verdict *identity.Verdict // nil until known
 	loop    *device.Loop      // nil until the stream is open
 	stream  *device.Stream
 }

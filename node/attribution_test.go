@@ -48,7 +48,7 @@ func dial(t *testing.T) (c *net.TCPConn, server string) {
 	return c, l.Addr().String()
 }
 
-// elsewhere returns a connection whose client's end is held by another process of this user.
+// elsewhere returns a connection. Another process of this user has the client's end.
 func elsewhere(t *testing.T) (client, server string) {
 	t.Helper()
 	c, server := dial(t)
@@ -127,7 +127,7 @@ func TestATaskThatIsNone(t *testing.T) {
 	}
 }
 
-// A process that connects is greeted in time, however long its examination takes.
+// A process that connects gets its welcome in time, however long its examination takes.
 func TestAnIntroductionEnds(t *testing.T) {
 	for took, want := range map[time.Duration]int{introduction - 1: 7, introduction + 1: 0, time.Hour: 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestABalancerIsKnownByItsUser(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		services string
-		datanode bool // there is one, of this user
+		datanode bool // a DataNode runs as this user
 		want     string
 	}{
 		"no service":         {"", false, "refuted account"},

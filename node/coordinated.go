@@ -14,11 +14,11 @@ import (
 	"penstock/wire/cluster"
 )
 
-// The broker's share in the rules in force: parts go to the loops as they arrive, and what the
-// cluster's policy grants an application overrides the weights file.
+// This file applies what the broker sends: parts go to the device loops as they arrive, and the
+// rights that the cluster's policy grants override the weights file.
 
-// partScale is the WeightScale of device.Config on a node with a broker: if many applications
-// divide a queue's weight, a part may be a small fraction of a weight.
+// partScale is the WeightScale of device.Config on a node with a broker. A part may be a small
+// fraction of a weight, because many applications may divide a queue's weight.
 const partScale = 1 << 19
 
 // newCoordination creates the client of the brokers in the settings; nil if there are none.

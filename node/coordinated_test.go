@@ -10,8 +10,8 @@ import (
 	"penstock/node/device"
 )
 
-// TestRightsStandOverTheWeightsFile: the cluster's weight applies, the lower one of two limits,
-// and the mode of the file.
+// TestRightsStandOverTheWeightsFile: the weight comes from the cluster's policy, the limit is the
+// lower of the two, and the mode comes from the file.
 func TestRightsStandOverTheWeightsFile(t *testing.T) {
 	d := &Daemon{weights: &config.Weights{Default: 5, Rules: []config.Rule{{Flow: "a", Weight: 7, Mode: "observe", Limit: 1 << 20}, {Flow: "b", Weight: 3, Mode: "enforce"}}}}
 	etl := []sfq.Level{{Name: "root", Weight: 2}, {Name: "root.etl", Weight: 3}}

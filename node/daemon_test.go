@@ -39,8 +39,8 @@ func start(t *testing.T, mode string) *running {
 	return startWith(t, mode, "")
 }
 
-// startWith adds more settings, in which ROOT stands for the folder of all files, and changes the
-// daemon before it runs.
+// startWith adds the settings in more, where ROOT stands for the folder of all files, and changes
+// the daemon before it runs.
 func startWith(t testing.TB, mode, more string, change ...func(*Daemon)) *running {
 	t.Helper()
 	root := t.TempDir()
@@ -122,7 +122,7 @@ func (r *running) another(h wire.Hello) *running {
 
 func (r *running) put(name, text string) {
 	r.t.Helper()
-	// Renamed into place, as editors and configuration tools do.
+	// The file is renamed into place, as editors and configuration tools do.
 	if err := os.WriteFile(name+".new", []byte(text), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func TestDaemonServesAnAgent(t *testing.T) {
 	label := fmt.Sprintf(`{device="%s",direction="write",flow="application_1_0002",kind="persistent"}`, dev)
 	r.until("the tail to be drained", func() bool { return r.metric("penstock_flow_bytes_total"+label) == "5.24288e+06" })
 
-	// A file outside the data directory, or a missing file, is let through.
+	// The stream of a file outside the data directory, or of a missing file, passes.
 	r.send(wire.Open{Stream: 3, Direction: wire.Read, Flow: "a", Path: "/etc/passwd", To: 10})
 	r.send(wire.Open{Stream: 4, Direction: wire.Write, Flow: "a", Path: r.dir + "/nothing"})
 	r.until("both to be let through", func() bool { return r.marks[3] == device.Open && r.marks[4] == device.Open })

@@ -13,9 +13,9 @@ import (
 
 // A DataNode's data directories are few and exist when it starts: each is opened by its own name.
 // Directories of tasks are created while the cluster runs and may not exist yet. So the daemon
-// opens a directory above them: the one that the operator has listed or, without a list, the
-// nearest existing one that belongs to the peer. From it, files are reached without following
-// links.
+// opens a directory above them: the directory that the operator has listed or, without a list, the
+// nearest existing directory, which must belong to the peer. From there, the daemon opens files
+// without following links.
 
 // dataDir opens a DataNode's directory.
 func (d *Daemon) dataDir(path string, uid uint32) (dir *blockfile.Dir, within string, err error) {
@@ -54,8 +54,8 @@ func mustOwn(dir *blockfile.Dir, uid uint32, setting string) error {
 	return nil
 }
 
-// localDir opens the directory from which a task's files are reached. Files must
-// lie below within.
+// localDir opens the directory from which the daemon opens a task's files. The files must lie below
+// within.
 func (d *Daemon) localDir(path string, uid uint32) (dir *blockfile.Dir, within string, err error) {
 	if !filepath.IsAbs(path) {
 		return nil, "", fmt.Errorf("local directory %q: give an absolute path", path)
@@ -69,9 +69,9 @@ func (d *Daemon) localDir(path string, uid uint32) (dir *blockfile.Dir, within s
 	return dir, within, err
 }
 
-// listedDir opens the listed directory that contains the path or is the path: the nearest, if
-// there are several. Agents resolve links in the names of directories, so a listed directory also
-// counts by the target of its links.
+// listedDir opens the listed directory that contains the path or is the path: the nearest, if there
+// are several. Agents resolve links in the names of directories, so the path is also compared with
+// the directory that a listed link leads to.
 func listedDir(path string, listed []string) (*blockfile.Dir, error) {
 	best := ""
 	for _, l := range listed {

@@ -14,8 +14,8 @@ import (
 	"penstock/node/monitor"
 )
 
-// governed is a device with its loop and the daemon's data about it: the agents that registered
-// it, its activity in the last seconds, and the foreign part of that.
+// governed is a device with its loop and the daemon's data about it: the agents that registered it,
+// its recent activity, and the foreign I/O on the device.
 //
 // A loop may stand still. Heartbeats report that, and then an operator looks at the status. So
 // nothing that answers an operator, sends a heartbeat or holds the daemon's lock waits for a
@@ -38,7 +38,7 @@ type governed struct {
 
 	mu      sync.Mutex
 	asking  *answer        // a snapshot in progress
-	dirs    map[string]int // registered directories, with their numbers of agents
+	dirs    map[string]int // registered directories, with the number of agents of each
 	history history
 }
 
@@ -97,8 +97,8 @@ type reading struct {
 	at       time.Time
 }
 
-// read reads the device's counters and then the loop's snapshot, in this order: all service that
-// the loop has charged by then is contained in the counters (see monitor.Foreign).
+// read reads the device's counters and then the loop's snapshot, in this order, as monitor.Foreign
+// expects.
 func (g *governed) read() reading {
 	r := reading{governed: g, at: time.Now()}
 	var err error
@@ -167,8 +167,8 @@ func (g *governed) addDir(path string, agents int) {
 	}
 }
 
-// readAll reads all devices concurrently and returns them sorted by name: together, devices that
-// do not answer delay the result no longer than one of them.
+// readAll reads all devices concurrently and returns them sorted by name. It takes at most about
+// snapshotWait, however many devices do not answer.
 func (d *Daemon) readAll() []reading {
 	d.mu.Lock()
 	all := slices.SortedFunc(maps.Values(d.devices), func(a, b *governed) int {

@@ -37,7 +37,7 @@ func (r *running) register(uid uint32, h wire.Hello) ipc.Registration {
 	return reg
 }
 
-// let is a marker for streams that do not wait.
+// let is a Marker for streams that do not wait.
 type let struct{}
 
 func (let) Mark(uint32, int64) {}
@@ -80,7 +80,7 @@ func TestOnlyTheOwnersFiles(t *testing.T) {
 		{attacker, wire.RoleTask, wire.Persistent, local + "/blk_1", "", false},
 		{attacker, wire.RoleExecutor, wire.Intermediate, local + "/blk_1", "", false},
 
-		// For a DataNode: the meta file of the block, and no other.
+		// A DataNode may open the meta file of the block, and no other meta file.
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", "", true},
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", finalized + "/blk_-7_1001.meta", true},
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", finalized + "/../finalized/blk_-7_1001.meta", true},
@@ -123,7 +123,7 @@ func TestOnlyTheOwnersFiles(t *testing.T) {
 	}
 }
 
-// The same through the socket: the stream is let through, and counted.
+// The same through the socket: the stream passes and is counted.
 func TestATasksMetaFileIsCounted(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\n")
 	local := filepath.Join(filepath.Dir(r.dir), "local")
@@ -139,8 +139,8 @@ func TestATasksMetaFileIsCounted(t *testing.T) {
 	}
 }
 
-// Beyond the bound on open files a stream is not governed; this is counted and logged once.
-// Closed files are free again, and servers have a bound of their own.
+// Beyond the bound on open files, a stream is not governed; this is counted, and logged once.
+// Closing a file makes room for another one. Servers have a bound of their own.
 func TestOpenFilesAreBounded(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\ndevice: {lazy_age: 300ms}\n")
 	local := filepath.Join(filepath.Dir(r.dir), "local")
@@ -198,8 +198,8 @@ func TestDirectoriesAreBounded(t *testing.T) {
 	}
 }
 
-// The status port is in use, for example by a daemon that was killed and cannot end: the new
-// daemon governs without it, and gets it once it is free.
+// The status port is in use, for example by a daemon that was killed and cannot end: the new daemon
+// governs without the port, and listens there once it is free.
 func TestTheStatusPortIsInUse(t *testing.T) {
 	held, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

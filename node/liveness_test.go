@@ -55,7 +55,8 @@ func TestAnAgentHearsOfItsDevices(t *testing.T) {
 	}
 }
 
-// Devices beyond the largest number share it, and it is alive while all of them are.
+// Devices beyond the largest number share that number. They are reported as alive only while all of
+// them are.
 func TestManyDevicesShareTheLastNumber(t *testing.T) {
 	r := start(t, "observe")
 	loop := func() *governed {

@@ -16,8 +16,8 @@ import (
 	"penstock/wire"
 )
 
-// The directories that are governed for an agent (directories.go), and the opening of its
-// streams' files there.
+// This file registers the directories that are governed for an agent (see directories.go), and
+// opens the files of its streams there.
 
 // maxTaskDirs is the maximum number of directories of a task or an executor; each needs a
 // descriptor. YARN has one for each local disk.
@@ -64,15 +64,15 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		}
 		reg.numbers[i] = reg.number(g)
 	}
-	// Sending needs no directory.
+	// An agent that only sends data needs no directory.
 	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask) {
 		reg.Close()
 		return nil, errors.New("none of the agent's directories can be governed")
 	}
 	if serves && role == wire.RoleDataNode && reg.ownsAll(p.UID) {
-		// Balancers and movers run as the DataNode's user, in JVMs without an agent. Listed
-		// directories may be registered by other users with permission to connect, such as the
-		// NodeManager's.
+		// Balancers and movers run as the DataNode's user, in JVMs without an agent. The owner is
+		// checked because other users that may connect, such as the NodeManager's, can register
+		// listed directories.
 		d.identity.AddServiceUID(p.UID)
 	}
 	return reg, nil
@@ -156,7 +156,7 @@ func (r *registration) add(uid uint32, path string) (g *governed, err error) {
 }
 
 // number returns the device's number for the agent. Devices beyond wire.MaxDevice share the last
-// number: for the agent they are alive while all of them are.
+// number. For the agent, they are alive only while all of them are.
 func (r *registration) number(g *governed) uint8 {
 	i := slices.Index(r.devices, g)
 	if i < 0 {
@@ -240,9 +240,9 @@ func (r *registration) open(flow, user string, asked bool, m wire.Open, marker d
 	return nil, nil, &os.PathError{Op: "open", Path: m.Path, Err: blockfile.ErrOutside}
 }
 
-// patience returns how long the stream's client accepts a wait, as the DataNode reports it. Tasks
-// on local disks have no client that times out, so they have no reason to report less than the
-// default.
+// patience returns the longest wait that the stream's client accepts, as the DataNode reports it. 0
+// stands for the default. Tasks on local disks have no client that times out, so they have no
+// reason to report less than the default.
 func (r *registration) patience(m wire.Open) time.Duration {
 	if r.role != wire.RoleDataNode {
 		return 0
@@ -305,7 +305,7 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 	if req.Block = block; m.Meta == "" {
 		return nil
 	}
-	// A block is governed also without its meta file.
+	// Without its meta file, the block is still governed.
 	if meta, err := r.openFile(dir, m.Meta, true); err == nil {
 		req.Meta = meta
 	} else if !errors.Is(err, fs.ErrNotExist) {
@@ -314,8 +314,8 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 	return nil
 }
 
-// mayOpen restricts tasks and DataNodes to files of their own user. Below a local directory there
-// are also other users' files, which only their own user may have opened and held. A
+// mayOpen restricts tasks and DataNodes to files of their own user. Other users' files may also lie
+// below a local directory. A task must not make the daemon open them and keep them open. A
 // NodeManager's files may belong to any user.
 func (r *registration) mayOpen(file *blockfile.File) error {
 	if r.role == wire.RoleNodeManager || r.uid == 0 {

@@ -13,8 +13,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Peers on other machines: this node asks other nodes about them, and answers other nodes'
-// questions.
+// This file handles peers on other machines: the daemon asks other nodes about their processes, and
+// answers such questions from other nodes.
 
 // newRemote creates both sides, if the settings have certificates and enable them.
 func (d *Daemon) newRemote() error {

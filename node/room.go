@@ -12,24 +12,24 @@ import (
 	"penstock/node/monitor"
 )
 
-// Without Penstock, the kernel decides how many written bytes may stay in the page cache: it
-// starts to write by itself at a threshold of dirty memory for the whole machine. Unless the
-// settings say otherwise, the disks in use share three quarters of that equally. Each disk uses
-// half of its part for backlogs and half for files that may still be deleted (device.Config.Dirty
-// and Lazy). An idle disk has little room; when it is used, it gets its part within some seconds.
+// Without Penstock, the kernel decides how many written bytes may stay in the page cache: it starts
+// to write by itself at a threshold of dirty memory for the whole machine. Unless the settings say
+// otherwise, the disks in use share three quarters of this threshold equally. Each disk uses half
+// of its part for backlogs and half for files that may still be deleted (device.Config.Dirty and
+// Lazy). An idle disk has little room; when it is used, it gets its part within some seconds.
 
 const (
 	roomEvery = 4                // periods of the watch between two reads of the kernel's threshold
 	roomIdle  = 30 * time.Second // a disk is in use until it has been idle for this long
-	leastLazy = 1 << 20          // of an idle disk, or if the kernel leaves nothing: a small spill
+	leastLazy = 1 << 20          // minimum for deletable files of an idle disk, or if nothing is left: a small spill
 )
 
-// Room for staging ahead of readers is divided likewise: the disks in use share an eighth of the
-// machine's memory.
+// Room for staging ahead of readers is divided in the same way: the disks in use share an eighth of
+// the machine's memory.
 const stagedPart = 8
 
-// stagedRoom returns how many bytes may be staged on each of that many disks in use; 0: not
-// known.
+// stagedRoom returns how many bytes may be staged on each disk when that many disks are in use; 0
+// if the size of the memory is not known.
 func stagedRoom(disks int) int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -38,7 +38,8 @@ func stagedRoom(disks int) int64 {
 	return int64(uint64(info.Totalram)*uint64(info.Unit)) / stagedPart / int64(max(1, disks))
 }
 
-// room is how many bytes of a disk may be dirty.
+// room is the number of bytes of a disk that may be dirty: for backlogs, and for files that may
+// still be deleted.
 type room struct{ dirty, lazy int64 }
 
 // wish is the input of divide for one disk: the room in the settings (0: not set), and the
@@ -77,7 +78,7 @@ func divide(background int64, wishes []wish) []room {
 	return rooms
 }
 
-// shareRoom passes the loops their parts. If the kernel reports no threshold, the loops' defaults
+// shareRoom passes each loop its room. If the kernel reports no threshold, the loops' defaults
 // apply.
 func (d *Daemon) shareRoom() {
 	background, err := monitor.DirtyBackground(procfs)

@@ -39,7 +39,8 @@ func TestRoomIsDivided(t *testing.T) {
 	}
 }
 
-// Beyond the minimum and the values in the settings, at most three quarters are divided.
+// Apart from minima and values in the settings, at most three quarters of the threshold are
+// divided.
 func TestRoomIsNeverMoreThanThereIs(t *testing.T) {
 	bytes := rapid.Int64Range(0, 1<<45)
 	some := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(1, 1<<45))

@@ -9,8 +9,8 @@ import (
 	rungroup "github.com/oklog/run"
 )
 
-// Run serves until ctx ends or the agents' socket fails, and returns what failed. The daemon's
-// parts are in a run group:
+// Run serves until ctx ends or the agents' socket fails. It returns the socket's error. The
+// daemon's parts are in a run group:
 //
 //	agents           the socket server, and the device loops behind it
 //	peers' client    connections to other nodes
@@ -21,10 +21,10 @@ import (
 //	foreign I/O      finds the users of foreign I/O on the devices
 //	coordination     the stream to the broker
 //
-// If another part fails, this is logged and stops no other part: the daemon continues to govern.
-// All but the first four end when ctx does. These four are stopped in this order, one after the
-// other. The device loops end after the agents' connections, so that the last marks still reach
-// the agents, and the status is served meanwhile.
+// If another part fails, the daemon logs the error and continues to govern. The first four parts
+// are stopped one after the other, in this order; the others end when ctx does. The device loops
+// end after the agents' connections, so that the last marks still reach the agents, and the status
+// is served meanwhile.
 func (d *Daemon) Run(ctx context.Context) error {
 	listener, err := d.listenForAgents()
 	if err != nil {
@@ -75,8 +75,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 	return err
 }
 
-// parts are run by a run group, which stops all parts when one ends. So a part that ends early
-// waits for ctx.
+// parts runs the daemon's parts in a run group. The group stops all parts when one ends, so a part
+// that ends early waits for ctx.
 type parts struct {
 	group rungroup.Group
 	ctx   context.Context
@@ -85,8 +85,8 @@ type parts struct {
 // add adds a part that ends when ctx does.
 func (p *parts) add(run func()) { p.addStopped(run, func() {}) }
 
-// addStopped adds a part that is ended by stop. stop is called after ctx has ended and the parts
-// before have been stopped.
+// addStopped adds a part that ends when stop is called. stop is called after ctx has ended and the
+// previous parts have been stopped.
 func (p *parts) addStopped(run, stop func()) {
 	p.group.Add(func() error {
 		run()
@@ -95,7 +95,8 @@ func (p *parts) addStopped(run, stop func()) {
 	}, func(error) { stop() })
 }
 
-// listenTCP listens for HTTP and for other nodes, if the settings enable them; otherwise nil.
+// listenTCP listens for HTTP requests and for other nodes. A result is nil if the settings disable
+// it.
 func (d *Daemon) listenTCP(ctx context.Context) (web *webServer, answers *peerPort, err error) {
 	if web, err = d.listenHTTP(ctx, d.settings.Listen); err != nil {
 		return nil, nil, err
@@ -154,8 +155,8 @@ func (d *Daemon) serveAgents(ctx context.Context, cancel context.CancelFunc, lis
 	select {
 	case err = <-ended:
 	case <-time.After(stopWait):
-		// The kernel completes the device's outstanding requests. Waiting for them would hold up
-		// a restart for as long as the device hangs.
+		// The kernel completes the device's outstanding requests. Waiting for them would delay a
+		// restart for as long as the device hangs.
 		d.log.Error("a device has not answered: stopping without it", "waited", stopWait)
 	}
 	return err

@@ -31,7 +31,7 @@ type sessionFixture struct {
 	*running
 	dirs  []string // possible directories of a hello
 	paths []string // possible paths of an open
-	outer []string // of these, files that no peer may have opened
+	outer []string // of these, files that the daemon may open for no peer
 	files int      // descriptors before the first session
 }
 
@@ -42,7 +42,7 @@ const (
 
 func newSessionFixture(t testing.TB) *sessionFixture {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\ndevice: {lazy_age: 300ms, quantum: 64KiB, backlog: 256KiB}\n", func(d *Daemon) {
-		n := 0 // as many processes: for a single one, the rate of connections is limited
+		n := 0 // each session comes from another process, because the rate of connections of one process is limited
 		d.server.Container = func(int32) string { n++; return strconv.Itoa(n) }
 		d.taskFiles.Bound, d.taskFiles.Container = sessionFiles, sessionFiles
 	})
@@ -189,10 +189,10 @@ func (b *sessionFixture) check(t *rapid.T) {
 	if n := b.daemon.taskFiles.Held(); n > sessionFiles {
 		t.Fatalf("%d files of tasks", n)
 	}
-	// A loop may be late on a busy machine, but it must respond.
+	// On a busy machine a loop may be late, but it must respond.
 	for deadline := time.Now().Add(10 * time.Second); len(b.daemon.stalled()) > 0; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("the loops do not turn of %v", b.daemon.stalled())
+			t.Fatalf("the loops are stalled: %v", b.daemon.stalled())
 		}
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"penstock/wire"
 )
 
-// Bounds of the document: flows of one device, and flows of all devices together. Each device may
-// have an equal part of the latter, and at least a few.
+// Bounds on the flows in the document: of one device, and of all devices together. Each device may
+// show an equal part of maxStatusAllFlows, and at least minStatusFlows.
 const (
 	maxStatusFlows    = 256
 	maxStatusAllFlows = 4096
@@ -131,7 +131,7 @@ func (r reading) status(bound int) status.Device {
 	s.Stuck, s.Errors, s.SlowFactor = snap.Stuck, snap.Errors, max(1, snap.Slow.Factor)
 	s.DepthMin, s.DepthMax = float64(snap.Depth), float64(snap.Depth)
 	if c := snap.Control; c != nil {
-		s.DepthMin, s.DepthMax = cmp.Or(r.config.Depth.Min, 1), cmp.Or(r.config.Depth.Max, 12) // as core/depth fills them in
+		s.DepthMin, s.DepthMax = cmp.Or(r.config.Depth.Min, 1), cmp.Or(r.config.Depth.Max, 12) // the defaults of core/depth
 		s.LatencyNS, s.ReferenceNS, s.OthersPart = int64(c.Latency), int64(c.Reference), c.Others
 		s.Periods = status.Periods{Total: int64(c.Periods), AtMin: int64(c.AtMin), AtMax: int64(c.AtMax)}
 	}

@@ -120,8 +120,8 @@ func TestStatusIsBounded(t *testing.T) {
 	}
 }
 
-// A device's loop that stands still delays neither the operator nor the daemon's end, and is
-// named.
+// If a device's loop is stalled, the status names the device, and neither the status nor the
+// daemon's end is delayed.
 func TestALoopThatStandsStill(t *testing.T) {
 	r := start(t, "enforce")
 	dir, block := r.dir, filepath.Join(r.dir, "blk_1")

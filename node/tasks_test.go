@@ -61,7 +61,7 @@ func TestATaskIsServed(t *testing.T) {
 	if got := task.flowMetric("lazy_dropped_bytes_total", ""); got != "1.048576e+06" {
 		t.Errorf("%s bytes dropped", got)
 	}
-	// And reads that file again.
+	// The task reads that file again.
 	task.send(openOf(3, wire.Read, wire.Intermediate, merged, size))
 	task.until("the file to be staged", func() bool { return task.marks[3] == device.Open })
 
@@ -107,7 +107,7 @@ func TestATaskWithoutADirectoryIsRefused(t *testing.T) {
 	manager.until("a mark", func() bool { return manager.marks[1] == device.Open })
 }
 
-// With a rate set, a NodeManager's sending is paced; no file is examined.
+// If a rate is set, a NodeManager sends at that rate; no file is examined.
 func TestSendingIsGoverned(t *testing.T) {
 	r := startWith(t, "enforce", "network: {rate: 1MiB}\n")
 	manager := r.another(wire.Hello{Role: wire.RoleNodeManager})

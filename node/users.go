@@ -23,7 +23,7 @@ type users struct {
 
 	mu      sync.Mutex
 	on      bool
-	mistake string // why it is not running
+	mistake string // why the watch is not running
 	ledger  blockio.Ledger
 	numbers map[string]uint32 // of the watched devices
 }
@@ -119,7 +119,8 @@ func (u *users) status() status.ForeignWatch {
 	return status.ForeignWatch{On: u.on, Error: u.mistake}
 }
 
-// of returns the largest users of a device, without the daemon.
+// of returns the largest foreign users of a device, and separately the bytes that the daemon itself
+// moved.
 func (u *users) of(name string) status.ForeignUsers {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -16,8 +16,8 @@ import (
 	"penstock/wire"
 )
 
-// Without the right the daemon continues with the totals: it logs this once, does not try again,
-// and the status contains the reason.
+// Without the necessary right, the daemon shows only the totals. It logs this once and does not try
+// again, and the status contains the reason.
 func TestUsersSayOnceWhatIsMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logs syncBuffer
@@ -60,8 +60,8 @@ func TestUsersEndWithTheirContext(t *testing.T) {
 	})
 }
 
-// A foreign process appears with name, number and bytes; if the kernel or the rights do not allow
-// this, the status reports it.
+// A foreign process appears in the status with its name, pid and bytes. If the kernel or the test's
+// rights do not allow this, the status says so.
 func TestStatusNamesForeignProcesses(t *testing.T) {
 	r := start(t, "enforce")
 	block := filepath.Join(r.dir, "blk_1")

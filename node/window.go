@@ -13,15 +13,15 @@ const (
 	windowSamples = 5 // a window is this many periods long, or up to one period longer
 )
 
-// history holds a device's last seconds, oldest first.
+// history holds samples of a device from the last seconds, oldest first.
 type history struct {
 	samples []sample
-	own     [2]int64 // bytes moved or charged, of ended flows too; read, written
+	own     [2]int64 // bytes moved or charged, also of flows that have ended; read, written
 	foreign [2]monitor.Foreign
 	alien   [2]int64 // foreign bytes so far
 }
 
-// sample holds the data that a window needs about its beginning.
+// sample holds the counts at the beginning of a window.
 type sample struct {
 	at       time.Time
 	counters monitor.Counters
@@ -42,8 +42,8 @@ func countOf(f device.FlowSnapshot) flowCount {
 	return flowCount{f.Service, f.Bytes, f.Waits, f.WouldWait}
 }
 
-// since returns the flow's counts since it stood at old. A flow that was idle for long is
-// forgotten with its counts, and starts again at 0.
+// since returns c minus old. The loop drops a flow, with its counts, that has been idle for long;
+// the flow then starts again at 0.
 func (c flowCount) since(old flowCount) flowCount {
 	if c.service < old.service {
 		old = flowCount{}
@@ -72,10 +72,10 @@ func (h *history) add(r reading, quantum int64) {
 		h.own[1] += moved.bytes[1]
 	}
 	if r.counted {
-		// Bytes in flight may be of either direction. The kernel may also have written some of
-		// the backlog before its turn. Only a limited part of the backlog counts: the kernel
-		// normally writes none of a large one by itself, and the foreign bytes of a minute could
-		// hide behind it.
+		// Bytes in flight may be read or written. The kernel may also have written some of the
+		// backlog before its turn. Only a limited part of the backlog counts as possibly written:
+		// the kernel normally writes nothing of a large backlog by itself, and a large allowance
+		// could hide the foreign bytes of a minute.
 		early := min(r.snap.Backlog, r.config.Backlog)
 		transit := [2]int64{int64(r.snap.Outstanding) * quantum, int64(r.snap.Outstanding)*quantum + early}
 		slack := int64(r.snap.Depth+1) * quantum
@@ -90,8 +90,8 @@ func (h *history) add(r reading, quantum int64) {
 	}
 }
 
-// window returns what happened between the oldest sample and the reading: of the device, and of
-// each flow in the snapshot's order.
+// window returns the activity between the oldest sample and the reading: of the device, and of each
+// flow in the snapshot's order.
 func (h *history) window(r reading) (status.Window, []status.FlowWindow) {
 	flows := make([]status.FlowWindow, len(r.snap.Flows))
 	if len(h.samples) == 0 || !r.at.After(h.samples[0].at) {

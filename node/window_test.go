@@ -55,7 +55,7 @@ func TestWindowForgetsWhatIsOld(t *testing.T) {
 	if w, _ := h.window(readingAt(19, monitor.Counters{})); w.Seconds != windowSamples {
 		t.Errorf("a window of %v s", w.Seconds)
 	}
-	// A flow that was forgotten and came back has smaller counts than before.
+	// A flow that the loop dropped and that came back has smaller counts than before.
 	_, flows := h.window(readingAt(20, monitor.Counters{}, flowSnap("a", 1, 0, time.Millisecond, 5, 0)))
 	if !flows[0].Active || flows[0].Share != 1 || flows[0].Bytes.Read != 5 {
 		t.Errorf("%+v", flows[0])
@@ -70,7 +70,7 @@ func TestForeignBytesOfADevice(t *testing.T) {
 	}
 	h.add(readingAt(0, counters(500*mib, 500*mib), flowSnap("a", 1, 0, 0, 0, 0)), mib)
 	h.add(readingAt(1, counters(530*mib, 507*mib), flowSnap("a", 1, 0, 1, 20*mib, 7*mib)), mib)
-	// The flow is forgotten; its bytes stay counted.
+	// The loop drops the flow; its bytes stay counted.
 	h.add(readingAt(2, counters(530*mib, 507*mib)), mib)
 	w, _ := h.window(readingAt(3, counters(0, 0)))
 	if want := (status.Pair{Read: 10 * mib}); w.Foreign != want {

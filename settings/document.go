@@ -27,22 +27,21 @@ const maxDepth = 32
 const maxMerges = 8
 
 // Document is a YAML document that was read into a struct, with its mistakes. Later checks of the
-// values add their own mistakes (Add), also with positions, so that one error lists all mistakes
-// of the file.
+// values add their own mistakes with positions (Add), so one error lists all mistakes of the file.
 type Document struct {
-	root     *yaml.Node // nil: nothing but comments
+	root     *yaml.Node // nil if the document has only comments
 	mistakes Mistakes
 	wrong    map[*yaml.Node]bool     // values with a mistake
 	unknown  map[*yaml.Node]bool     // mappings with a misspelt field
 	fields   map[*yaml.Node][]string // names of the fields that a mapping may have
 	left     int                     // remaining part of maxNodes
-	depth    int                     // of the value that is being read
+	depth    int                     // depth of the value that is being read
 }
 
-// ParseDocument reads one YAML document into a struct, whose fields have the tag yaml or json.
-// what names the document in messages, such as "the policy". A list may have the tag entry, which
-// names its entries: `entry:"a rule"`. If the text is not YAML, the error has the type Mistakes;
-// all other mistakes are in Err, and fields with a mistake keep their values.
+// ParseDocument reads one YAML document into a struct. The struct's fields have the tag yaml or
+// json. what names the document in messages, such as "the policy". A list may have the tag entry,
+// which names its entries: `entry:"a rule"`. If the text is not YAML, the error has the type
+// Mistakes; all other mistakes are in Err, and fields with a mistake keep their values.
 func ParseDocument(text []byte, what string, into any) (*Document, error) {
 	d := &Document{wrong: map[*yaml.Node]bool{}, unknown: map[*yaml.Node]bool{}, fields: map[*yaml.Node][]string{}, left: maxNodes}
 	var doc yaml.Node
@@ -63,7 +62,7 @@ func ParseDocument(text []byte, what string, into any) (*Document, error) {
 	return d, nil
 }
 
-// Err returns all mistakes in the order of the file, as Mistakes; nil if there are none.
+// Err returns all mistakes in the order of the file, as Mistakes, or nil if there are none.
 func (d *Document) Err() error {
 	if len(d.mistakes) == 0 {
 		return nil
@@ -246,7 +245,7 @@ func (d *Document) decodeScalar(n *yaml.Node, into reflect.Value, what string) {
 	}
 }
 
-// withoutLine returns the message of a value with its own UnmarshalYAML.
+// withoutLine returns an UnmarshalYAML's error message without the line number.
 func withoutLine(err error) string {
 	text := err.Error()
 	var several *yaml.TypeError
@@ -256,7 +255,7 @@ func withoutLine(err error) string {
 	return text[len(lineOf.FindString(text)):]
 }
 
-// entry is a field of a mapping; merged: it was merged from another mapping by the key <<.
+// entry is a field of a mapping. merged is set if the key << merged it from another mapping.
 type entry struct {
 	key, value *yaml.Node
 	merged     bool
@@ -294,7 +293,7 @@ func (d *Document) fieldsOf(n *yaml.Node, what string, depth int) (own, merged [
 	return own, merged
 }
 
-// target returns the node that an alias stands for.
+// target returns the node to which an alias refers, or n itself.
 func target(n *yaml.Node) *yaml.Node {
 	for range maxMerges {
 		if n.Kind != yaml.AliasNode {
@@ -305,7 +304,7 @@ func target(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// suggestion returns a hint at the field that was probably meant, or at all fields.
+// suggestion returns a hint that names the field that was probably meant, or all fields.
 func suggestion(name string, names []string) string {
 	if best := Suggestion(name, names); best != "" {
 		return fmt.Sprintf(": did you mean %s?", best)
@@ -322,11 +321,12 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Add adds the mistakes of a check, an error or several joined ones. The path leads to the value
-// that was checked: names of fields and numbers of entries. From there the beginning of the
-// message determines the position: "max wait 5s: ..." is at the field max_wait, "rules[2]: ..."
-// at an entry. before is put before each message. A mistake is left out if a value could not be
-// read or a field is misspelt, since it would only be a consequence.
+// Add adds the mistakes of a check. err is one error or several joined ones. path leads to the
+// checked value; it consists of names of fields and numbers of entries. From there, the beginning
+// of the message determines the position: "max wait 5s: ..." refers to the field max_wait, and
+// "rules[2]: ..." to an entry. Add puts before in front of each message. It leaves out a mistake if
+// a value could not be read or a field is misspelt, because the mistake would only be a
+// consequence.
 func (d *Document) Add(before string, err error, path ...any) {
 	for _, one := range Split(err) {
 		n, at := d.find(path)
@@ -337,7 +337,7 @@ func (d *Document) Add(before string, err error, path ...any) {
 			}
 		}
 		m := Mistake{What: before + one.Error()}
-		if at != d.root { // a file as a whole has no place
+		if at != d.root { // the file as a whole has no position
 			m.Line, m.Column = at.Line, at.Column
 		}
 		d.mistakes = append(d.mistakes, m)
@@ -366,7 +366,7 @@ func (d *Document) Wrong(path ...any) bool {
 	return n != nil && d.isWrong(n, 0)
 }
 
-// Line returns the line on which the value at a path begins; 0: there is none.
+// Line returns the line on which the value at a path begins, or 0 if there is no value.
 func (d *Document) Line(path ...any) int {
 	n := d.root
 	for _, step := range path {
@@ -380,7 +380,8 @@ func (d *Document) Line(path ...any) int {
 	return n.Line
 }
 
-// Place returns the position of the value that a message is about, as in Add; zeros: unknown.
+// Place returns the position of the value that a message is about, as in Add. It returns zeros if
+// the position is unknown.
 func (d *Document) Place(message string, path ...any) (line, column int) {
 	n, at := d.find(path)
 	if n == nil {
@@ -400,8 +401,8 @@ func (d *Document) isWrong(n *yaml.Node, depth int) bool {
 	return depth < maxMerges && slices.ContainsFunc(n.Content, func(c *yaml.Node) bool { return d.isWrong(c, depth+1) })
 }
 
-// find returns the value at a path, as far as the path exists, and the node that shows its
-// position: the key of a field, or the beginning of an entry.
+// find returns the value at a path, as far as the path exists, and the node with its position. That
+// node is the key of a field, or the beginning of an entry.
 func (d *Document) find(path []any) (n, at *yaml.Node) {
 	n, at = d.root, d.root
 	for _, step := range path {
@@ -439,8 +440,8 @@ var (
 	twoWord = regexp.MustCompile(`^([a-z]+) ([a-z]+)(:? |:?$)`)
 )
 
-// follow goes from a value to the value at the beginning of a message. follows reports that the
-// message is a consequence of another mistake.
+// follow goes from a value to the value that the beginning of a message names. follows reports
+// whether the message is a consequence of another mistake.
 func (d *Document) follow(n, at *yaml.Node, message string) (value, place *yaml.Node, follows bool) {
 	for n.Kind == yaml.MappingNode {
 		var name, index string
@@ -456,7 +457,7 @@ func (d *Document) follow(n, at *yaml.Node, message string) (value, place *yaml.
 		}
 		next, key := child(n, name)
 		if next == nil {
-			return n, at, d.unknown[n] // perhaps the misspelt field is the one meant
+			return n, at, d.unknown[n] // the misspelt field may be this field
 		}
 		n, at, message = next, key, rest
 		if i, err := strconv.Atoi(index); err == nil {

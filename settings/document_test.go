@@ -29,7 +29,7 @@ func TestDocument(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if !d.Has("parts", 1, "name") || d.Has("parts", 0, "name") || d.Has("parts", 2) || d.Line("parts", 1) != 11 || d.Line("none") != 0 {
-		t.Error("what is where")
+		t.Error("Has or Line returned a wrong result")
 	}
 	if line, column := d.Place("parts[1]: name e: bad"); line != 11 || column != 14 {
 		t.Errorf("line %d, column %d", line, column)
@@ -58,7 +58,7 @@ func TestMistakesOfADocument(t *testing.T) {
 	}
 }
 
-// TestAliasesAreBounded: a small file of aliases takes neither long nor much memory.
+// TestAliasesAreBounded checks that a small file with many aliases takes little time and memory.
 func TestAliasesAreBounded(t *testing.T) {
 	text := "words: &w [" + strings.Repeat("a,", 5000) + "]\ninner: &p {words: *w}\nparts: [" + strings.Repeat("*p,", 5000) + "]\n"
 	var s sample
@@ -68,7 +68,7 @@ func TestAliasesAreBounded(t *testing.T) {
 	}
 	s = sample{}
 	if d, err = ParseDocument([]byte("inner: &a {<<: *a, name: x, inner: *a}\n"), "the sample", &s); err != nil || d.Err() == nil {
-		t.Error("a mapping within itself is taken")
+		t.Error("a mapping that contains itself was accepted")
 	}
 }
 
@@ -82,7 +82,7 @@ func FuzzDocument(f *testing.F) {
 			return
 		}
 		if d.Err() != nil && d.Err().Error() == "" {
-			t.Error("mistakes without words")
+			t.Error("mistakes without a message")
 		}
 		d.Wrong("parts", 0)
 		d.Place("parts[0]: size 3: bad")

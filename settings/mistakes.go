@@ -13,7 +13,7 @@ import (
 // maxMistakes is the maximum number of mistakes in one message.
 const maxMistakes = 20
 
-// Mistake is one mistake of a file, with its position. Line and Column begin at 1; 0: unknown.
+// Mistake is one mistake of a file, with its position. Line and Column begin at 1; 0 means unknown.
 type Mistake struct {
 	Line   int    `json:"line"`
 	Column int    `json:"column"`
@@ -56,7 +56,7 @@ func (m Mistakes) sorted() Mistakes {
 	return all
 }
 
-// Suggestion returns the name that was probably meant; empty: no name is similar.
+// Suggestion returns the name that was probably meant, or "" if no name is similar.
 func Suggestion(name string, names []string) string {
 	best, distance := "", 3
 	if len(name) > 40 {
@@ -91,8 +91,8 @@ func Split(err error) []error {
 	return all
 }
 
-// MistakesOf returns the mistakes that an error consists of: those of a file one by one, and any
-// other error as a mistake without a position.
+// MistakesOf returns the mistakes in an error: the mistakes of a file one by one, or any other
+// error as one mistake without a position.
 func MistakesOf(err error) Mistakes {
 	var found Mistakes
 	if errors.As(err, &found) {

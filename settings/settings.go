@@ -9,8 +9,9 @@ import (
 	"penstock/settings/plain"
 )
 
-// Load reads a file of one YAML document, of at most most bytes, into a struct, as ParseDocument
-// does. It returns an error with the file's name if the file cannot be read or is not YAML.
+// Load reads a file with one YAML document into a struct, as ParseDocument does. The file may have
+// at most most bytes. It returns an error with the file's name if the file cannot be read or is not
+// YAML.
 func Load(file string, most int64, into any) (*Document, error) {
 	text, err := Read(file, most)
 	if err != nil {
@@ -23,7 +24,7 @@ func Load(file string, most int64, into any) (*Document, error) {
 	return d, nil
 }
 
-// Read reads a file of at most most bytes. Errors contain the file's name.
+// Read reads a file that may have at most most bytes. Errors contain the file's name.
 func Read(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -50,8 +51,8 @@ func Parse(text []byte, into any) error {
 	return d.Err()
 }
 
-// Fingerprint returns a text that changes when a file does, also when the file is renamed,
-// created or deleted. It comes from stat, which works on every file system.
+// Fingerprint returns a text that changes when a file is changed, renamed, created or deleted. It
+// uses stat, which works on every file system.
 func Fingerprint(file string) string {
 	if file == "" {
 		return ""

@@ -1,5 +1,5 @@
-// Package settings reads YAML files that operators write, with units. It reads them strictly: to
-// ignore a misspelt setting silently is worse than to refuse it.
+// Package settings reads YAML files that operators write, with units. It reads them strictly,
+// because it is better to refuse a misspelt setting than to ignore it silently.
 package settings
 
 import (
@@ -13,13 +13,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bytes reads 65536, 64KiB, 2MiB or 1GiB.
+// Bytes is a number of bytes, written as 65536, 64KiB, 2MiB or 1GiB.
 type Bytes int64
 
-// Duration reads 20ms, 1s or 1m30s.
+// Duration is a duration, written as 20ms, 1s or 1m30s.
 type Duration time.Duration
 
-// UnmarshalYAML takes the value from its text.
+// UnmarshalYAML parses a number of bytes (ParseBytes).
 func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind != yaml.ScalarNode {
 		return wrongValue(node, errors.New("give a number of bytes such as 65536, 64KiB or 2MiB"))
@@ -32,7 +32,7 @@ func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// wrongValue returns the error of a value. The library collects errors of this type and
+// wrongValue returns the error of a value. The YAML library collects errors of this type and
 // continues.
 func wrongValue(node *yaml.Node, err error) error {
 	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", node.Line, err)}}
@@ -65,7 +65,7 @@ func ParseBytes(s string) (int64, error) {
 // nearlyBytes matches a size with a misspelt unit: 20M, 20MB, 20 MBps, 20mb/s, 20MiB/s.
 var nearlyBytes = regexp.MustCompile(`^(\d{1,12}) ?([KMGkmg])(?:[iI]?[bB]?(?:/s|ps)?)$`)
 
-// UnmarshalYAML takes the value from its text.
+// UnmarshalYAML parses a duration. Negative durations are errors.
 func (d *Duration) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind != yaml.ScalarNode {
 		return wrongValue(node, errors.New("give a duration with a unit, such as 20ms, 1s or 1m30s"))

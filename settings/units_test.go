@@ -8,7 +8,7 @@ func FuzzParseBytes(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if v, err := ParseBytes(s); err == nil && v < 0 {
-			t.Errorf("%q is %d", s, v)
+			t.Errorf("ParseBytes(%q) = %d", s, v)
 		}
 	})
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// agentMayImport are the packages of the agent that a package of it may use. Code for Spark must
-// not depend on code for Hadoop, nor the other way round; agent weaves all of them.
+// agentMayImport lists the packages of the agent that each of its packages may use. Code for Spark
+// must not depend on code for Hadoop, nor the other way round; agent weaves all of them.
 var agentMayImport = map[string][]string{
 	"core":    {},
 	"hdfs":    {"core"},
@@ -20,7 +20,7 @@ var agentMayImport = map[string][]string{
 
 func TestTheAgentsPackagesHaveNoCircles(t *testing.T) {
 	const main = "agent/src/main/java/penstock/"
-	// A name with its package is a use without an import. Strings and comments do not count.
+	// A qualified name is a use without an import. Strings and comments are ignored.
 	unread := regexp.MustCompile(`(?s)""".*?"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|//[^\n]*|/\*.*?\*/`)
 	used := regexp.MustCompile(`\bpenstock\.(\w+)\.`)
 	seen := 0
@@ -43,7 +43,7 @@ func TestTheAgentsPackagesHaveNoCircles(t *testing.T) {
 		}
 	}
 	if seen < 40 {
-		t.Fatalf("%d files below %s: the rule would guard nothing", seen, main)
+		t.Fatalf("%d files below %s: the rule would check nothing", seen, main)
 	}
-	b.report(t, "move what both need to penstock.core, or what weaves to penstock.agent.")
+	b.report(t, "move code that both need to penstock.core, or code that weaves to penstock.agent.")
 }

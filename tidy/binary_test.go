@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// laboratoryOnly are what the product must not link: the laboratory, and libraries that
-// docs/dependencies.md has for it alone.
+// laboratoryOnly are packages that the product must not link: the laboratory, and libraries that
+// docs/dependencies.md lists for the laboratory only.
 var laboratoryOnly = []string{
 	"penstock/lab", "penstock/e2e", "github.com/hanwen/go-fuse", "gonum.org/v1/plot",
 	"github.com/vishvananda/netns", "github.com/vishvananda/netlink", "github.com/HdrHistogram/hdrhistogram-go",
 	"pgregory.net/rapid",
 }
 
-// The daemon runs as root, so its binary holds nothing of the laboratory: no FUSE, plotting,
+// The daemon runs as root, so its binary contains nothing of the laboratory: no FUSE, plotting,
 // network namespaces, launcher or load generator.
 func TestTheProductHoldsNoLaboratory(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/penstock")
@@ -25,7 +25,7 @@ func TestTheProductHoldsNoLaboratory(t *testing.T) {
 	}
 	packages := strings.Fields(string(out))
 	if len(packages) < 100 {
-		t.Fatalf("go list names only %d packages: the rule would guard nothing", len(packages))
+		t.Fatalf("go list names only %d packages: the rule would check nothing", len(packages))
 	}
 	for _, p := range packages {
 		for _, banned := range laboratoryOnly {

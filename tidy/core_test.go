@@ -14,14 +14,14 @@ import (
 	"testing"
 )
 
-// pure are the packages core/ may import: they neither look at the world nor
-// give different answers to the same question. time is there for its types.
+// pure are the packages that core/ may import. They do no I/O, and return the same results for the
+// same arguments. time is allowed for its types.
 var pure = []string{
 	"bytes", "cmp", "container/heap", "encoding/binary", "errors", "fmt", "iter", "math", "math/big",
 	"math/bits", "path", "slices", "sort", "strconv", "strings", "time", "unicode/utf8",
 }
 
-// clock are the names of package time that ask a clock or wait for one.
+// clock are the names of package time that read the clock or wait.
 var clock = []string{"After", "AfterFunc", "NewTicker", "NewTimer", "Now", "Since", "Sleep", "Tick", "Until"}
 
 func coreFiles(t *testing.T) []goFile {
@@ -33,7 +33,7 @@ func coreFiles(t *testing.T) []goFile {
 		}
 	}
 	if len(files) == 0 {
-		t.Fatal("no files in core/: the rule would guard nothing")
+		t.Fatal("no files in core/: the rule would check nothing")
 	}
 	return files
 }
@@ -58,7 +58,7 @@ func TestCoreIsPure(t *testing.T) {
 				b.add(f.path, f.line(n), "uses a channel")
 			}
 			if pkg, name := selected(n); pkg == "time" && slices.Contains(clock, name) {
-				b.add(f.path, f.line(n), "asks the clock (time.%s)", name)
+				b.add(f.path, f.line(n), "reads the clock (time.%s)", name)
 			}
 			return true
 		})
@@ -67,9 +67,9 @@ func TestCoreIsPure(t *testing.T) {
 		"as an argument, return what is to be done, and leave clocks, goroutines, locks and I/O to the caller in node/.")
 }
 
-// Types are needed here, as a range over a map looks like one over a slice.
+// Types are needed here, because a range over a map looks like a range over a slice.
 func TestCoreDoesNotRangeOverMaps(t *testing.T) {
-	if build.Default.GOROOT == "" { // of a test that was compiled without the machine's paths
+	if build.Default.GOROOT == "" { // the test was compiled with -trimpath
 		root, err := exec.Command("go", "env", "GOROOT").Output()
 		if err != nil {
 			t.Fatal(err)
@@ -107,8 +107,8 @@ func TestCoreDoesNotRangeOverMaps(t *testing.T) {
 	b.report(t, "the order of a map differs from run to run, and decisions must not: keep a slice, or sort the keys first.")
 }
 
-// A further algorithm is one new file: it must be possible to read the central
-// ones in one sitting, and to compare them with the paper's page.
+// A further algorithm is one new file. The central ones must be short enough to be read at once and
+// compared with the paper.
 func TestCentralFilesStayShort(t *testing.T) {
 	bounds := []struct {
 		path  string
@@ -131,7 +131,7 @@ func TestCentralFilesStayShort(t *testing.T) {
 			}
 		}
 	}
-	b.report(t, "move what is not the algorithm itself (dump, validation, bookkeeping) into a file of its own beside it.")
+	b.report(t, "move code that is not the algorithm itself (dump, validation, bookkeeping) to a file of its own beside it.")
 }
 
 func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
@@ -160,8 +160,8 @@ func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
 	b.report(t, `write "Package x ..." above the package clause: the problem, the design and why, with the paper's section.`)
 }
 
-// The product changes nothing of the running system. The laboratory does, and records each
-// change in a ledger so that it is undone also after a crash.
+// The product changes nothing of the running system. The laboratory does, and records each change
+// in a ledger, so that the change is undone even after a crash.
 func TestTheProductChangesNothingOfTheSystem(t *testing.T) {
 	writes := map[string][]string{
 		"os":      {"WriteFile", "OpenFile", "Create", "Mkdir", "MkdirAll", "Remove"},

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Each library is something to update, to trust and to explain. docs/dependencies.md has a
-// line for each with its reason.
+// Each library must be updated, trusted and explained. docs/dependencies.md has a line with the
+// reason for each.
 func TestEveryDependencyHasAReason(t *testing.T) {
 	var reasons, gomod string
 	var poms []textFile
@@ -24,7 +24,7 @@ func TestEveryDependencyHasAReason(t *testing.T) {
 		}
 	}
 
-	// What is imported decides, not what go.mod calls direct.
+	// Imports decide, and not which modules go.mod lists as direct.
 	var modules []string
 	for _, m := range regexp.MustCompile(`(?m)^\s*(?:require )?([\w.-]+\.[\w.-]+/\S+) v`).FindAllStringSubmatch(gomod, -1) {
 		modules = append(modules, m[1])
@@ -42,8 +42,8 @@ func TestEveryDependencyHasAReason(t *testing.T) {
 			}
 		}
 	}
-	// A Maven project names its dependencies by group and artifact; an artifact
-	// of Hadoop needs no line for each part.
+	// A Maven project names its dependencies by group and artifact. Hadoop's artifacts need only
+	// one line together.
 	artifact := regexp.MustCompile(`(?s)<dependency>.*?<artifactId>([^<]+)</artifactId>`)
 	for _, pom := range poms {
 		for _, m := range artifact.FindAllStringSubmatch(pom.text, -1) {
@@ -65,7 +65,7 @@ func TestEveryDependencyHasAReason(t *testing.T) {
 		t.Errorf("docs/dependencies.md gives no reason for:\n  %s\nTo fix it: do without the library, or add a line.",
 			strings.Join(missing, "\n  "))
 	}
-	// And the other way round: a line for what is no longer used misleads.
+	// The reverse: a line for a library that is not used misleads.
 	for _, m := range regexp.MustCompile(`(?m)^\| ([\w.-]+\.\w+/\S+) \|`).FindAllStringSubmatch(reasons, -1) {
 		if _, ok := used[m[1]]; !ok && m[1] != linter {
 			t.Errorf("docs/dependencies.md gives a reason for %s, which nothing imports.\nTo fix it: delete the line.", m[1])
@@ -73,5 +73,5 @@ func TestEveryDependencyHasAReason(t *testing.T) {
 	}
 }
 
-// linter is run at a version that the Makefile pins, and not imported.
+// linter runs at a version that the Makefile pins; it is not imported.
 const linter = "honnef.co/go/tools"

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// folderRow is what the table of folders in ARCHITECTURE.md says of a folder.
+// folderRow is the row of a folder in ARCHITECTURE.md's table of folders.
 type folderRow struct {
-	packages  []string // that are named as its contents
-	mayImport []string // top folders that its code may import besides its own
-	all       bool     // it may import any
+	packages  []string // packages that are named as contents
+	mayImport []string // other top folders that its code may import
+	all       bool     // it may import any folder
 }
 
 // folderTable reads the table of folders in ARCHITECTURE.md, by folder.
@@ -44,12 +44,12 @@ func folderTable(t *testing.T) map[string]folderRow {
 		}
 	}
 	if len(table) < 10 {
-		t.Fatalf("the table of folders in ARCHITECTURE.md has %d folders: the rule would guard nothing", len(table))
+		t.Fatalf("the table of folders in ARCHITECTURE.md has %d folders: the rule would check nothing", len(table))
 	}
 	return table
 }
 
-// Tests may import anything.
+// Tests may import any folder.
 func TestFoldersImportWhatTheArchitectureSays(t *testing.T) {
 	table := folderTable(t)
 	var b breaches
@@ -75,8 +75,8 @@ func TestFoldersImportWhatTheArchitectureSays(t *testing.T) {
 	b.report(t, "move the code to the folder that may import it, or change the table in ARCHITECTURE.md.")
 }
 
-// A row that names an import which nothing needs allows more than it should, and a package that is
-// not named is not found.
+// An import that is listed but not used allows more than it should. A package that is not listed
+// cannot be found.
 func TestTheTableOfFoldersIsComplete(t *testing.T) {
 	table := folderTable(t)
 	imported := map[string]bool{} // "folder other"

@@ -11,8 +11,8 @@ import (
 	"penstock/node/config"
 )
 
-// An operator learns of a setting or a metric from the manual alone, and must
-// not look in vain for one that it names.
+// Operators learn about a setting or a metric only from the manual. So the manual must have all of
+// them, and no others.
 func TestTheManualMatchesSettingsAndMetrics(t *testing.T) {
 	const manual = "docs/operate/"
 	tag := regexp.MustCompile(`yaml:"([a-z_]+)"`)
@@ -49,17 +49,17 @@ func TestTheManualMatchesSettingsAndMetrics(t *testing.T) {
 	}
 	slices.Sort(missing)
 	if len(missing) > 0 {
-		t.Errorf("%s says nothing of:\n  %s\nTo mend: add a row that says what it means, its unit, range and default.",
+		t.Errorf("%s does not mention:\n  %s\nTo fix it: add a row with its meaning, unit, range and default.",
 			manual, strings.Join(missing, "\n  "))
 	}
 	for _, m := range named.FindAllStringSubmatch(documented, -1) {
 		if _, ok := metrics["penstock_"+m[1]]; !ok {
-			t.Errorf("%s names the metric penstock_%s, which nothing exports.\nTo mend: delete or rename it there.", manual, m[1])
+			t.Errorf("%s names the metric penstock_%s, which nothing exports.\nTo fix it: delete or rename it there.", manual, m[1])
 		}
 	}
 }
 
-// The examples are what people copy.
+// Operators copy the examples, so the examples must work.
 func TestTheManualsExamplesLoad(t *testing.T) {
 	var manual string
 	for _, f := range tree(t) {

@@ -17,7 +17,7 @@ import (
 // root is the module's folder as seen from the tests, which run in tidy/.
 const root = ".."
 
-// unread are folders of things that were downloaded or built, and git's own.
+// unread are folders with downloaded or built files, and git's own folder.
 var unread = []string{".git", ".cache", "bin", "run", "report", "target"}
 
 // textFile is one file of the tree that people wrote.
@@ -37,7 +37,7 @@ func (f textFile) isTest() bool {
 	return strings.HasSuffix(f.path, "_test.go") || strings.Contains(f.path, "/src/test/")
 }
 
-// lines gives each line with its number, counted from 1.
+// lines calls visit with each line and its number, counted from 1.
 func (f textFile) lines(visit func(number int, line string)) {
 	for i, line := range strings.Split(f.text, "\n") {
 		visit(i+1, line)
@@ -65,7 +65,7 @@ func tree(t *testing.T) []textFile {
 		}
 		content, err := os.ReadFile(path)
 		if os.IsNotExist(err) {
-			return nil // an editor's file that went away meanwhile
+			return nil // a file that was deleted meanwhile, such as an editor's
 		}
 		if err != nil {
 			return err
@@ -116,7 +116,7 @@ func goFiles(t *testing.T) []goFile {
 	return parsed
 }
 
-// breaches collects what one rule finds and reports it with the remedy, once.
+// breaches collects the findings of a rule. report reports them once, with the remedy.
 type breaches struct {
 	found []string
 }
@@ -128,11 +128,11 @@ func (b *breaches) add(path string, line int, format string, args ...any) {
 func (b *breaches) report(t *testing.T, remedy string) {
 	t.Helper()
 	if len(b.found) > 0 {
-		t.Errorf("%s\nTo mend: %s", strings.Join(b.found, "\n"), remedy)
+		t.Errorf("%s\nTo fix it: %s", strings.Join(b.found, "\n"), remedy)
 	}
 }
 
-// selected gives package name and selector of an expression such as time.Now.
+// selected returns the package name and the selector of an expression such as time.Now.
 func selected(n ast.Node) (pkg, name string) {
 	sel, ok := n.(*ast.SelectorExpr)
 	if !ok {

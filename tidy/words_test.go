@@ -10,14 +10,13 @@ import (
 	"testing"
 )
 
-// pattern is something that must not be written, and what to do instead.
+// pattern is a forbidden text, and what to do instead.
 type pattern struct {
 	re      *regexp.Regexp
 	instead string
 }
 
-// words joins the halves of a name, so that this file does not itself contain
-// what it forbids.
+// words joins the parts of a word, so that this file does not contain what it forbids.
 func words(halves ...string) string { return strings.Join(halves, "") }
 
 func forbid(t *testing.T, patterns []pattern, in func(textFile) bool) {
@@ -29,7 +28,7 @@ func forbid(t *testing.T, patterns []pattern, in func(textFile) bool) {
 		f.lines(func(number int, line string) {
 			for _, p := range patterns {
 				if hit := p.re.FindString(line); hit != "" {
-					t.Errorf("%s:%d: %q\nTo mend: %s", f.path, number, strings.TrimSpace(hit), p.instead)
+					t.Errorf("%s:%d: %q\nTo fix it: %s", f.path, number, strings.TrimSpace(hit), p.instead)
 				}
 			}
 		})
@@ -41,12 +40,12 @@ func notGoSum(f textFile) bool { return f.path != "go.sum" }
 func TestNothingIsLeftForLater(t *testing.T) {
 	forbid(t, []pattern{{
 		regexp.MustCompile(`\b(` + words("TO", "DO") + `|` + words("FIX", "ME") + `|` + words("X", "XX") + `)\b`),
-		"do it, or write down in prose what does not work and why; open an issue for the rest.",
+		"do it, or describe in prose what does not work and why; open an issue for the rest.",
 	}}, notGoSum)
 }
 
-// The test suite is what says that a machine will do. A test that passes by
-// not running says nothing.
+// The test suite shows whether a machine is suitable. A skipped test would pass without showing
+// anything.
 func TestNoTestIsSwitchedOff(t *testing.T) {
 	const remedy = "make the test run wherever `make test` does, or delete it."
 	var b breaches
@@ -76,7 +75,7 @@ func TestNoMockingLibraries(t *testing.T) {
 	})
 }
 
-// Where packages come from is the machine's setting, not the project's.
+// The machine's configuration decides where packages come from, not the project.
 func TestNoRegistryHosts(t *testing.T) {
 	hosts := []string{
 		words("repo", ".maven.apache.org"), words("repo1", ".maven.org"), words("proxy", ".golang.org"),
@@ -106,16 +105,16 @@ func TestNoPathsOfABuildMachine(t *testing.T) {
 	}, notGoSum)
 }
 
-// One thing has one word; DESIGN's list stands in ARCHITECTURE.md.
+// Each thing has one word; STYLE.md lists the words.
 func TestOneWordForOneThing(t *testing.T) {
 	forbid(t, []pattern{
-		{regexp.MustCompile(`(?i)\b` + words("ten", "ants?") + `\b`), "what a weight belongs to is an application."},
+		{regexp.MustCompile(`(?i)\b` + words("ten", "ants?") + `\b`), "weights belong to applications: say application."},
 		{regexp.MustCompile(`(?i)\b` + words("job", "[ -]?weights?") + `\b`), "weights belong to applications: say weight."},
 		{regexp.MustCompile(`(?i)\b` + words("noisy", "[ -]neighbou?rs?") + `\b`), "name the application that does it."},
-		{regexp.MustCompile(`(?i)\b` + words("water", "[ -]?marks?") + `\b`), "how far a stream may go is its mark."},
+		{regexp.MustCompile(`(?i)\b` + words("water", "[ -]?marks?") + `\b`), "say mark: it is how far a stream may go."},
 	}, notGoSum)
-	// Hadoop's own DataTransferThrottler may be named, and where it is measured as a
-	// peer it has to be.
+	// Hadoop's own DataTransferThrottler may be named. Where the product is compared with it, it
+	// must be named.
 	forbid(t, []pattern{
 		{regexp.MustCompile(`(?i)(^|[^\w])` + words("throt", "tlers?") + `\b`), "Penstock has a scheduler, a depth and a mark."},
 	}, func(f textFile) bool { return f.in("core/") || f.in("node/") || f.in("wire/") || f.in("agent/") })
@@ -128,22 +127,23 @@ func TestShellScriptsParse(t *testing.T) {
 		}
 		cmd := exec.Command("bash", "-n", filepath.Join(root, f.path))
 		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s\nTo mend: bash -n %s shows the place.", f.path, err, out, f.path)
+			t.Errorf("%s: %v\n%s\nTo fix it: bash -n %s shows the place.", f.path, err, out, f.path)
 		}
 		if !strings.Contains(f.text, "set -eu") {
-			t.Errorf("%s: goes on after an error.\nTo mend: begin with set -euo pipefail.", f.path)
+			t.Errorf("%s: continues after an error.\nTo fix it: begin with set -euo pipefail.", f.path)
 		}
 		info, err := os.Stat(filepath.Join(root, f.path))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if info.Mode()&0o111 == 0 {
-			t.Errorf("%s: cannot be run.\nTo mend: chmod +x %s", f.path, f.path)
+			t.Errorf("%s: is not executable.\nTo fix it: chmod +x %s", f.path, f.path)
 		}
 	}
 }
 
-// Readers are international and read once. These phrases are correct or nearly so, and slow to read.
+// Readers are international and read once. These phrases are correct or nearly so, but slow to
+// read.
 func TestPlainEnglish(t *testing.T) {
 	forbid(t, []pattern{
 		{regexp.MustCompile(`(?i)\b` + words("a", "new") + `\b`), "say again, restarts, replaces."},

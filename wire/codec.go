@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// codec processes a message's fields in wire order, and either appends them to b or reads them from
-// it, so that each layout and each limit is written once. The first error stays; later fields are
-// not processed.
+// codec processes a message's fields in wire order. It either appends them to b or reads them from
+// b, so each layout and each limit is written once. It keeps the first error and does not process
+// later fields.
 type codec struct {
 	b       []byte
 	writing bool
@@ -25,15 +25,14 @@ func (c *codec) hello(m *Hello) {
 	n := c.directories(len(m.Directories))
 	for i := 0; i < n && c.err == nil; i++ {
 		if !c.writing {
-			// Grows as strings arrive: a count alone must not allocate memory.
+			// The list grows as strings arrive: a count alone must not allocate memory.
 			m.Directories = append(m.Directories, "")
 		}
 		c.str(&m.Directories[i], 1, MaxPath)
 	}
 }
 
-// directories encodes or decodes the number of directories, each of which is a field of the
-// message.
+// directories encodes or decodes the number of a message's directories.
 func (c *codec) directories(writing int) int {
 	n := uint16(min(writing, math.MaxUint16))
 	c.u16(&n)
@@ -116,7 +115,7 @@ func (c *codec) end() error {
 	return c.err
 }
 
-// take returns the payload's next n bytes; nil beyond its end or after an error.
+// take returns the payload's next n bytes, or nil beyond its end or after an error.
 func (c *codec) take(n int) []byte {
 	if c.err == nil && n > len(c.b) {
 		c.fail(ErrTruncated)
@@ -138,7 +137,7 @@ func (c *codec) u8(v *uint8, low, high uint8) {
 	c.check(*v >= low && *v <= high)
 }
 
-// flag encodes or decodes a byte with v as its lowest bit.
+// flag encodes or decodes a byte that is 1 if v is set and 0 otherwise.
 func (c *codec) flag(v *bool) {
 	var flags uint8
 	if *v {

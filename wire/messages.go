@@ -14,9 +14,9 @@ const (
 	MaxPath        = 4095
 	MaxDirectories = 256
 	MaxStride      = 1 << 30
-	MaxDevice      = 63                // device numbers are 1..MaxDevice; the network has NetworkDevice
-	Unlimited      = math.MaxInt64     // the mark of a stream that is no longer held back
-	Refused        = math.MaxInt64 - 1 // a mark with which the agent refuses the operation, if it still can
+	MaxDevice      = 63                // device numbers are 1..MaxDevice; the network is NetworkDevice
+	Unlimited      = math.MaxInt64     // the mark of a stream without a bound
+	Refused        = math.MaxInt64 - 1 // a mark that makes the agent refuse the operation, if it still can
 )
 
 // Message is one of Hello, Welcome, Open, Progress, Mark, Close and Heartbeat.
@@ -48,8 +48,8 @@ const (
 	Read  Direction = 1
 	Write Direction = 2
 
-	// Persistent is HDFS's data, Intermediate is data that tasks keep on local disks for a while,
-	// Network is data that is sent to another node.
+	// Persistent is HDFS data. Intermediate is temporary data of tasks on local disks. Network is
+	// data that is sent to another node.
 	Persistent   Kind = 0
 	Intermediate Kind = 1
 	Network      Kind = 2
@@ -59,12 +59,12 @@ const (
 	RoleNodeManager Role = 3
 	RoleExecutor    Role = 4 // a Spark executor's JVM
 
-	// NetworkDevice is the network's bit in a HEARTBEAT's Alive. As a directory's device it means that
-	// the directory is not governed.
+	// NetworkDevice is the number of the network's bit in a HEARTBEAT's Alive. As the device number
+	// of a directory, it means that the directory is not governed.
 	NetworkDevice = 0
 
-	// Own, as an OPEN's Client, means that no client requested the operation: the DataNode performs it
-	// for itself.
+	// Own, as an OPEN's Client, means that no client requested the operation. The DataNode performs
+	// it for itself.
 	Own = "own"
 )
 
@@ -75,8 +75,8 @@ type (
 		PID         uint32
 		Role        Role
 		Agent       string   // name and version, at most MaxAgentName bytes
-		Flow        string   // flow of all of this process's I/O, at most MaxFlowName bytes; "" for servers
-		Threads     uint32   // most threads that serve a DataNode's operations; 0 for other roles
+		Flow        string   // the flow of all I/O of this process, at most MaxFlowName bytes; "" for servers
+		Threads     uint32   // maximum number of threads that serve a DataNode's operations; 0 for other roles
 		Directories []string // absolute data directories, at most MaxDirectories
 	}
 	// Welcome is the daemon's answer.
@@ -84,24 +84,25 @@ type (
 		Mode        Mode
 		Stride      uint32 // bytes between PROGRESS frames, 1..MaxStride
 		HeartbeatMs uint16 // at least 1
-		// Devices are the device numbers of the hello's directories, in the same order. Equal numbers are
-		// the same device; 0 is a directory that is not governed. At most MaxDirectories, each at most
-		// MaxDevice.
+		// Devices are the device numbers of the HELLO's directories, in the same order. Equal
+		// numbers mean the same device; 0 means that the directory is not governed. At most
+		// MaxDirectories, each at most MaxDevice.
 		Devices []uint8
 	}
-	// Open begins a stream. Stream numbers are the agent's, and unique among
-	// the open streams of a connection.
+	// Open begins a stream. The agent chooses the stream number, which is unique among the open
+	// streams of a connection.
 	Open struct {
 		Stream    uint32
 		Direction Direction
 		Kind      Kind
-		Refusable bool   // whether the first mark may be Refused: the operation then ends before data is moved
-		Patience  uint32 // longest acceptable wait of the stream's client, in milliseconds; 0: not known
+		Refusable bool   // whether the first mark may be Refused, which ends the operation before data is moved
+		Patience  uint32 // longest acceptable wait of the stream's client, in milliseconds; 0 if unknown
 		Flow      string // 1..MaxFlowName bytes
-		Path      string // path of the block, the local file, or the file that is sent; 1..MaxPath bytes
+		Path      string // path of the block, of the local file, or of the file that is sent; 1..MaxPath bytes
 		Meta      string // path of the meta file, "" if there is none
-		// Client and Server are the ends of the TCP connection that the stream serves, as ip:port, at
-		// most MaxAddress bytes; "" if not known. Client is Own if no client requested the operation.
+		// Client and Server are the ends of the TCP connection that the stream serves, as ip:port,
+		// at most MaxAddress bytes; "" if unknown. Client is Own if no client requested the
+		// operation.
 		Client, Server string
 		User           string // user of the block token, at most MaxUser bytes; "" without tokens
 		From, To       int64  // To is 0 for a write whose end is unknown
@@ -122,7 +123,7 @@ type (
 		Position int64
 		Failed   bool
 	}
-	// Heartbeat reports that the daemon lives, and which of its devices live.
+	// Heartbeat reports that the daemon is alive, and which of its device loops run.
 	Heartbeat struct {
 		Tick uint64
 		Mode Mode

@@ -4,13 +4,14 @@
 // The staging design (docs/design/agent.md) needs one small frame per quantum in each direction,
 // and none per packet. So the format is simple enough for two hand-written codecs of under 200
 // lines, without generated code: fixed fields, big-endian, no options. Every frame contains the
-// version, so that a newer daemon recognises the agents that it must refuse. Peers are not trusted:
-// lengths, counts, enumerations, positions and strings have limits which are checked in both
-// directions, trailing bytes are an error, and a Reader never uses more memory than one frame
-// needs.
+// version, so that a newer daemon recognises the agents that it must refuse.
 //
-// testdata/vectors.json holds frames by name; the Go and the Java tests read
-// the same file, so the two codecs cannot drift apart.
+// Peers are not trusted. Lengths, counts, enumerations, positions and strings have limits, which
+// are checked in both directions. Trailing bytes are an error. A Reader never uses more memory than
+// one frame needs.
+//
+// testdata/vectors.json contains frames by name. The Go and Java tests read the same file, so the
+// two codecs stay equal.
 package wire
 
 import (
@@ -21,20 +22,20 @@ import (
 	"io"
 )
 
-// Errors of frames. Use errors.Is.
+// The errors of frames, for errors.Is.
 var (
 	ErrOversized   = errors.New("oversized frame: the payload is over 12288 bytes")
 	ErrUnknownType = errors.New("unknown frame type")
 	ErrVersion     = errors.New("unknown protocol version: use an agent of the daemon's release")
 	ErrTruncated   = errors.New("payload ends within a field")
 	ErrTrailing    = errors.New("bytes left over after the last field")
-	ErrTooLong     = errors.New("string over its bound")
+	ErrTooLong     = errors.New("string longer than its limit")
 	ErrTooMany     = errors.New("more than 256 directories")
-	ErrBadString   = errors.New("string is empty, not UTF-8 or holds a NUL byte")
+	ErrBadString   = errors.New("string is empty, not UTF-8 or contains a NUL byte")
 	ErrBadValue    = errors.New("value out of its range")
 )
 
-// FrameError describes the refused frame. Unless Err is ErrOversized, the Reader continues with the
+// FrameError describes a refused frame. Unless Err is ErrOversized, the Reader continues with the
 // next frame.
 type FrameError struct {
 	Type    Type
@@ -48,7 +49,7 @@ func (e *FrameError) Error() string {
 
 func (e *FrameError) Unwrap() error { return e.Err }
 
-// Append appends m's frame to b. On an error it returns b unchanged. It allocates nothing if b has
+// Append appends m's frame to b. On an error it returns b unchanged. It does not allocate if b has
 // room.
 func Append(b []byte, m Message) ([]byte, error) {
 	c := codec{b: append(b, 0, 0, 0, Version), writing: true}
@@ -90,17 +91,17 @@ func Append(b []byte, m Message) ([]byte, error) {
 	return c.b, nil
 }
 
-// Reader reads frames through one buffer of the largest frame's size. It is not
-// safe for concurrent use.
+// Reader reads frames through one buffer with the size of the largest frame. It is not safe for
+// concurrent use.
 type Reader struct{ r *bufio.Reader }
 
-// NewReader returns a Reader of r. It reads ahead.
+// NewReader returns a Reader of r. It may read more from r than the messages that Next returns.
 func NewReader(r io.Reader) *Reader {
 	return &Reader{bufio.NewReaderSize(r, HeaderLen+MaxPayload)}
 }
 
-// Next returns the next message; io.EOF at the end of a whole frame,
-// io.ErrUnexpectedEOF within one, a *FrameError for a frame that is refused.
+// Next returns the next message. The error is io.EOF if the input ends after a whole frame,
+// io.ErrUnexpectedEOF if it ends within a frame, and a *FrameError for a refused frame.
 func (r *Reader) Next() (Message, error) {
 	head, err := r.r.Peek(HeaderLen)
 	if err != nil {

@@ -18,8 +18,7 @@ type vector struct {
 	Message          json.RawMessage
 }
 
-// fields is the union of the messages' fields, under the names that the
-// vectors use.
+// fields is the union of the messages' fields. The names are those in the vectors.
 type fields struct {
 	Type        string
 	PID         uint32
@@ -107,7 +106,7 @@ func TestVectors(t *testing.T) {
 	for _, v := range vectors(t) {
 		t.Run(v.Name, func(t *testing.T) {
 			frame := v.frame(t)
-			// One byte per read: frames must be assembled from any pieces.
+			// One byte per read: the Reader must assemble frames from pieces of any size.
 			got, err := NewReader(iotest.OneByteReader(bytes.NewReader(frame))).Next()
 			if v.Error != "" {
 				want := vectorErrors[v.Error]
@@ -126,13 +125,14 @@ func TestVectors(t *testing.T) {
 			}
 			back, err := Append([]byte("before"), want)
 			if err != nil || string(back) != "before"+string(frame) {
-				t.Fatalf("Append gave %x, %v", back, err)
+				t.Fatalf("Append returned %x, %v", back, err)
 			}
 		})
 	}
 }
 
-// The reader skips a refused frame, so that its caller can report it and continue.
+// TestReaderContinuesAfterARefusedFrame checks that the Reader skips a refused frame, so its caller
+// can report the error and continue.
 func TestReaderContinuesAfterARefusedFrame(t *testing.T) {
 	b, err := Append([]byte{0, 1, 99, Version, 7}, Mark{1, 2})
 	if err != nil {
@@ -181,7 +181,7 @@ func TestHotMessagesDoNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("Append allocates %v times", n)
 	}
-	// Reading has one allocation: the message in its interface.
+	// Reading allocates once: the message in its interface.
 	frame := bytes.NewReader(b)
 	r := NewReader(frame)
 	if n := testing.AllocsPerRun(100, func() {
@@ -219,7 +219,7 @@ func FuzzReader(f *testing.F) {
 			}
 			again, err := Append(nil, m)
 			if err != nil || !bytes.Equal(again, in[at:at+size]) {
-				t.Fatalf("%+v came from %x but is %x, %v", m, in[at:at+size], again, err)
+				t.Fatalf("%+v was decoded from %x but is encoded as %x, %v", m, in[at:at+size], again, err)
 			}
 			at += size
 		}

@@ -1,20 +1,20 @@
 // Package applications is a directory of the cluster's applications, by the names of their flows.
-// It has their queue, user, name, type and tags, and the amount of a YARN resource that they
-// hold.
+// For each application it has the queue, user, name, type, tags, and the amount of a YARN resource
+// that the application holds.
 //
-// A node knows an application by its id only, while a policy refers to queues, users and tags.
-// YARN's ResourceManager and Spark's master know both. Each of them is polled by a goroutine of
-// its own. Facts never waits for them: it answers with what is known, at least the flow's name,
-// and later changes are announced through Run.
+// A node knows only the id of an application, while a policy refers to queues, users and tags.
+// YARN's ResourceManager and Spark's master know both. One goroutine polls each of them. Facts
+// never waits for a poll: it returns the facts known so far, at least the flow's name. Run reports
+// later changes.
 //
 // Each poll lists the applications at work, since the containers that they hold change. An
 // application that a node serves may be missing in the last list, because it has just begun or
 // ended. It is then looked up individually, at a limited rate.
 //
 // Facts outlive their source. A source that is down changes nothing, and an application that is
-// gone from a list may still have data to write. A source that has just taken over may report
-// less than is allocated. If weights fell back whenever a ResourceManager restarts, its outage
-// would become one of Penstock.
+// gone from a list may still have data to write. A source that has just taken over may report less
+// than is allocated. If weights fell back at each restart of a ResourceManager, its outage would
+// become an outage of Penstock.
 package applications
 
 import (
@@ -33,23 +33,23 @@ import (
 
 // Limits of a directory.
 const (
-	// MaxApplications is the maximum number of applications that are kept. Of further ones only
-	// the flows' names are known.
+	// MaxApplications is the maximum number of applications that are kept. Of any others, only the
+	// flow's name is known.
 	MaxApplications = 100_000
 	maxPending      = 10_000 // flows to be looked up
 	// lookupsPerSecond is the maximum rate of single look-ups.
 	lookupsPerSecond = 20
 	// retention is how long an application stays known after its end.
 	retention = 10 * time.Minute
-	// period is the time between two lists. A list is followed by a pause of at least pauseFactor
-	// times the time for which it kept the source busy, to spare a slow ResourceManager. A standby
-	// is polled at each tick, as it may become active at any moment.
+	// period is the time between two lists. The pause after a list is at least pauseFactor times as
+	// long as the list kept the source busy, to spare a slow ResourceManager. A standby is polled
+	// at each tick, because it may become active at any moment.
 	period      = 5 * time.Second
 	pauseFactor = 4
 	// settleTime is the time after a source's start in which it may not know all applications at
-	// work and all their resources. A ResourceManager answers before it has read its state store,
-	// and learns about containers from NodeManagers, which look for it every 15 to 45 s, and
-	// first at the failed one (yarn.client.failover-sleep-base-ms).
+	// work and all their resources. A ResourceManager answers before it has read its state store.
+	// It learns about containers from NodeManagers, which look for an active ResourceManager every
+	// 15 to 45 s and try the failed one first (yarn.client.failover-sleep-base-ms).
 	settleTime = 2 * time.Minute
 )
 
@@ -250,8 +250,8 @@ func (d *Directory) noActiveServer(s *source) bool {
 	return errors.Is(s.err, errNoneActive)
 }
 
-// list updates the directory from a list of the applications at work. Applications that a complete
-// list lacks stay known for a while, but hold nothing any more.
+// list updates the directory from a list of the applications at work. An application that is
+// missing in a complete list has ended: it stays known for a while, but holds no resources.
 func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	d.mu.Lock()
 	s.round++
@@ -293,7 +293,7 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 				delete(d.apps, flow)
 			}
 		}
-		if _, can := s.clusterManager.(finder); !can { // what the list lacks is not known there
+		if _, can := s.clusterManager.(finder); !can { // the source knows no other applications
 			maps.DeleteFunc(d.pending, func(flow string, _ bool) bool { return s.owns(flow) })
 		}
 	}
@@ -348,16 +348,16 @@ func (d *Directory) update(s *source, a Application) (different, full bool) {
 }
 
 // restarted records that the source seems to have restarted. Until it has settled, its lists only
-// add facts. Between two such phases at least one list counts fully; otherwise a source that
-// restarts again and again would never lower a value. Directory.mu is held.
+// add facts. Between two such phases, at least one complete list takes full effect; otherwise a
+// source that restarts again and again would never lower a value. Directory.mu is held.
 func (s *source) restarted(period time.Duration) {
 	if now := time.Now(); !now.Before(s.settledAt.Add(2 * period)) {
 		s.settledAt = now.Add(settleTime)
 	}
 }
 
-// makeRoom drops applications that have ended, and those that were in none of the last two lists,
-// which were incomplete. d.mu is held.
+// makeRoom drops applications that have ended, and applications of s that were missing in the last
+// two lists. (A complete list would have ended them.) d.mu is held.
 func (d *Directory) makeRoom(s *source) {
 	for flow, e := range d.apps {
 		if e.Ended || e.from == s && e.round+1 < s.round {

@@ -49,8 +49,8 @@ func ofTest(s *fakeSource) *Directory {
 		apps: map[string]*entry{}, pending: map[string]bool{}}
 }
 
-// TestWhoIsGone: an application that has ended holds nothing and is dropped after a while, but not
-// while the source is down.
+// TestWhoIsGone: an application that has ended holds nothing and is dropped after a while. It is
+// not dropped while the source is down.
 func TestWhoIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeSource{apps: []Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 5}, State: "RUNNING"}}}
@@ -88,14 +88,15 @@ func TestWhoIsGone(t *testing.T) {
 		holdsNothing := policy.Facts{Flow: "a", User: "u"}
 		at(settleTime-time.Second, "back, and not all is known there yet", all, 1)
 		at(period+2*time.Second, "gone", holdsNothing, 2)
-		at(retention-period-time.Second, "almost forgotten", holdsNothing, 2)
+		at(retention-period-time.Second, "just before it is dropped", holdsNothing, 2)
 		at(2*period, "forgotten", policy.Facts{Flow: "a"}, 2)
 		cancel()
 		<-done
 	})
 }
 
-// TestRest: a slow source is polled less often, and one without an active server at each tick.
+// TestRest: a slow source is polled less often. A source without an active server is polled at each
+// tick.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for took, between := range map[time.Duration]time.Duration{0: period, 10 * time.Second: 50 * time.Second} {
@@ -104,7 +105,7 @@ func TestRest(t *testing.T) {
 			ofTest(s).Run(ctx, func([]string) {})
 			cancel()
 			if got := s.asks[3].Sub(s.asks[2]); got < between || got > between+time.Second {
-				t.Errorf("a list that takes %v is asked for every %v", took, got)
+				t.Errorf("a list that takes %v is requested every %v", took, got)
 			}
 		}
 		s := &fakeSource{err: fmt.Errorf("%w: both are standbys", errNoneActive)}
@@ -112,7 +113,7 @@ func TestRest(t *testing.T) {
 		defer cancel()
 		ofTest(s).Run(ctx, func([]string) {})
 		if got := s.asks[3].Sub(s.asks[2]); got != time.Second {
-			t.Errorf("while nobody is active a list is asked for every %v", got)
+			t.Errorf("while no server is active, a list is requested every %v", got)
 		}
 	})
 }
@@ -144,14 +145,14 @@ func TestTakeOver(t *testing.T) {
 		s.say(app(1, 40), nil)
 		at(2*period, "a part was given back", 40)
 		s.say(app(2, 0), nil)
-		at(2*period, "another source has heard of nothing yet", 40)
+		at(2*period, "another server knows no allocations yet", 40)
 		s.say(app(2, 60), nil)
 		at(2*period, "it holds more", 60)
 		s.say(app(2, 20), nil)
-		at(2*period, "not all is heard of", 60)
-		at(settleTime, "all is heard of", 20)
+		at(2*period, "not all allocations are known", 60)
+		at(settleTime, "all allocations are known", 20)
 		s.say(app(0, 10), nil)
-		at(2*period, "who began at no time", 10)
+		at(2*period, "a source without a start time", 10)
 		s.say([]Application{{Facts: policy.Facts{Flow: "a", User: "u", Bandwidth: 60}, activeSince: 3, Ended: true}}, nil)
 		at(2*period, "it has ended", 0)
 
@@ -160,21 +161,21 @@ func TestTakeOver(t *testing.T) {
 		s.say(nil, errors.New("down"))
 		at(time.Hour, "the source is down", 90)
 		s.say(nil, nil)
-		at(2*period, "it is back, and has not read who is at work", 90)
+		at(2*period, "it is back, and has not read the applications", 90)
 		s.say(app(5, 5), nil)
-		at(2*period, "it has, but not heard of all that is held", 90)
-		at(settleTime, "all is heard of", 5)
+		at(2*period, "it has read them, but does not know all allocations", 90)
+		at(settleTime, "all allocations are known", 5)
 
 		s.say(app(6, 90), nil)
 		at(2*settleTime, "it holds more", 90)
 		least := int64(90)
-		for since := range int64(60) { // it starts again each minute
+		for since := range int64(60) { // the source restarts each minute
 			s.say(app(100+since, 1), nil)
 			time.Sleep(time.Minute)
 			least = min(least, d.Facts("a").Bandwidth)
 		}
 		if least != 1 {
-			t.Errorf("while the source begins again and again, it holds %d MB/s for good", least)
+			t.Errorf("while the source restarts again and again, the application keeps %d MB/s", least)
 		}
 		cancel()
 		<-done

@@ -26,8 +26,8 @@ const (
 	idleTimeout    = time.Minute
 )
 
-// servers are the servers of one cluster manager; one of them is active. The active one is asked
-// first, and the others in turn if it does not answer as an active server.
+// servers are the servers of one cluster manager; one of them is active. Requests go to the last
+// active server first, and to the others in turn if it does not answer as an active server.
 //
 // Redirects of a standby are not followed: they may name any host, and the active server is on
 // the list. A standby may take seconds to answer, while it looks for the active server itself.

@@ -15,8 +15,8 @@ const master = `{"url":"spark://m:7077","workers":[{"id":"w","resources":{}}],"c
  "completedapps":[{"id":"app-20240102030405-0000","name":"old","user":"bob","state":"FINISHED"}],
  "activedrivers":[],"status":"%s"}`
 
-// TestSpark: the master that is alive counts. An application that has ended is only reported if
-// it was looked up.
+// TestSpark: only the master with status ALIVE counts. An application that has ended is only
+// reported if it was looked up.
 func TestSpark(t *testing.T) {
 	start := func(status string) string {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

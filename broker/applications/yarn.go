@@ -155,9 +155,9 @@ func (y *yarn) application(ctx context.Context, a *yarnApp) Application {
 	return app
 }
 
-// queuePath returns a queue's full path. CapacityScheduler of 3.4 reports it. An older one may
-// report only the leaf's name, which is then looked up. A name that several leaves have is returned
-// as it is.
+// queuePath returns a queue's full path. CapacityScheduler of 3.4 reports the path. An older one
+// may report only the leaf's name, which is then looked up. If several leaves have the name, the
+// name itself is returned.
 func (y *yarn) queuePath(ctx context.Context, queue string) string {
 	if queue == "" || queue == "root" || strings.HasPrefix(queue, "root.") {
 		return queue

@@ -25,8 +25,8 @@ import (
 	"penstock/core/policy"
 )
 
-// manager implements the part of a ResourceManager's REST interface that clusterManager uses:
-// applications come in no order, as from a hash table, and a limit cuts them off.
+// manager implements the part of a ResourceManager's REST interface that yarn uses. Applications
+// come in random order, as from a hash table, and a limit cuts the list off.
 type manager struct {
 	*httptest.Server
 	lists  atomic.Int32
@@ -135,7 +135,7 @@ func holds(value int64, units string) map[string]any {
 		"memory": 1024, "vCores": 1, "resourceInformations": map[string]any{"resourceInformation": information}}}}}
 }
 
-// directory polls servers as often as a test can stand.
+// directory returns a directory that polls its servers much more often than usual.
 func directory(t *testing.T, o Options) (*Directory, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -150,7 +150,7 @@ func directory(t *testing.T, o Options) (*Directory, *bytes.Buffer) {
 
 func managers(d *Directory) *servers { return d.sources[0].clusterManager.(*yarn).servers }
 
-// list makes the first source send a list, and returns the error's text.
+// list makes the first source request a list, and returns the error's text.
 func list(t *testing.T, d *Directory) string {
 	t.Helper()
 	d.list(t.Context(), d.sources[0])
@@ -219,7 +219,7 @@ func TestHundredThousand(t *testing.T) {
 	if grown > 150<<20 {
 		t.Errorf("they take %d bytes", grown)
 	}
-	// One more, and then only that one: added without a server, for speed.
+	// One more application, and then only that one. It is added without a server, for speed.
 	more := &fakeSource{}
 	for i := range MaxApplications + 1 {
 		more.apps = append(more.apps, Application{Facts: policy.Facts{Flow: id(i), User: "u"}})
@@ -232,12 +232,12 @@ func TestHundredThousand(t *testing.T) {
 		t.Errorf("%d are kept", len(d.apps))
 	}
 	more.apps = more.apps[MaxApplications:]
-	list(t, d) // which shows that the others are gone
+	list(t, d) // a list without the others, which are dropped at the next lists
 	if err := list(t, d); err != "" {
 		t.Fatal(err)
 	}
 	if f := d.Facts(id(MaxApplications)); f.User == "" {
-		t.Error("there was room, and it is not known")
+		t.Error("there was room, but the application is not known")
 	}
 }
 
@@ -248,7 +248,7 @@ func TestPages(t *testing.T) {
 		want   string
 	}{
 		"spread":               {false, func(i int) int64 { return int64(1e12) + int64(i)*1000 }, ""},
-		"times that are hid":   {true, func(i int) int64 { return int64(1e12) + int64(i)*1000 }, ""},
+		"hidden start times":   {true, func(i int) int64 { return int64(1e12) + int64(i)*1000 }, ""},
 		"all of one moment":    {false, func(int) int64 { return 1e12 }, ""},
 		"two moments, far off": {false, func(i int) int64 { return int64(1+i%2) * 1e12 }, ""},
 	} {
@@ -301,8 +301,8 @@ func redirect(to string) http.HandlerFunc {
 	}
 }
 
-// TestStandby: the active server of a pair is found, also after a fail-over. Servers that are not
-// configured are never asked.
+// TestStandby: the active server of a pair is found, even after a fail-over. Servers that are not
+// configured never receive a request.
 func TestStandby(t *testing.T) {
 	a, b, stranger := startManager(t), startManager(t), startManager(t)
 	stranger.set(nil, anApp(9, 1))
@@ -324,12 +324,12 @@ func TestStandby(t *testing.T) {
 		t.Error(err)
 	}
 	if stranger.lists.Load() != 0 || d.Facts(id(9)).User != "" {
-		t.Error("a stranger was asked")
+		t.Error("a server that is not configured was queried")
 	}
 }
 
-// TestStandbyHasNoRest: a slow standby is polled as often as a quick one, and a slow active server
-// delays only itself.
+// TestStandbyHasNoRest: a slow standby is polled as often as a fast one. Busy time
+// is only the time of servers that answered as active, or that may have worked on the request.
 func TestStandbyHasNoRest(t *testing.T) {
 	const slow = 500 * time.Millisecond
 	late := func(then http.HandlerFunc) http.HandlerFunc {
@@ -404,8 +404,8 @@ func TestMachineGone(t *testing.T) {
 	}
 }
 
-// TestRecovered: a new active server that has heard of no containers yet, like one of 3.4.2, does
-// not lower allocations.
+// TestRecovered: a new active server that does not know any containers yet, as in 3.4.2, does not
+// lower allocations.
 func TestRecovered(t *testing.T) {
 	m := startManager(t)
 	m.set(nil, anApp(1, 5))
@@ -424,7 +424,7 @@ func TestRecovered(t *testing.T) {
 	}
 }
 
-// TestBadAnswers: whatever a server answers, the known facts stay, the error describes the
+// TestBadAnswers: with any answer of a server, the known facts stay, the error describes the
 // problem, and it is logged once.
 func TestBadAnswers(t *testing.T) {
 	const head = `{"apps":{"app":[`
@@ -480,10 +480,10 @@ func TestBadAnswers(t *testing.T) {
 				}
 			}
 			if f := d.Facts(id(1)); f.User != "user1" || f.Bandwidth != 60 {
-				t.Errorf("what was known is now %+v", f)
+				t.Errorf("the known facts are now %+v", f)
 			}
 			if n := strings.Count(log.String(), "source fails"); n != 1 {
-				t.Errorf("said %d times: %s", n, log)
+				t.Errorf("logged %d times: %s", n, log)
 			}
 			m.set(nil, anApp(1, 1))
 			if err := list(t, d); err != "" {
@@ -541,12 +541,12 @@ func TestBadName(t *testing.T) {
 		t.Errorf("changed: %v; %+v; %d are wanted still", changed, d.Sources()[0], len(d.pending))
 	}
 	if n := strings.Count(log.String(), "refuses an application's name"); n != 1 {
-		t.Errorf("said %d times:\n%s", n, log)
+		t.Errorf("logged %d times:\n%s", n, log)
 	}
 }
 
-// TestLookUp: an application at work that is in no list is looked up, at a limited rate, and an
-// unknown one only once.
+// TestLookUp: an application at work that is in no list is looked up, at a limited rate. An unknown
+// one is looked up only once.
 func TestLookUp(t *testing.T) {
 	m := startManager(t)
 	m.set(nil, anApp(7, 1, with("state", "FINISHED")))
@@ -572,11 +572,11 @@ func TestLookUp(t *testing.T) {
 	m.single.Store(0)
 	d.lookUp(t.Context(), d.sources[0])
 	if n := m.single.Load(); n != lookupsPerSecond {
-		t.Errorf("%d look-ups at once, %d may be", n, lookupsPerSecond)
+		t.Errorf("%d look-ups at once, want at most %d", n, lookupsPerSecond)
 	}
 }
 
-// TestChangesAreTold: first facts, changed facts, and allocations that end are announced.
+// TestChangesAreTold: Run reports first facts, changed facts, and allocations that end.
 func TestChangesAreTold(t *testing.T) {
 	m := startManager(t)
 	d, _ := directory(t, Options{ResourceManagers: []string{m.URL}})
@@ -598,7 +598,7 @@ func TestChangesAreTold(t *testing.T) {
 					}
 				}
 			case <-deadline:
-				t.Fatalf("not told within 30 s: %s", what)
+				t.Fatalf("not reported within 30 s: %s", what)
 			}
 		}
 	}
@@ -674,10 +674,10 @@ func TestLongStrings(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	for _, bad := range []string{"", "rm:8088", "ftp://rm", "http://", "http://user:secret@rm:8088", "http://rm#x", "://"} {
 		if _, err := New(Options{ResourceManagers: []string{bad}}); err == nil {
-			t.Errorf("%q is taken for an address", bad)
+			t.Errorf("%q is accepted as an address", bad)
 		}
 		if _, err := New(Options{SparkMasters: []string{bad}}); err == nil {
-			t.Errorf("%q is taken for an address", bad)
+			t.Errorf("%q is accepted as an address", bad)
 		}
 	}
 	if _, err := New(Options{ResourceManagers: make([]string, maxServers+1)}); err == nil || !strings.Contains(err.Error(), "at most 16") {

@@ -13,7 +13,7 @@ import (
 // dot, since MapReduce would otherwise not find it among a job's settings.
 const DefaultResource = "disk-bandwidth"
 
-// Limits of what is kept of one application, in bytes.
+// Limits of the text that is kept of one application, in bytes.
 const (
 	maxName = 1024
 	maxTags = 4096 // all tags together; YARN's default is ten of 100
@@ -132,8 +132,8 @@ type queue struct {
 	} `json:"queues"`
 }
 
-// parseQueues returns the full paths of the scheduler's leaf queues by name. A name of several
-// leaves maps to the empty string.
+// parseQueues returns the full paths of the scheduler's leaf queues by name. A name that several
+// leaves have maps to the empty string.
 func parseQueues(d *json.Decoder) (map[string]string, error) {
 	var doc struct {
 		Scheduler struct {

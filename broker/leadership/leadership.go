@@ -2,12 +2,12 @@
 // changes the policy.
 //
 // With two leaders, each would add up the reports of a part of the nodes, and each could overwrite
-// the other's policy. Every leadership has an epoch that is larger than all before it. Safety does
-// not depend on clocks: each change of the policy is one ZooKeeper transaction with a check of the
-// epoch, so a former leader cannot change the policy (store.ZooKeeper). Clocks keep a node from
-// being answered by two brokers: a leader holds a lease, which ends by its own monotonic clock
-// before ZooKeeper can elect a successor, also if the process was suspended meanwhile. And a node
-// ignores answers of an epoch below the largest one that it has seen.
+// the other's policy. Every leadership has an epoch that is larger than all epochs before it.
+// Safety does not depend on clocks: each change of the policy is one ZooKeeper transaction with a
+// check of the epoch, so a former leader cannot change the policy (store.ZooKeeper). Clocks prevent
+// two brokers from answering one node. A leader holds a lease, which ends by its own monotonic
+// clock before ZooKeeper can elect a successor, even if the process was suspended meanwhile. And a
+// node ignores answers of an epoch below the largest one that it has seen.
 package leadership
 
 import "time"
@@ -28,8 +28,8 @@ type Leadership interface {
 	Changes() <-chan struct{}
 }
 
-// NextEpoch returns the epoch after last. It is larger than last and at least the clock's
-// milliseconds, so that epochs grow also if the last one was lost.
+// NextEpoch returns the epoch after last. It is larger than last, and at least the clock's time in
+// ms, so epochs grow even if the last one was lost.
 func NextEpoch(last uint64, now time.Time) uint64 {
 	return max(last+1, uint64(max(now.UnixMilli(), 0)))
 }

@@ -29,7 +29,8 @@ func TestNextEpoch(t *testing.T) {
 	}
 }
 
-// TestStandalone: each start of a standalone broker has a larger epoch, whatever the clock says.
+// TestStandalone: each start of a standalone broker has a larger epoch, even if the clock was put
+// back.
 func TestStandalone(t *testing.T) {
 	dir := t.TempDir()
 	last := uint64(0)
@@ -55,7 +56,7 @@ func TestStandalone(t *testing.T) {
 	}
 	for _, text := range []string{"", "x", "-1", "18446744073709551615"} {
 		write(text)
-		if _, err := OpenStandalone(dir, ""); err == nil || !strings.Contains(err.Error(), "is no epoch") {
+		if _, err := OpenStandalone(dir, ""); err == nil || !strings.Contains(err.Error(), "is not an epoch") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -64,8 +65,8 @@ func TestStandalone(t *testing.T) {
 	}
 }
 
-// TestLease: a leader's lease ends by its own clock, before the session can end, whether or not
-// any code runs meanwhile.
+// TestLease: a leader's lease ends by its own clock before the session can end, even if no code
+// runs meanwhile.
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const session = 6 * time.Second
@@ -76,10 +77,10 @@ func TestLease(t *testing.T) {
 		}
 		time.Sleep(time.Nanosecond)
 		if s := e.State(); s.Leading || s.Leader != "" || s.Epoch != 3 {
-			t.Errorf("after its word: %+v", s)
+			t.Errorf("after its lease: %+v", s)
 		}
 		if zkclient.Lease(session) > session-session/4 {
-			t.Errorf("a word of %v in a session of %v leaves less than half a tick", zkclient.Lease(session), session)
+			t.Errorf("a lease of %v in a session of %v leaves less than half a tick", zkclient.Lease(session), session)
 		}
 	})
 }
@@ -96,7 +97,7 @@ func TestSequence(t *testing.T) {
 		t.Errorf("%v", names)
 	}
 	if sequence("stranger") != 1<<63-1 || sequence("x-") != 1<<63-1 {
-		t.Error("who has no number is not last")
+		t.Error("a name without a number is not last")
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 type Standalone struct{ state State }
 
 // NewStandalone begins an epoch by the clock. address is the broker's address for nodes. If the
-// clock was ahead before and is corrected, nodes refuse the new epoch until they have accepted no
-// answer for ten minutes; OpenStandalone avoids that.
+// clock was ahead and was then corrected, nodes refuse the new epoch until they have accepted no
+// answer for ten minutes. OpenStandalone avoids that.
 func NewStandalone(address string) *Standalone {
 	return &Standalone{State{Leading: true, Leader: address, Epoch: NextEpoch(0, time.Now())}}
 }
@@ -23,8 +23,8 @@ func NewStandalone(address string) *Standalone {
 // epochFile is the file with the last epoch in a store's folder.
 const epochFile = "epoch"
 
-// OpenStandalone is NewStandalone with an epoch above the last one begun in the folder, whatever
-// the clock says.
+// OpenStandalone is NewStandalone with an epoch above the last one begun in the folder, even if the
+// clock is behind it.
 func OpenStandalone(dir, address string) (*Standalone, error) {
 	file := filepath.Join(dir, epochFile)
 	var last uint64
@@ -35,7 +35,7 @@ func OpenStandalone(dir, address string) (*Standalone, error) {
 		return nil, err
 	default:
 		if last, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err != nil || last == 1<<64-1 {
-			return nil, fmt.Errorf("%s: %.40q is no epoch: write the last epoch that nodes have seen there, or delete the file to begin at the clock's time", file, text)
+			return nil, fmt.Errorf("%s: %.40q is not an epoch: write the last epoch that nodes have seen there, or delete the file to begin at the clock's time", file, text)
 		}
 	}
 	a := &Standalone{State{Leading: true, Leader: address, Epoch: NextEpoch(last, time.Now())}}

@@ -42,7 +42,7 @@ func Parse(text []byte) (*policy.Policy, error) {
 	}
 	for _, one := range settings.Split(f.policy.Validate()) {
 		path := pathOf(one)
-		if len(path) < 2 || !f.doc.Wrong(path[:2]...) { // an entry that could be read
+		if len(path) < 2 || !f.doc.Wrong(path[:2]...) { // no second mistake for an entry that could not be read
 			f.doc.Add("", one, path...)
 		}
 	}
@@ -52,9 +52,10 @@ func Parse(text []byte) (*policy.Policy, error) {
 	return f.policy, nil
 }
 
-// ParseApplied reads a policy that was checked when it was applied, perhaps by an earlier build that
-// took fractions as weights and any limit. It means what it meant then: weights are cut to whole
-// numbers, and limits are within policy.MinLimit and limit.MaxRate. Errors are those of Parse.
+// ParseApplied reads a policy that was checked when it was applied, perhaps by an earlier build
+// that accepted fractions as weights and any limit. The policy keeps its meaning: fractions of
+// weights are cut off, and limits are brought into the range from policy.MinLimit to limit.MaxRate.
+// Errors are those of Parse.
 func ParseApplied(text []byte) (*policy.Policy, error) {
 	p, strict := Parse(text)
 	if strict == nil {
@@ -159,7 +160,7 @@ func read(text []byte) (*file, error) {
 	return &file{all.policy(doc.Wrong), doc}, nil
 }
 
-// policy returns the policy that the fields make. wrong reports whether the value at a path has a
+// policy returns the policy with these fields. wrong reports whether the value at a path has a
 // mistake.
 func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 	p := &policy.Policy{Default: 1}
@@ -188,7 +189,7 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 
 var entryPattern = regexp.MustCompile(`^(queues|rules)\[(\d+)\]$`)
 
-// pathOf returns the position in the file of a mistake found by the policy.
+// pathOf returns the place in the file of a mistake that package policy has found.
 func pathOf(err error) []any {
 	var found *policy.Error
 	if !errors.As(err, &found) {

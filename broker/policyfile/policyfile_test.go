@@ -97,7 +97,7 @@ func TestMistakesHaveALine(t *testing.T) {
 	}
 }
 
-// TestAllMistakesAtOnce: one message is enough to correct the file.
+// TestAllMistakesAtOnce: one message lists all mistakes, so that the file can be corrected at once.
 func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Parse([]byte("defualt: 2\nqueues:\n- {queue: a, weight: heavy}\n- 7\nrules:\n- {user: a, user: b}\n- {weigth: 3, limit: [1]}\n- {bandwidth: perhaps}\n"))
 	want := `line 1, column 1: the policy has no field "defualt": did you mean default?
@@ -125,8 +125,8 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	}
 }
 
-// TestReadAndUnderstoodTogether: misspelt fields hide no mistakes of values elsewhere, and mere
-// consequences of another mistake are not reported.
+// TestReadAndUnderstoodTogether: misspelt fields do not hide mistakes in values elsewhere.
+// Follow-up errors of a mistake are not reported.
 func TestReadAndUnderstoodTogether(t *testing.T) {
 	_, err := Parse([]byte(`defualt: 1
 queues:
@@ -171,11 +171,12 @@ rules:
 	}
 }
 
-// TestVersionsOfEarlierBuilds: what was in force stays in force, and is refused as a new version.
+// TestVersionsOfEarlierBuilds: a version that was in force stays in force, and is refused as a new
+// version.
 func TestVersionsOfEarlierBuilds(t *testing.T) {
 	old := []byte("default: 3\nrules:\n- {user: a, weight: 2.5, limit: 10}\n- {user: b, limit: 2000GiB}\n- &c {user: c, limit: 70000}\n")
 	if _, err := Parse(old); err == nil {
-		t.Error("taken as a new version")
+		t.Error("accepted as a new version")
 	}
 	p, err := ParseApplied(old)
 	want := []policy.Rule{{User: "a", Weight: 2, Limit: policy.MinLimit}, {User: "b", Weight: 3, Limit: 1 << 40}, {User: "c", Weight: 3, Limit: 70_000}}
@@ -190,7 +191,7 @@ func TestVersionsOfEarlierBuilds(t *testing.T) {
 	}
 }
 
-// TestMergedFields: fields of a merged mapping count unless the rule sets them itself.
+// TestMergedFields: the fields of a merged mapping apply unless the rule sets them itself.
 func TestMergedFields(t *testing.T) {
 	p, err := Parse([]byte("rules:\n- &etl {queue: root.etl, weight: 3}\n- {<<: *etl, weight: 5}\n"))
 	if err != nil || p.Rules[1].Queue != "root.etl" || p.Rules[1].Weight != 5 {

@@ -136,7 +136,7 @@ func (f *File) Get(_ context.Context, number uint64) (Version, error) {
 	return f.read(number)
 }
 
-// History implements Store. It ends at a version that is dropped meanwhile.
+// History implements Store. It ends at the first version that is dropped while History runs.
 func (f *File) History(_ context.Context, limit int, each func(Version) bool) error {
 	f.mu.Lock()
 	numbers := slices.Clone(f.numbers[max(0, len(f.numbers)-limit):])

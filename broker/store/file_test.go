@@ -102,7 +102,7 @@ func TestDamage(t *testing.T) {
 		if err == nil {
 			v, _ := f.Latest(t.Context())
 			f.Close()
-			t.Fatalf("%s: taken as %+v", what, v)
+			t.Fatalf("%s: accepted as %+v", what, v)
 		}
 		if !strings.Contains(err.Error(), newest+" is damaged") || !strings.Contains(err.Error(), "move it away") {
 			t.Fatalf("%s: %v", what, err)
@@ -123,7 +123,7 @@ func TestDamage(t *testing.T) {
 	}
 	refused("another version", first)
 
-	// As in the error's advice: after it is moved away, the version before it is in force.
+	// As the error advises: after the file is moved away, the version before it is in force.
 	if err := os.Rename(newest, filepath.Join(dir, "damaged")); err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +139,8 @@ func TestDamage(t *testing.T) {
 // childDir is where the child of TestCrash writes.
 const childDir = "STORE_TEST_CHILD"
 
-// TestMain is also the child process of TestCrash: it writes versions, and prints those that are
-// written, until it is killed.
+// TestMain is also the child process of TestCrash, which writes versions and prints the written
+// ones until it is killed.
 func TestMain(m *testing.M) {
 	dir := os.Getenv(childDir)
 	if dir == "" {
@@ -164,8 +164,8 @@ func TestMain(m *testing.M) {
 	os.Exit(1)
 }
 
-// TestCrash: a version that Append has confirmed exists as a whole after a kill -9 in the middle of
-// the next one, and nothing else does.
+// TestCrash: after a kill -9 in the middle of a write, all confirmed versions exist completely, and
+// no incomplete one exists.
 func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	newest := uint64(0)

@@ -192,9 +192,9 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	return nil
 }
 
-// confirmAppend finds out whether a version was written although the answer was lost. A read
-// after a sync is conclusive: ZooKeeper accepts nothing more from a connection that the session
-// has left.
+// confirmAppend finds out whether a version was written although the answer was lost. A read after
+// a sync is conclusive: once the session has moved to another connection, ZooKeeper accepts nothing
+// from the old one.
 func (z *ZooKeeper) confirmAppend(ctx context.Context, number uint64, token string, lost error) error {
 	for {
 		_, _, err := z.newest(ctx)

@@ -22,7 +22,7 @@ func TestPack(t *testing.T) {
 	}
 	for i := range data {
 		if _, _, _, err := unpack(data[:i]); err == nil {
-			t.Fatalf("the first %d bytes are taken", i)
+			t.Fatalf("the first %d bytes are accepted", i)
 		}
 	}
 	if _, err := pack(Version{Number: 1, Text: []byte{0xff}}, 1, "t"); err == nil || !strings.Contains(err.Error(), "UTF-8") {
@@ -46,7 +46,7 @@ func FuzzUnpack(f *testing.F) {
 			return
 		}
 		if err := v.Check(); err != nil {
-			t.Errorf("%+v is taken: %v", v, err)
+			t.Errorf("%+v is accepted: %v", v, err)
 		}
 		again, err := pack(v, epoch, token)
 		if err != nil {

@@ -1,12 +1,13 @@
 // Package zkclient is a broker's client of ZooKeeper: one session, all znodes below one folder, and
 // calls that end with their context.
 //
-// It wraps github.com/go-zookeeper/zk, and differs from it where a leader's lease depends on it:
+// It wraps github.com/go-zookeeper/zk, and differs from it in details on which a leader's lease
+// depends:
 //
 //   - The server decides on the length of a session (2 to 20 of its ticks), and the library does
 //     not report it. A leader that relied on the requested length could continue to lead after its
 //     successor began. So the length is read from the connection's handshake.
-//   - Host names are resolved for each connection and not once, since addresses behind them change.
+//   - Host names are resolved for each connection, since their addresses change.
 //   - A server that hangs is abandoned after half a session, in time to try another one.
 //   - While an ensemble elects its leader, no server accepts sessions for a part of a second.
 //     Servers are tried more often than the library would, whose pause could cost a leader its
@@ -42,9 +43,9 @@ const (
 	maxServers    = 16
 	maxAuthBytes  = 1024                   // bytes of the file
 	retryInterval = 500 * time.Millisecond // between attempts to authenticate, or to send a call
-	// roundsPerSession is the number of times in a session that all servers are tried, for as
-	// long as a leader's lease lasts. After that, or if that would be less often, they are tried
-	// once in libraryPause.
+	// roundsPerSession is how often per session all servers are tried, in the first lease after a
+	// connection is lost. Then, or if a session is so long that rounds would be further apart than
+	// libraryPause, there is one round per libraryPause.
 	roundsPerSession = 12
 	libraryPause     = time.Second
 	// logInterval is the least time between two log lines about one server without a connection.
@@ -241,9 +242,6 @@ func (c *Client) Path(names ...string) string { return c.root + "/" + strings.Jo
 // Close ends the session. Its ephemeral znodes are removed at once.
 func (c *Client) Close() { c.close() }
 
-// callWithContext makes a call of the library, which knows no contexts. A call that was never sent,
-// because no server was connected, is repeated. A call that is abandoned ends when the library
-// connects or pauses.
 // unanswered is the error of a call that ended without an answer.
 func (c *Client) unanswered(cause error) error {
 	what := "no answer from ZooKeeper in time"
@@ -256,6 +254,9 @@ func (c *Client) unanswered(cause error) error {
 	return &plain.Error{What: what, Cause: cause}
 }
 
+// callWithContext makes a call of the library, which has no contexts. If the call was not sent,
+// because no server was connected, it is repeated. An abandoned call ends when the library connects
+// or pauses.
 func callWithContext[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
 	type result struct {
 		value T

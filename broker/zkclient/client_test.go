@@ -94,15 +94,16 @@ func TestAuthFile(t *testing.T) {
 	}
 }
 
-// TestHostProvider: servers are tried in turn. Rounds follow each other quickly during the length
-// of a lease after the last connection, and in the library's pause after that.
+// TestHostProvider: servers are tried in turn. For the length of a lease after the last connection,
+// rounds follow each other quickly. After that, each round waits for the library's pause.
 func TestHostProvider(t *testing.T) {
 	for _, test := range []struct {
 		session time.Duration
 		quick   int // rounds after the first
 		takes   time.Duration
 	}{
-		// Each has a pause of a twelfth before it, and two thirds have eight.
+		// Each round waits for a twelfth of a session, so two thirds of a session have eight
+		// rounds.
 		{2400 * time.Millisecond, 8, 1600 * time.Millisecond},
 		{9 * time.Second, 8, 6 * time.Second},
 		{12 * time.Second, 0, 0},
@@ -134,7 +135,7 @@ func TestHostProvider(t *testing.T) {
 				}
 				return first
 			}
-			for range 2 { // at the beginning, and after a server has answered
+			for range 2 { // at the beginning, and after a connection
 				if round() {
 					t.Error("the first round waits")
 				}
@@ -146,7 +147,7 @@ func TestHostProvider(t *testing.T) {
 					t.Errorf("session %v: %d quick rounds in %v, want %d in %v", test.session, quick, took, test.quick, test.takes)
 				}
 				if !round() {
-					t.Error("rounds are quick again though none has answered")
+					t.Error("rounds are quick again although no server has answered")
 				}
 				time.Sleep(time.Hour)
 				n.Connected()
@@ -155,14 +156,14 @@ func TestHostProvider(t *testing.T) {
 			round()
 			close(k.closed)
 			if !round() {
-				t.Error("the library does not see the end")
+				t.Error("the library is not asked to pause")
 			}
 		})
 	}
 }
 
-// TestConnectionsThatEnd: after a server, or a proxy, that accepts a connection and closes it, the
-// next attempt waits, each time.
+// TestConnectionsThatEnd: if a server or a proxy accepts a connection and closes it, the next
+// attempt waits, each time.
 func TestConnectionsThatEnd(t *testing.T) {
 	for session, pause := range map[time.Duration]time.Duration{SessionMin: SessionMin / roundsPerSession, 2400 * time.Millisecond: 200 * time.Millisecond, SessionMax: libraryPause} {
 		synctest.Test(t, func(t *testing.T) {
@@ -174,11 +175,11 @@ func TestConnectionsThatEnd(t *testing.T) {
 				t.Helper()
 				began := time.Now()
 				if _, again := n.Next(); again {
-					t.Error("the library pauses too")
+					t.Error("the library pauses as well")
 				}
 				n.pauseIfDue()
 				if took := time.Since(began); took != want {
-					t.Errorf("session %v: a server is asked after %v, want %v", session, took, want)
+					t.Errorf("session %v: a server is tried after %v, want %v", session, took, want)
 				}
 			}
 			next(0)
@@ -220,7 +221,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestLogInterval: a line about a server is logged if its cause has changed, and at most once in
+// TestLogInterval: a failure of a server is logged if its cause has changed, at most once in
 // logInterval.
 func TestLogInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -249,7 +250,7 @@ func TestLogInterval(t *testing.T) {
 		time.Sleep(logInterval)
 		fails("a:1", "three", 4)
 		k.sessionGranted("a:1", SessionMin)
-		fails("a:1", "three", 4) // it came and went
+		fails("a:1", "three", 4) // the failure has changed and returned
 		time.Sleep(logInterval)
 		fails("a:1", "three", 5)
 	})
@@ -288,7 +289,7 @@ func TestLastFailure(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Read(make([]byte, 1)) // otherwise it is a reset
+			_, _ = conn.Read(make([]byte, 1)) // otherwise the close is a reset
 			conn.Close()
 			ends <- struct{}{}
 		}
@@ -311,11 +312,11 @@ func TestLastFailure(t *testing.T) {
 	k.Close()
 	listener.Close()
 	if n := strings.Count(text.String(), "cannot connect to a ZooKeeper server"); n != 1 {
-		t.Errorf("it is said %d times:\n%s", n, text.String())
+		t.Errorf("it is logged %d times:\n%s", n, text.String())
 	}
 }
 
-// FuzzHandshake: the session's length is read as ZooKeeper writes it, and never from other bytes.
+// FuzzHandshake: the session length is read as ZooKeeper writes it, and never from other bytes.
 func FuzzHandshake(f *testing.F) {
 	good := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, 37), 0), 4000)
 	f.Add(good)

@@ -23,8 +23,8 @@ func (d *deadlines) SetReadDeadline(t time.Time) error {
 	return nil
 }
 
-// TestReadTimeout: the read time-out by the requested and the granted session length (0: the
-// handshake has not been read yet).
+// TestReadTimeout: the read time-out depends on the requested and the granted session length (0:
+// the handshake was not read yet).
 func TestReadTimeout(t *testing.T) {
 	for _, test := range []struct{ asked, given, asks, want time.Duration }{
 		{3 * time.Second, 0, 20 * time.Second, 2 * time.Second},
@@ -49,11 +49,11 @@ func TestReadTimeout(t *testing.T) {
 			t.Fatal(err)
 		}
 		if early, late := begin.Add(test.want), time.Now().Add(test.want); noted.last.Before(early) || noted.last.After(late) {
-			t.Errorf("session of %v, given %v: %v are asked for and %v taken, want %v", test.asked, test.given, test.asks, noted.last.Sub(begin), test.want)
+			t.Errorf("session of %v, granted %v: %v requested and %v set, want %v", test.asked, test.given, test.asks, noted.last.Sub(begin), test.want)
 		}
 		// In the middle of the handshake the library removes its deadline.
 		if err := l.SetReadDeadline(time.Time{}); err != nil || (noted.set == 2) != (test.given > 0) {
-			t.Errorf("session of %v, given %v: %d deadlines, %v", test.asked, test.given, noted.set, err)
+			t.Errorf("session of %v, granted %v: %d deadlines, %v", test.asked, test.given, noted.set, err)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestHangs(t *testing.T) {
 		if _, err := io.Copy(io.Discard, conn); err != nil {
 			var late net.Error
 			if errors.As(err, &late) && late.Timeout() {
-				t.Errorf("a server that says %d bytes of %d is not left in %v", len(says), len(welcome), most)
+				t.Errorf("a server that sends %d bytes of %d is not abandoned within %v", len(says), len(welcome), most)
 			}
 		}
 		conn.Close()

@@ -46,8 +46,8 @@ func (n *hostProvider) Next() (server string, again bool) {
 	return server, again
 }
 
-// pause returns the wait between two rounds. A connection must also last for that long; otherwise
-// the next attempt waits, so that a server that accepts and closes connections is not asked without
+// pause returns the wait between two rounds. If a connection lasted for less than that, the next
+// attempt waits as well: a server that accepts and closes connections must not be tried without a
 // pause.
 func (n *hostProvider) pause() time.Duration {
 	return min(n.client.Session()/roundsPerSession, libraryPause)

@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func newBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure what Penstock does for applications on real Hadoop",
+		Short: "Measure the effect and the cost of Penstock",
 	}
 	cmd.AddCommand(newBenchIsolation(), newBenchOverhead(), newBenchDecision(), newBenchCoordination(), newBenchBroker())
 	return cmd

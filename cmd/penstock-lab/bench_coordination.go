@@ -20,18 +20,19 @@ func newBenchCoordination() *cobra.Command {
 	var seed uint64
 	cmd := &cobra.Command{
 		Use:   "coordination",
-		Short: "What shares of the whole cluster are worth, with the broker and without",
+		Short: "Measure misallocated disk time on a cluster, with the broker and without",
 		Long: `Three applications read and write on a real HDFS with three DataNodes, each with a modelled
-disk and a node daemon. Their tasks and replicas lie unevenly. Each runs alone first, then all
-together, with the broker and after it was killed (IBIS, section 7.6). The result is how much
-disk time is misallocated, compared with the weighted max-min division that the placement
-allows, and how much each application is slowed down; both by the disks' own request logs. A
-run takes about three minutes. With --resume, an interrupted measurement continues.
+disk and a node daemon. The applications' tasks and replicas are distributed unevenly. Each
+application runs alone first. Then all run together, with the broker and after the broker was
+killed (IBIS, section 7.6). The results come from the disks' own request logs: the disk time
+that is misallocated, compared with the weighted max-min division that the placement allows,
+and the slowdown of each application. A run takes about three minutes. With --resume, an
+interrupted measurement continues.
 
-With --kills the broker is killed (kill -9) so many times instead, at random moments under
-load. No task may stand still, disk time must be allocated as it is due, and all files are read
-again. A kill takes about ten seconds. With --resume, the same command does the kills that are
-missing.
+With --kills N, the command instead kills the broker (kill -9) N times under load, at random
+moments. No task may stall, disk time must be allocated as it is due, and all files are read
+again. A kill takes about ten seconds. With --resume, the same command continues with the
+missing kills.
 
 Needs root and /dev/fuse for the modelled disks, a JDK, and, the first time, Maven.
 
@@ -66,10 +67,10 @@ Exit codes: 0 done; 1 failed, or something was wrong after a kill; 2 wrong flags
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&q.Runs, "runs", 5, "how often to measure everything")
-	flags.DurationVar(&q.Window, "window", 16*time.Second, "how long each measurement is")
-	flags.DurationVar(&q.Settling, "settling", 10*time.Second, "how long the load is at work before each")
-	flags.IntVar(&kills, "kills", 0, "kill the broker so often under load, instead of measuring")
+	flags.IntVar(&q.Runs, "runs", 5, "number of runs")
+	flags.DurationVar(&q.Window, "window", 16*time.Second, "length of each measurement")
+	flags.DurationVar(&q.Settling, "settling", 10*time.Second, "how long the load runs before each measurement")
+	flags.IntVar(&kills, "kills", 0, "kill the broker this many times under load, instead of measuring")
 	flags.Uint64Var(&seed, "seed", 1, "seed of the random kills; the same seed gives the same kills")
 	at.register(flags)
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished runs; made if missing")

@@ -17,21 +17,21 @@ func newBenchDecision() *cobra.Command {
 	var jsonFile string
 	cmd := &cobra.Command{
 		Use:   "decision",
-		Short: "What one scheduling decision costs, and the messages and gates around it",
+		Short: "Measure what a scheduling decision costs, and the messages and gates around it",
 		Long: `Measures, without a disk or a cluster:
 
   one decision     of each algorithm, with every flow backlogged: dispatch,
                    complete, submit; nanoseconds and allocations
-  device loop      all that the daemon does for a reader's quantum
-  round trip       OPEN to MARK through the daemon's socket and device loop,
-                   beside a bare echo: of a block that is in the page cache (no
-                   decision), and of a cold one (one quantum)
+  device loop      everything that the daemon does for a reader's quantum
+  round trip       OPEN to MARK through the daemon's socket and device loop: for a
+                   block in the page cache (no decision), for a cold block (one
+                   quantum), and a bare echo for comparison
   the agent's side the same trips from a JVM through the agent's own classes, and
                    what a packet costs Hadoop's thread at the gate
 
-Times of calls shorter than the clock's are means of batches. About half a minute.
-The agent's side needs a JDK (17 or later) and penstock-agent.jar; without them
-the rest is measured, and the output says what was left out.
+Calls that are shorter than a reading of the clock are measured in batches; their
+times are means. The command takes about half a minute. The agent's side needs a JDK
+(17 or later) and penstock-agent.jar; without them, the output says what was left out.
 
 Exit codes: 0 done; 1 failed; 2 wrong flags; 130 interrupted.`,
 		Example: "  penstock-lab bench decision --flows 10,1000 --json decision.json",

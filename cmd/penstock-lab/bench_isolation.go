@@ -44,16 +44,17 @@ Spark SQL; the aggressor is TeraGen, TeraSort, TeraValidate or WordCount. Phases
 "all" stands for all of them. The report names the best depth and the best cap.
 
 Intermediate data (spills, shuffle) is on the contested disks, and governed there, if
-the protected job is TeraSort or TPC-H, or with --intermediate; cgroups need that.
-With --both the aggressor runs to its own end, and the report compares both sides'
-run times with those alone.
+the protected job is TeraSort or TPC-H, or with --intermediate; the cgroup phases
+need this.
+With --both the aggressor runs to completion, and the report compares the run times of
+both sides with their run times alone.
 
 Runs are interleaved. With --resume, a journal keeps finished runs: after Ctrl-C,
 kill -9 or a failure the same command continues. It refuses a journal of another
 set-up. A run takes one to two minutes. The protected job's output is checked after
 every run, the aggressor's after the first run of each phase in the journal. Later
 runs kill the aggressor when the protected job has ended, which saves half of the
-time. With --check all and --both it is checked every time.
+time. With --check all or --both, the aggressor's output is checked after every run.
 
 Needs root and /dev/fuse for the modelled disks, Java, the first time Maven, and for
 TPC-H Python with pip.
@@ -98,12 +99,12 @@ func (f *isolationFlags) register(cmd *cobra.Command, phases string, runs int, r
 	flags.StringVar(&q.JSON, "json", "", "write the figures to `FILE` (- for standard output)")
 	flags.StringVar(&q.Report, "report", report, "write the HTML report to `FILE`")
 	flags.StringVar(&q.SVG, "svg", "", "write the main chart to `FILE`")
-	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
+	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs, even after success")
 	flags.StringVar(&f.setup, "setup", "", "JSON `FILE` with fields of the setup to change, in the form of --json's \"setup\"")
 	flags.BoolVar(&f.intermediate, "intermediate", false, "put intermediate data on the contested disks (default: if the protected job is not WordCount)")
-	flags.BoolVar(&q.Setup.Both, "both", false, "let the aggressor run to its own end on the limited disks, and compare both sides")
+	flags.BoolVar(&q.Setup.Both, "both", false, "let the aggressor run to completion on the limited disks, and compare both sides")
 	flags.StringVar(&f.protectedSize, "protected-size", "", "the protected job's input (K, M, G: powers of 1024); TPC-H has a scale in --setup")
-	flags.StringVar(&f.aggressorSize, "aggressor-size", "", "the aggressor's bytes, of all its applications")
+	flags.StringVar(&f.aggressorSize, "aggressor-size", "", "bytes of all the aggressor's applications together")
 	flags.IntVar(&f.applications, "applications", 1, "number of TeraGen applications; each has an equal part of the bytes and of the 4 tasks, at least one task")
 	flags.StringVar(&f.rate, "disk-rate", "", "rate of each modelled disk in bytes per second; an SSD's writes keep their proportion")
 	flags.StringVar(&q.RunDir, "run-dir", "", "run folder (default: a new one in ./run)")

@@ -18,38 +18,39 @@ func newBenchOverhead() *cobra.Command {
 	var f overheadFlags
 	cmd := &cobra.Command{
 		Use:   "overhead",
-		Short: "What Penstock costs an application that is alone: CPU, memory, run time",
-		Long: `The overhead of IBIS, section 7.7, on a real HDFS whose disks hold nobody up:
+		Short: "Measure what Penstock costs an application that runs alone: CPU, memory, run time",
+		Long: `Repeats the overhead experiment of IBIS, section 7.7, on a real HDFS with disks that
+delay nobody. The variants are:
 
   native    the DataNode without the agent
   absent    with the agent, without a daemon
-  observe   with agent and daemon, which accounts and holds nobody back
-  enforce   with agent and daemon, which holds streams at their marks
+  observe   with agent and daemon; the daemon accounts and delays nobody
+  enforce   with agent and daemon; streams wait at their marks
 
-For each: CPU seconds per GB of the DataNode and of the daemon, writing, reading
-cold and reading from the page cache, at a given rate; MB/s at full speed; run
-times of TeraGen and TeraSort; the daemon's memory. Each round starts two new
+For each variant it measures the CPU seconds per GB of the DataNode and of the daemon
+when writing, reading cold and reading from the page cache, at a given rate; MB/s at
+full speed; run times of TeraGen and TeraSort; the daemon's memory. Each round starts two new
 DataNodes, one with the agent and one without, warms both, and measures every
 variant; ratios are taken within rounds and reported with 95 % confidence intervals.
-At the end it says which targets are kept, which are missed, and which stay open
-because the interval is too wide.
+At the end it prints which targets are met, which are missed, and which cannot be
+decided because the interval is too wide.
 
-With --yarn it measures instead what all of Penstock costs a MapReduce job: a TeraSort
-of so many bytes on a YARN of its own, natively and with everything on (the agent in
-DataNode and NodeManager, the tasks' plug-in as penstock install sets it, a daemon
-that enforces, the network governed, intermediate data on the governed disk). Two
-clusters live side by side, each on its own disk; each round sorts on both. The
-figures are the job's run time by the ResourceManager, and the CPU seconds of
-DataNode, NodeManager, containers and daemon, until the disk has all. A job on each
-cluster is validated before, and one round does not count.
+With --yarn BYTES it measures instead what all of Penstock costs a MapReduce job: a
+TeraSort of BYTES on YARN, natively and with everything enabled (the agent in DataNode
+and NodeManager, the tasks' plug-in as penstock install sets it, a daemon that
+enforces, the network governed, intermediate data on the governed disk). Two clusters
+run side by side, each on its own disk; each round sorts on both. The figures are the
+job's run time as the ResourceManager reports it, and the CPU seconds of DataNode,
+NodeManager, containers and daemon until all data is on the disk. Before the first
+round, a job on each cluster is validated, and one more round runs and is discarded.
 
-With --resume, finished rounds are kept in a journal: after Ctrl-C, kill -9 or a
-failure the same command goes on from there; it refuses a journal of another setup.
+With --resume, a journal keeps finished rounds: after Ctrl-C, kill -9 or a failure
+the same command continues from there. It refuses a journal of another setup.
 A round takes about a minute and a half, with --yarn 1G three minutes; nothing else
 should run meanwhile.
 
-Needs root and /dev/fuse for disks in memory (without them it says so), a JDK, and,
-the first time, Maven.
+Needs root and /dev/fuse for disks in memory (without them, both DataNodes use the
+folder's own disk, and the output says so), a JDK, and, the first time, Maven.
 
 Exit codes: 0 done, also when a target is missed; 1 failed; 2 wrong flags; 130
 interrupted.`,
@@ -60,7 +61,7 @@ interrupted.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.perform(cmd) },
 	}
 	flags, q := cmd.Flags(), &f.request
-	flags.IntVar(&q.Rounds, "rounds", 8, "rounds; at least 5 for a figure to rely on")
+	flags.IntVar(&q.Rounds, "rounds", 8, "rounds; use at least 5 for reliable figures")
 	flags.StringVar(&f.bytes, "bytes", "20G", "bytes that each variant moves in all rounds, written twice and read three times (K, M, G: powers of 1024)")
 	flags.StringVar(&f.warm, "warm", "3G", "bytes written, and read twice, on each DataNode before it is measured")
 	flags.StringVar(&f.rate, "rate", "250M", "bytes per second of the streams whose CPU time is reported")
@@ -71,9 +72,9 @@ interrupted.`,
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished rounds; made if missing")
 	flags.StringVar(&f.json, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
 	flags.StringVar(&f.report, "report", "", "write the HTML report to `FILE`")
-	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also after success")
+	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs, even after success")
 	f.at.register(flags)
-	flags.StringArrayVar(&q.Options.JVMArgs, "datanode-opt", nil, "option of both DataNodes' JVMs, as for a profiler; {place} becomes agent or native")
+	flags.StringArrayVar(&q.Options.JVMArgs, "datanode-opt", nil, "option for both DataNodes' JVMs, for example for a profiler; {place} becomes agent or native")
 	return cmd
 }
 
@@ -127,7 +128,7 @@ func (f *overheadFlags) performYARN(cmd *cobra.Command) error {
 	return errors.Join(err, writeResult(cmd, f.json, *res))
 }
 
-// fillYARN is fill of the measurement on YARN, which has no use for most flags.
+// fillYARN does the work of fill for --yarn, and refuses the flags that have no meaning there.
 func (f *overheadFlags) fillYARN(cmd *cobra.Command) error {
 	for _, other := range []string{"bytes", "warm", "rate", "job-bytes", "variants", "datanode-opt", "report"} {
 		if cmd.Flags().Changed(other) {
@@ -146,7 +147,7 @@ func (f *overheadFlags) fillYARN(cmd *cobra.Command) error {
 	return f.yarnSetup.Validate()
 }
 
-// check checks the flags that both measurements have.
+// check checks the flags of both measurements.
 func (f *overheadFlags) check() error {
 	if n := f.request.Rounds; n < 1 || n > overhead.MaxRounds {
 		return fmt.Errorf("--rounds %d: use 1 to %d", n, overhead.MaxRounds)
@@ -181,7 +182,7 @@ func (f *overheadFlags) fill() (err error) {
 	return s.Validate()
 }
 
-// result is what a benchmark found.
+// result is the figures of a benchmark, as a table and as JSON.
 type result interface {
 	WriteTable(w io.Writer) error
 	WriteJSON(w io.Writer) error

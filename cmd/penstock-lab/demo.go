@@ -22,16 +22,16 @@ func newDemoCommand() *cobra.Command {
   Hadoop today           both on the same disks (native-mq-deadline)
   with Penstock          both on the same disks, weights 32:1 (sfqd2)
 
-A run of WordCount alone, on disks without a limit, comes first. The disks then get
-a rate of which its throughput there is 70 %. At less than 50 % there would be no
-contention, at more than 75 % nothing to spare. The rate is between a quarter of the
-disks' usual rate and four times it (3 and 48 MB/s for hard disks), and on a slow
-machine the input shrinks to at least a third. --disk-rate sets the rate without a
-measurement.
+First, WordCount runs alone on disks without a limit. The disks' rate is then set so
+that this throughput is 70 % of it. At less than 50 % there would be no contention; at
+more than 75 % no throughput would be left for TeraGen. The rate is between a quarter
+of the disks' usual rate and four times the usual rate (3 and 48 MB/s for hard disks).
+On a slow machine the input is reduced, to no less than a third. --disk-rate sets the rate
+without a measurement.
 
-The HTML report is written after each run; the output says where. It begins with the
-result in a sentence. "bench isolation" compares with all kernel schedulers and other
-controls, and gives medians; its other flags work here, too.
+The HTML report is written after each run; the output says where. The report begins
+with the result in one sentence. "bench isolation" compares with all kernel schedulers
+and other controls, and gives medians; its other flags work here, too.
 
 Exit codes: 0 done; 1 a run, a check of outputs or the restoring of the machine
 failed; 2 wrong flags; 130 interrupted.`,
@@ -41,7 +41,7 @@ failed; 2 wrong flags; 130 interrupted.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.request.Calibrate = f.rate == ""
 			if f.request.Calibrate && f.request.Resume != "" {
-				return cli.Usage(errors.New("--resume needs --disk-rate: a journal's runs are on disks of one rate, and the demo measures it again"))
+				return cli.Usage(errors.New("--resume needs --disk-rate: all runs of a journal need disks of the same rate, and the demo measures the rate again each time"))
 			}
 			return f.perform(cmd)
 		},

@@ -22,7 +22,7 @@ func newDiskCommand() *cobra.Command {
 	return cmd
 }
 
-// newDiskServe is the process behind a modelled disk; disk.Start starts it.
+// newDiskServe returns the command that serves a modelled disk; disk.Start starts it as a process.
 func newDiskServe() *cobra.Command {
 	return &cobra.Command{
 		Use:    "serve CONFIG",
@@ -34,7 +34,7 @@ func newDiskServe() *cobra.Command {
 	}
 }
 
-// newDiskRecover is what a disk's server starts when its parent has died.
+// newDiskRecover returns the command that a disk's server starts when its parent has died.
 func newDiskRecover() *cobra.Command {
 	return &cobra.Command{
 		Use:    "recover DIR",
@@ -54,13 +54,13 @@ func newDiskRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [DIR]",
 		Short: "Mount a modelled disk until interrupted",
-		Long: `Mounts an empty file system on a disk that is as slow as asked for. A hard disk
+		Long: `Mounts an empty file system on a disk of the given speed. A hard disk
 (--kind hdd) has one head, seeks by distance and one budget for reads and
 writes. A solid-state disk (--kind ssd) has channels that serve side by side:
-throughput grows with the requests in flight up to their number, and writes are
-slower than reads. It is a real block device and goes away with this command
-(Ctrl-C). DIR is the run folder; without it a temporary one is made. Needs root
-and /dev/fuse.`,
+throughput grows with the requests in flight, up to the number of channels, and
+writes are slower than reads. The disk is a real block device and exists until this
+command ends (Ctrl-C). DIR is the run folder; without it a temporary one is made.
+Needs root and /dev/fuse.`,
 		Example: `  penstock-lab disk run --name a --size 3G --rate 12M --seek-min 3ms --seek-max 14ms
   penstock-lab disk run --kind ssd --rate 40M --write-rate 25M --channels 8`,
 		Args: cobra.MaximumNArgs(1),
@@ -110,8 +110,8 @@ and /dev/fuse.`,
 	return cmd
 }
 
-// modelFlags are the flags that describe a disk's speed. Those that are not
-// given are the kind's.
+// modelFlags are the flags that describe a disk's speed. Flags that are not given have the defaults
+// of the kind.
 type modelFlags struct {
 	kind, rate, writeRate string
 	given                 disk.Model
@@ -120,18 +120,18 @@ type modelFlags struct {
 func (f *modelFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	hdd, ssd := disk.HDD(disk.HDDRate), disk.SSD(disk.SSDRate)
-	flags.StringVar(&f.kind, "kind", "hdd", "hdd or ssd: what the flags below stand at when not given")
+	flags.StringVar(&f.kind, "kind", "hdd", "hdd or ssd: sets the defaults of the flags below")
 	flags.StringVar(&f.rate, "rate", "", fmt.Sprintf("transfer rate in bytes per second, 0 for no limit (hdd %d, ssd %d)", hdd.BytesPerSecond, ssd.BytesPerSecond))
 	flags.StringVar(&f.writeRate, "write-rate", "", "transfer rate of writes (hdd as --rate, ssd 5/8 of it)")
 	flags.DurationVar(&f.given.SeekMin, "seek-min", hdd.SeekMin, "shortest seek, rotation included (hdd)")
 	flags.DurationVar(&f.given.SeekMax, "seek-max", hdd.SeekMax, "seek over the whole disk (hdd)")
 	flags.DurationVar(&f.given.AgeMax, "age-max", disk.DefaultAgeMax, "how long shorter seeks may be preferred to a waiting request (hdd)")
 	flags.IntVar(&f.given.Channels, "channels", ssd.Channels, "channels that serve side by side (ssd)")
-	flags.DurationVar(&f.given.ReadLatency, "read-latency", ssd.ReadLatency, "a read's own time on its channel, before the transfer (ssd)")
-	flags.DurationVar(&f.given.WriteLatency, "write-latency", ssd.WriteLatency, "a write's own time on its channel (ssd)")
+	flags.DurationVar(&f.given.ReadLatency, "read-latency", ssd.ReadLatency, "latency of a read on its channel, before the transfer (ssd)")
+	flags.DurationVar(&f.given.WriteLatency, "write-latency", ssd.WriteLatency, "latency of a write on its channel, before the transfer (ssd)")
 }
 
-// model is the kind's preset with what was given put in.
+// model returns the preset of the kind, changed by the given flags.
 func (f *modelFlags) model(given func(flag string) bool) (m disk.Model, err error) {
 	rates := map[string]int64{"hdd": disk.HDDRate, "ssd": disk.SSDRate}
 	rate, ok := rates[f.kind]
@@ -170,7 +170,7 @@ func newDiskCheck() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Start and stop a small modelled disk; fails with the reason if there can be none here",
+		Short: "Start and stop a small modelled disk, or report why this machine cannot have one",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			reason := checkDisk(cmd)
@@ -212,9 +212,9 @@ func newClean() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "clean",
-		Short: "Put back what runs that crashed or were killed have left",
-		Long: `Undoes what dead runs have left: mounts, loop devices, processes, kernel
-parameters. Runs that are alive are named and left alone.`,
+		Short: "Undo the changes of runs that crashed or were killed",
+		Long: `Undoes the changes of runs that did not end properly: mounts, loop devices, processes,
+kernel parameters. Runs that are still alive are listed and left alone.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			recovered, alive, err := ledger.RecoverAll()

@@ -72,7 +72,8 @@ The first time it downloads Spark (455 MB) with pip, and Hadoop with Maven.`,
 	return cmd
 }
 
-// startSpark adds what there is to know of Spark to facts, and returns how to submit a program.
+// startSpark starts Spark and adds its addresses and folders to facts. It returns a text that
+// explains how to submit a program, and a function that stops Spark.
 func startSpark(ctx context.Context, s *stand.Stand, standalone bool, facts map[string]string) (usage string, stop func() error, err error) {
 	home, err := spark.Fetch(ctx, s.Spec.Cache, s.Spec.Progress)
 	if err != nil {
@@ -92,7 +93,7 @@ func startSpark(ctx context.Context, s *stand.Stand, standalone bool, facts map[
 	return usage, running.Stop, nil
 }
 
-// cluster is a Hadoop cluster as flags describe it.
+// cluster is a Hadoop cluster as the flags describe it.
 type cluster struct {
 	hadoop                hadoop.Config
 	dataNodes             int
@@ -172,8 +173,8 @@ func (c *cluster) spec(progress func(string, ...any)) (spec stand.Spec, model di
 	return spec, disk.HDD(rate), nil
 }
 
-// run brings the cluster up and more beside it, says how to reach them, and waits until it is
-// interrupted or a part of it fails.
+// run starts the cluster, and then the servers of more. It prints how to reach them, and waits
+// until it is interrupted or a part fails.
 func (c *cluster) run(cmd *cobra.Command, args []string, more func(context.Context, *stand.Stand, map[string]string) (usage string, stop func() error, err error)) (err error) {
 	ctx, errs := cmd.Context(), cmd.ErrOrStderr()
 	spec, model, err := c.spec(func(format string, args ...any) { fmt.Fprintf(errs, format+"\n", args...) })

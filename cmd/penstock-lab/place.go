@@ -10,7 +10,8 @@ import (
 	"penstock/settings/plain"
 )
 
-// place is where a measurement runs: what it uses and where its files go.
+// place holds the paths of a measurement: of the programs that it uses and of the folders for its
+// files.
 type place struct{ binary, agentJar, cache, runDir string }
 
 func (p *place) register(flags *pflag.FlagSet) {
@@ -19,7 +20,7 @@ func (p *place) register(flags *pflag.FlagSet) {
 	flags.StringVar(&p.runDir, "run-dir", "", "`FOLDER` of the run (default: a new one in ./run)")
 }
 
-// resolve completes the place with absolute paths of what must exist.
+// resolve fills in the defaults, makes the paths absolute and checks that the programs exist.
 func (p *place) resolve() (err error) {
 	if p.binary, err = penstockBinary(); err != nil {
 		return err

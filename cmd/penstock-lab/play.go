@@ -23,12 +23,12 @@ func newPlayCommand() *cobra.Command {
 	var noTop bool
 	cmd := &cobra.Command{
 		Use:   "play",
-		Short: "A small cluster with two competing jobs and top, to try things on",
+		Short: "Run a small cluster with two competing jobs and top, to try things out",
 		Long: `Brings up HDFS and YARN on two modelled disks and a daemon that enforces. WordCount
 (protected) and TeraGen (its aggressor) run again and again on the same disks, and
 "penstock top" shows them. Change the weights file meanwhile, or read the daemon's status.
 
-q in top, or Ctrl-C, ends everything and puts the machine back. Without a terminal, or with
+q in top, or Ctrl-C, ends everything and undoes all changes to the machine. Without a terminal, or with
 --no-top, it prints the commands to try and runs until Ctrl-C.
 
 Needs root and /dev/fuse for the modelled disks, a JDK and, the first time, Maven.`,
@@ -94,7 +94,7 @@ Needs root and /dev/fuse for the modelled disks, a JDK and, the first time, Mave
 	return cmd
 }
 
-// playWithoutTop prints what can be tried and waits.
+// playWithoutTop prints commands to try, and waits until it is interrupted or a part fails.
 func playWithoutTop(cmd *cobra.Command, p *play.Play) error {
 	fmt.Fprintf(cmd.OutOrStdout(), `
 Two jobs run. Try, in another terminal:

@@ -23,10 +23,10 @@ func newResultsCommand() *cobra.Command {
 		Use:   "results",
 		Short: "Write docs/results.md and its charts from the published figures in results/",
 		Long: `Write docs/results.md and docs/img/NAME.svg from the files in results/, each of which has
-the figures of one benchmark with set-up, command and commit. With --check nothing is
-written: it fails if a document differs, or if README.md quotes a marked figure wrongly.
+the figures of one benchmark with set-up, command and commit. With --check the command
+writes nothing, and fails if a document differs or README.md quotes a marked figure wrongly.
 
-Figures come into results/ from a benchmark's --json, by penstock-lab results import.`,
+penstock-lab results import adds figures from a benchmark's --json output to results/.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			all, err := published.Load(dir)
@@ -73,11 +73,11 @@ func newResultsImport() *cobra.Command {
 	var choices published.Choices
 	cmd := &cobra.Command{
 		Use:   "import BENCH.json --into results/NAME.json",
-		Short: "Publish the claims of a benchmark's --json",
-		Long: `Copy the claims of a benchmark's --json into a file of results/. A published figure of the
-same name is replaced; set-up, text and all other figures stay. What was done with each
-figure is printed. The commit is that of the build that the benchmark notes. Afterwards
-make results writes docs/results.md.`,
+		Short: "Publish the claims in a benchmark's --json output",
+		Long: `Copy the claims in a benchmark's --json output into a file of results/. The command
+replaces published figures of the same names, keeps the set-up, the text and all other
+figures, and prints what it did with each figure. The commit is the commit of the measured
+build, as the benchmark notes it. Afterwards, run make results to write docs/results.md.`,
 		Example: "  penstock-lab bench isolation --phases alone,floor,native,sfqd2 --runs 5 --json isolation.json\n" +
 			"  penstock-lab results import isolation.json --into results/isolation.json",
 		Args: cobra.ExactArgs(1),

@@ -18,7 +18,7 @@ import (
 	"penstock/lab/sim"
 )
 
-// knownClaims are what the benches print, by the name of the result.
+// knownClaims are the claims that the benchmarks print, by the name of the result.
 func knownClaims(t *testing.T) map[string][]claims.Claim {
 	t.Helper()
 	known := map[string][]claims.Claim{
@@ -42,8 +42,8 @@ func knownClaims(t *testing.T) map[string][]claims.Claim {
 	return known
 }
 
-// A published figure of a bench has the name, the unit and the goal that the bench prints, so that the
-// next measurement replaces it.
+// A published figure has the name, the unit and the goal that its benchmark prints, so that the
+// next measurement replaces the figure.
 func TestPublishedFiguresAreTheBenches(t *testing.T) {
 	all, err := published.Load("../../results")
 	if err != nil {
@@ -54,7 +54,7 @@ func TestPublishedFiguresAreTheBenches(t *testing.T) {
 	for _, r := range all {
 		for _, f := range r.Claims {
 			if strings.HasPrefix(f.Build, "earlier build") || strings.HasPrefix(r.Command, "go test ") {
-				continue // an earlier bench, or a test, which has no --json
+				continue // from an earlier benchmark, or from a test, which has no --json
 			}
 			found := false
 			for _, c := range known[r.Name()] {
@@ -77,7 +77,7 @@ func TestPublishedFiguresAreTheBenches(t *testing.T) {
 	}
 }
 
-// A bench's --json becomes a published result, and the documents follow.
+// A benchmark's --json output becomes a published result, and the documents change accordingly.
 func TestResultsImportCommand(t *testing.T) {
 	dir := t.TempDir()
 	into, measured := filepath.Join(dir, "isolation.json"), filepath.Join(dir, "measured.json")

@@ -20,19 +20,19 @@ func newSimCommand() *cobra.Command {
 	var jsonFile, reportFile, traceFile string
 	cmd := &cobra.Command{
 		Use:   "sim SCENARIO.yaml",
-		Short: "Play a cluster of any size on a virtual clock, with the production scheduler and coordination",
-		Long: `Play a scenario: nodes with modelled disks, applications whose tasks lie on some of
-them, messages that are late or lost, nodes and brokers that go and come. Scheduler,
-depth control, coordination and the broker's account of totals are the daemons' own
-code. What is reported is how much of the service went to others than the weights and
-the placement allow (weighted max-min), window by window. MapReduce jobs, given one by
-one or as a trace in SWIM's format, are played alone, with requests first come first
-served, with local shares and with coordination, and their slowdowns reported.
+		Short: "Simulate a cluster of any size in virtual time, with the production scheduler and coordination",
+		Long: `Simulate a scenario: nodes with modelled disks, applications with tasks on some of the
+nodes, late and lost messages, nodes and brokers that leave and join. Scheduler, depth
+control, coordination and the broker's account of totals are the daemons' own code. The
+report shows, window by window, how much service was misallocated, compared with the
+weighted max-min division that the placement allows. MapReduce jobs, given one by one or
+as a trace in SWIM's format, are simulated alone, first come first served, with local
+shares and with coordination; the report shows their slowdowns.
 
 The seed is printed; the same scenario and seed give the same run, to the last digit.
-Scenarios of what Penstock claims are in lab/sim/scenarios/; docs/operate/simulate.md explains every field.
+lab/sim/scenarios/ has scenarios for Penstock's claims; docs/operate/simulate.md explains every field.
 
-Exit codes: 0 as the scenario expects; 1 not so; 2 a mistake in flags or scenario;
+Exit codes: 0 as the scenario expects; 1 otherwise; 2 a mistake in flags or scenario;
 130 interrupted.`,
 		Example: "  penstock-lab sim lab/sim/scenarios/hundred-nodes.yaml --seed 7 --report sim.html",
 		Args:    cobra.ExactArgs(1),

@@ -57,7 +57,7 @@ func TestSimCommand(t *testing.T) {
 	}
 	write(strings.Replace(text, "on: [0]", "on: [7]", 1))
 	var usage cli.UsageError
-	if _, err := run(); !errors.As(err, &usage) || !strings.Contains(err.Error(), "on node 7 of 2") {
+	if _, err := run(); !errors.As(err, &usage) || !strings.Contains(err.Error(), "there is no node 7: the scenario has 2") {
 		t.Errorf("a mistake in the scenario: %v", err)
 	}
 }

@@ -25,26 +25,26 @@ func newSoakCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "soak",
-		Short: "Kill, stop and confuse daemon and DataNodes under load, by a seed, and see what was lost",
-		Long: `A campaign of faults, drawn from a seed, on a real Hadoop with two DataNodes on
-modelled disks: kill -9 and stops of the daemon and of DataNodes, garbage in the
-agents' socket, cut connections, the kill switch, broken weights, slow disks; while
+		Short: "Kill, stop and disturb the daemon and DataNodes under load, by a seed, and report losses",
+		Long: `Injects faults, drawn from a seed, into a real Hadoop with two DataNodes on modelled
+disks: kill -9 and stops of the daemon and of DataNodes, garbage in the agents'
+socket, cut connections, the kill switch, broken weights, slow disks. Meanwhile
 TestDFSIO, TeraGen, TeraSort and TeraValidate run, and files of known content are
-written and read. Nothing may be lost, and nobody may be held up by a dead daemon;
-what a client feels is measured by a probe, and exactly by the agents.
+written and read. No data may be lost, and a dead daemon may delay nobody. A probe
+measures the delays of a client, and the agents measure them exactly.
 
-With --phases only the daemon is killed, and only while a TeraSort runs whose local
-files and shuffle are governed as well; what its tasks waited without a daemon is
-told by the tasks themselves.
+With --phases only the daemon is killed, and only while a TeraSort runs; its local
+files and its shuffle are governed as well. The tasks themselves report how long they
+waited without a daemon.
 
-The same seed is the same sequence of faults (--plan prints it); when exactly each
-hits a job differs. About six seconds a kill, and two or three minutes to start and
-to end. With --resume, what was done is kept in a journal: after Ctrl-C, kill -9 or
-a failure the same command goes on from there.
+The same seed gives the same sequence of faults (--plan prints it); the exact moment
+of each fault within a job differs. A kill takes about six seconds, the start and the
+end two or three minutes. With --resume, a journal keeps what was done: after Ctrl-C,
+kill -9 or a failure the same command continues from there.
 
 Needs root and /dev/fuse for the modelled disks, a JDK, and, the first time, Maven.
 
-Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong flags;
+Exit codes: 0 all good; 1 a check failed, or a step could not be done; 2 wrong flags;
 130 interrupted.`,
 		Example: `  penstock-lab soak --seed 1 --kills 300 --resume soak.jsonl --json soak.json
   penstock-lab soak --phases --kills 50
@@ -77,14 +77,14 @@ Exit codes: 0 all good; 1 something was found, or could not be done; 2 wrong fla
 	}
 	flags := cmd.Flags()
 	flags.Uint64Var(&seed, "seed", 1, "seed of the random faults; the same seed gives the same faults")
-	flags.IntVar(&kills, "kills", 20, "how many kill -9; other faults come in between")
-	flags.BoolVar(&phases, "phases", false, "kill the daemon only, in the phases of TeraSorts that are governed in all they do")
+	flags.IntVar(&kills, "kills", 20, "number of kill -9; other faults come in between")
+	flags.BoolVar(&phases, "phases", false, "kill only the daemon, in the phases of TeraSorts with governed local files and shuffle")
 	flags.BoolVar(&printPlan, "plan", false, "print the faults and do nothing")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of what was done; made if missing")
 	flags.StringVar(&q.JSON, "json", "", "write everything to `FILE` (- for standard output)")
 	flags.StringVar(&q.Report, "report", "", "write an HTML report to `FILE`")
 	flags.StringVar(&release, "hadoop", hadoop.DefaultVersion, "Hadoop's version: "+strings.Join(hadoop.Versions, ", "))
-	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs also if all is good")
+	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs, even if all is good")
 	at.register(flags)
 	return cmd
 }

@@ -20,12 +20,12 @@ import (
 func newAppCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "app",
-		Short: "See what applications get of the cluster, and set the weight of one",
-		Long: `See what the applications at work get of the whole cluster's disks beside what they are
-due, as the broker knows it, and set the weight of single ones.
+		Short: "Show the applications' shares of the cluster, and set the weight of one",
+		Long: `Show how much of the whole cluster's disks the applications at work get and how much they
+are due, as the broker knows it, and set the weights of single applications.
 
-Asks the broker as an operator: with an operator's certificate (--ca, --cert, --key), or
-plain on the broker's own machine.`,
+The commands ask the broker as an operator: with an operator's certificate (--ca, --cert,
+--key), or without TLS on the broker's own machine.`,
 	}
 	cmd.AddCommand(newAppList(), newAppStatus(), newAppSetWeight(), newAppUnsetWeight())
 	return cmd
@@ -41,11 +41,11 @@ type appJSON struct {
 	Tags        []string `json:"tags,omitempty"`
 	State       string   `json:"state,omitempty"`
 	Nodes       uint32   `json:"nodes"`
-	RateNS      uint64   `json:"rate_ns"` // of service, ns of device time a second
+	RateNS      uint64   `json:"rate_ns"` // service, in ns of device time per second
 	Weight      float64  `json:"weight"`  // among all at work
 	Share       float64  `json:"share"`   // 0 to 1
 	Due         float64  `json:"due"`     // 0 to 1
-	Limit       uint64   `json:"limit"`   // bytes a second at one device; 0: none
+	Limit       uint64   `json:"limit"`   // bytes per second at one device; 0: none
 	Rule        int32    `json:"rule"`    // from 0; -1: none matched
 	Group       string   `json:"group,omitempty"`
 }
@@ -60,10 +60,10 @@ func newAppList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the applications at work on the cluster",
-		Long: `List the applications at work on nodes that report. DEVICES is the service that one gets,
-in devices that are busy with it; SHARE is its part of all service, DUE the part that its
-weight gives it among all at work. Less share than due means that its tasks and data are
-at few devices, or that it does not want more.`,
+		Long: `List the applications at work on nodes that report. DEVICES is an application's service, as
+the number of devices that it keeps busy. SHARE is its part of all service, DUE the part
+that its weight gives it among all applications at work. A share below the due part means
+that its tasks and data are on few devices, or that it does not want more.`,
 		Example: `  penstock app list
   penstock app list --json | jq -r '.[] | select(.share < .due / 2) | .application'`,
 		Args: cobra.NoArgs,
@@ -145,10 +145,10 @@ func newAppSetWeight() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "set-weight ID WEIGHT",
-		Short: "Set the weight of one application, above what the rules give it",
-		Long: `Set the weight of one application among those of its queue, above what the rules and its
-tags say. It is a version of the policy like others, stays when another policy is applied,
-and is removed when the application has not been at work for a day.
+		Short: "Set the weight of one application, in place of the weight that the rules give it",
+		Long: `Set the weight of one application among those of its queue. The weight overrides the rules
+and the application's tags. Setting it makes a new version of the policy. It stays when
+another policy is applied, and is removed when the application has not been at work for a day.
 
 The application must be at work at a node, or known to YARN or Spark. Use --force to set
 a weight in advance.`,
@@ -158,7 +158,7 @@ a weight in advance.`,
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			weight, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil || weight < 1 || weight > policy.MaxWeight {
-				return cli.Usage(fmt.Errorf("weight %q: use 1 to %d; unset-weight takes one back", args[1], policy.MaxWeight))
+				return cli.Usage(fmt.Errorf("weight %q: use 1 to %d; unset-weight removes a weight", args[1], policy.MaxWeight))
 			}
 			return setWeight(cmd, c, args[0], uint32(weight), force, wait, a.asJSON)
 		}),
@@ -174,7 +174,7 @@ func newAppUnsetWeight() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:     "unset-weight ID",
-		Short:   "Take back the weight that was set for one application",
+		Short:   "Remove the weight that was set for one application",
 		Example: "  penstock app unset-weight application_1700000000000_0042",
 		Args:    arguments(1, 1, "the application's ID"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
@@ -199,7 +199,7 @@ func setWeight(cmd *cobra.Command, c *operate.Client, application string, weight
 		return err
 	}
 	if at, err := c.Applications(cmd.Context(), application); err == nil && len(at) == 0 && weight > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s is not at work at any node that reports (see `penstock app list`); the weight counts once it is\n", operate.Printable(application))
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: %s is not at work at any node that reports (see `penstock app list`); the weight takes effect once it is\n", operate.Printable(application))
 	}
 	return live(cmd, c, v, begin, wait, asJSON)
 }

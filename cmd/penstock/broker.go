@@ -22,12 +22,11 @@ import (
 )
 
 func newBrokerCommand() *cobra.Command {
-	cmd := brokerRun() // also runs without "run", as it used to
+	cmd := brokerRun() // the command also works without the subcommand "run"
 	run := brokerRun()
 	run.Use = "run"
 	cmd.AddCommand(run)
-	cmd.Long = `"penstock broker run" runs the cluster's broker, which nodes exchange their services through;
-"penstock broker run --help" says more.
+	cmd.Long = `"penstock broker run" runs the cluster's broker; "penstock broker run --help" describes it.
 
 "penstock broker" with the flags of "penstock broker run" is its former form and still works.`
 	cmd.Example = "  penstock broker run --store /var/lib/penstock"
@@ -43,24 +42,24 @@ func brokerRun() *cobra.Command {
 	var several severalFlags
 	cmd := &cobra.Command{
 		Use:   "broker",
-		Short: "Run the cluster's broker, which nodes exchange their services through",
-		Long: `Run the cluster's broker: node daemons report to it about once a second what
-their devices serve, and get the totals of the applications that they serve, so that
-each application has its share of what the whole cluster gives, however unevenly its
-tasks and data lie. It also tells them what the policy gives each application: its
-newest version, as operators have applied it ("penstock policy") or as it stands in
---policy FILE, whichever came last. --store keeps versions over a restart.
+		Short: "Run the cluster's broker, which adds up the service of all nodes",
+		Long: `Run the cluster's broker. About once a second, each node daemon reports the service of
+its devices and receives the totals of the applications that it serves. So each
+application gets its share of the whole cluster, however unevenly its tasks and data are
+distributed. The broker also sends what the policy gives each application. The newest
+version of the policy is in force: operators apply versions ("penstock policy"), and each
+change of --policy FILE is one. --store keeps versions over a restart.
 
-Several brokers share a ZooKeeper (--zookeeper), which keeps the versions then. One of
-them leads and answers; when it is gone another one follows, within one and a half
-sessions (--session), and nodes that have all their addresses go to that one.
+Several brokers share a ZooKeeper (--zookeeper), which then keeps the versions. One of the
+brokers leads and answers. When it fails, another one takes over within one and a half
+sessions (--session), and nodes that know all the brokers' addresses connect to it.
 
 Peers are authenticated by certificates of the cluster's own CA (--ca, --cert, --key;
-"penstock certs" makes them). Without them the broker listens on loopback only. What it
-knows of nodes they report again when it is restarted; without a broker they go on by
+"penstock certs" makes them). Without them the broker listens on loopback only. After a
+restart of the broker, nodes report everything again. Without a broker, nodes continue with
 local shares.
 
-Needs no rights but to listen on its port.`,
+The broker needs no privileges except to listen on its port.`,
 		Example: `  penstock broker run                                    # on this machine, in memory
   penstock broker run --store /var/lib/penstock --listen 0.0.0.0:9717 \
       --ca ca.pem --cert broker-1.pem --key broker-1.key --resource-manager http://rm:8088
@@ -119,7 +118,7 @@ Needs no rights but to listen on its port.`,
 			fingerprint := settings.Fingerprint(policyFile)
 			if policyFile != "" {
 				if err := b.ApplyFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) {
-					fingerprint = "" // it may become the leader
+					fingerprint = "" // applied when this broker becomes the leader
 				} else if err != nil {
 					return err
 				}
@@ -148,40 +147,40 @@ Needs no rights but to listen on its port.`,
 		},
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9717", "`ADDRESS` for nodes")
-	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML), a new version of the policy each time it changes")
+	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML); each change makes a new version of the policy")
 	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions and set weights (default: they are kept in memory)")
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
 	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")
-	cmd.Flags().IntVar(&perAddress, "connections-per-address", broker.PerAddress, "how many connections one address may have")
+	cmd.Flags().IntVar(&perAddress, "connections-per-address", broker.PerAddress, "maximum number of connections from one address")
 	several.register(cmd)
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
 
-// addFiles gives a command the flags of one side of an authenticated connection.
+// addFiles adds the flags for the certificates of one side of an authenticated connection.
 func addFiles(cmd *cobra.Command, files *cluster.Files) {
 	cmd.Flags().StringVar(&files.CA, "ca", "", "certificate `FILE` of the cluster's CA (PEM)")
 	cmd.Flags().StringVar(&files.Cert, "cert", "", "own certificate `FILE` (PEM)")
 	cmd.Flags().StringVar(&files.Key, "key", "", "`FILE` with the private key of --cert's certificate (PEM)")
 }
 
-// addWho gives a command the flags that say who knows applications.
+// addWho adds the flags that name the sources of facts about applications.
 func addWho(cmd *cobra.Command, who *applications.Options) {
-	cmd.Flags().StringSliceVar(&who.ResourceManagers, "resource-manager", nil, "`URL` of YARN's ResourceManager, which knows applications' queues, users and tags; of an HA pair both")
-	cmd.Flags().StringSliceVar(&who.SparkMasters, "spark-master", nil, "`URL` of Spark's standalone master's web page; of several all")
-	cmd.Flags().StringVar(&who.Resource, "bandwidth-resource", applications.DefaultResource, "`NAME` of the resource type of YARN's by which applications ask for bandwidth")
+	cmd.Flags().StringSliceVar(&who.ResourceManagers, "resource-manager", nil, "`URL` of YARN's ResourceManager, which knows applications' queues, users and tags; for an HA pair give both")
+	cmd.Flags().StringSliceVar(&who.SparkMasters, "spark-master", nil, "`URL` of the web page of Spark's standalone master; if there are several, give all")
+	cmd.Flags().StringVar(&who.Resource, "bandwidth-resource", applications.DefaultResource, "`NAME` of the YARN resource type with which applications request bandwidth")
 }
 
-// listenFor listens; plain only on loopback.
+// listenFor listens at the address. Without TLS it accepts only loopback addresses.
 func listenFor(ctx context.Context, address string, secure bool) (net.Listener, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("--listen %q: give host:port", address))
 	}
 	if ip := net.ParseIP(host); !secure && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return nil, cli.Usage(fmt.Errorf("--listen %s would take anybody's word: give --ca, --cert and --key (`penstock certs` makes them), or listen on 127.0.0.1", address))
+		return nil, cli.Usage(fmt.Errorf("--listen %s would accept unauthenticated peers: give --ca, --cert and --key (`penstock certs` makes them), or listen on 127.0.0.1", address))
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -190,9 +189,9 @@ func listenFor(ctx context.Context, address string, secure bool) (net.Listener, 
 	return l, nil
 }
 
-// listenForMetrics returns the listener for /metrics and its address; no listener and "off" if
-// there is none. If the default address is taken, as by a second broker on the machine, the
-// broker runs without metrics.
+// listenForMetrics returns the listener for /metrics and its address, or nil and "off" if metrics
+// are not served. If the default address is taken, for example by a second broker on the machine,
+// the broker runs without metrics.
 func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net.Listener, string, error) {
 	if address == "off" {
 		return nil, address, nil

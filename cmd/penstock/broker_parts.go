@@ -28,7 +28,7 @@ func newParts(ctx context.Context) *parts {
 	return p
 }
 
-// add adds a part that runs until its context ends. One that ends earlier stops no other.
+// add adds a part that runs until its context ends. A part that ends earlier stops no other part.
 func (p *parts) add(run func(context.Context)) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.group.Add(func() error {
@@ -38,12 +38,12 @@ func (p *parts) add(run func(context.Context)) {
 	}, func(error) { cancel() })
 }
 
-// addMetrics adds the server of /metrics. The broker goes on without it if it fails.
+// addMetrics adds the server of /metrics. If the server fails, the broker continues without it.
 func (p *parts) addMetrics(b *broker.Broker, l net.Listener, log *slog.Logger) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.group.Add(func() error {
 		if err := b.ServeMetrics(l); err != nil && ctx.Err() == nil {
-			log.Error("the metrics server failed; the broker goes on without it", "error", err)
+			log.Error("the metrics server failed; the broker continues without it", "error", err)
 		}
 		<-ctx.Done()
 		return nil
@@ -53,8 +53,8 @@ func (p *parts) addMetrics(b *broker.Broker, l net.Listener, log *slog.Logger) {
 	})
 }
 
-// addServer adds the server for nodes and operators. Stopping it cuts all streams, which nodes
-// are prepared for.
+// addServer adds the server for nodes and operators. Stopping it closes all streams; nodes then
+// connect again.
 func (p *parts) addServer(b *broker.Broker, listener net.Listener, secure *tls.Config, perAddress int) {
 	listener, options := b.LimitConnections(listener, secure, perAddress)
 	server := grpc.NewServer(options...)
@@ -68,5 +68,5 @@ func (p *parts) addServer(b *broker.Broker, listener net.Listener, secure *tls.C
 	}, func(error) { server.Stop() })
 }
 
-// run returns when all parts have ended, with the error of the first one that did.
+// run returns when all parts have ended. It returns the error of the part that ended first.
 func (p *parts) run() error { return p.group.Run() }

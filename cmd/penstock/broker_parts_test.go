@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A broker alone has no election to run; that part ends at once, and the broker must not.
+// A single broker has no election to run. That part ends at once, and the broker must continue.
 func TestAPartThatEndsStopsNoOther(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

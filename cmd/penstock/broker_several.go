@@ -19,7 +19,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// severalFlags are those of a broker among several.
+// severalFlags are the flags of a broker that is one of several.
 type severalFlags struct {
 	zookeeper, auth, ca, advertise, name string
 	session                              time.Duration
@@ -27,29 +27,29 @@ type severalFlags struct {
 
 func (f *severalFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.zookeeper, "zookeeper", "", "`SERVERS` of the ZooKeeper that brokers share, host:port,...[/folder]: one of them leads")
-	flags.StringVar(&f.auth, "zookeeper-auth", "", "`FILE` with user:password for ZooKeeper (digest); others then neither read nor change what brokers keep")
+	flags.StringVar(&f.zookeeper, "zookeeper", "", "`SERVERS` of the ZooKeeper that brokers share, host:port,...[/folder]; one of the brokers leads")
+	flags.StringVar(&f.auth, "zookeeper-auth", "", "`FILE` with user:password for ZooKeeper (digest); nobody else can then read or change the brokers' data")
 	flags.StringVar(&f.ca, "zookeeper-ca", "", "certificate `FILE` of the CA of ZooKeeper's servers (PEM): their secure port is used, with --cert and --key if they are given")
-	flags.DurationVar(&f.session, "session", 3*time.Second, "how long ZooKeeper waits for a leader that says nothing (500ms to 5m); it gives no less than two of its ticks")
+	flags.DurationVar(&f.session, "session", 3*time.Second, "how long ZooKeeper waits for a silent leader: 500ms to 5m, and at least two of ZooKeeper's ticks")
 	flags.StringVar(&f.advertise, "advertise", "", "this broker's `ADDRESS` as nodes have it in their settings (default: its name with the port of --listen)")
 	flags.StringVar(&f.name, "name", "", "this broker's `NAME`, in logs and for operators (default: the host's)")
 }
 
-// check refuses flags that would do nothing.
+// check refuses flags that have no effect without --zookeeper.
 func (f *severalFlags) check(cmd *cobra.Command) error {
 	if f.zookeeper != "" {
 		return nil
 	}
 	for _, flag := range []string{"zookeeper-auth", "zookeeper-ca", "session", "advertise"} {
 		if cmd.Flags().Changed(flag) {
-			return fmt.Errorf("--%s goes with --zookeeper", flag)
+			return fmt.Errorf("--%s has no effect without --zookeeper", flag)
 		}
 	}
 	return nil
 }
 
-// open puts the name into the options and, with --zookeeper, the store and who leads. run
-// takes part in the election until its context ends.
+// open sets the broker's name in the options and, with --zookeeper, the store and the leadership.
+// run takes part in the election until its context ends.
 func (f *severalFlags) open(o *broker.Options, listen string, files cluster.Files, log *slog.Logger) (run func(context.Context), err error) {
 	o.Name = f.name
 	if o.Name == "" {
@@ -87,9 +87,9 @@ func (f *severalFlags) open(o *broker.Options, listen string, files cluster.File
 	versions := store.NewZooKeeper(kept, election, log)
 	o.Store = versions
 	return func(ctx context.Context) {
-		election.Run(ctx) // it closes the session
+		election.Run(ctx) // closes the session when it ends
 		if err := versions.Close(); err != nil {
-			log.Warn("the store does not close", "error", err)
+			log.Warn("the store could not be closed", "error", err)
 		}
 	}, nil
 }

@@ -11,14 +11,14 @@ import (
 	"penstock/cmd/internal/cli"
 )
 
-// TestBrokerWrongUse: flags that would do nothing are refused, before anybody is dialled.
+// TestBrokerWrongUse: flags without effect are refused before the broker connects to anything.
 func TestBrokerWrongUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
 	for args, want := range map[string]string{
-		"--session 2s":                 "--session goes with --zookeeper",
-		"--advertise here:1":           "--advertise goes with --zookeeper",
-		"--zookeeper-auth FILE":        "--zookeeper-auth goes with --zookeeper",
-		"--zookeeper-ca FILE":          "--zookeeper-ca goes with --zookeeper",
+		"--session 2s":                 "--session has no effect without --zookeeper",
+		"--advertise here:1":           "--advertise has no effect without --zookeeper",
+		"--zookeeper-auth FILE":        "--zookeeper-auth has no effect without --zookeeper",
+		"--zookeeper-ca FILE":          "--zookeeper-ca has no effect without --zookeeper",
 		"--zookeeper : --store " + dir: "give --store or --zookeeper",
 	} {
 		_, err := run(t, append([]string{"broker", "--listen", "0.0.0.0:0"}, strings.Fields(args)...)...)

@@ -17,18 +17,18 @@ func newCertsCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "certs --dir DIR [NAME...] [--operator NAME]",
-		Short: "Make a development CA, and certificates of it for brokers, nodes and operators",
-		Long: `Make a certificate authority for a cluster, for trying things out, and a
-certificate with its key for each NAME: the name that a node has for the broker
-("broker: node:" in its settings), or the name or address under which nodes reach the
-broker. --operator makes one for a person: its organizational unit is "operator", and
-the broker lets only those change the policy and ask for nodes and applications. The
-authority is made once; run again with the same folder it signs more. Keys are readable
-for their owner only; nothing is overwritten.
+		Short: "Make a development CA, and certificates for brokers, nodes and operators",
+		Long: `Make a certificate authority for a cluster, for trying things out, and a certificate with
+its key for each NAME. NAME is the name of a node ("broker: node:" in its settings), or
+the name or address under which nodes reach a broker. --operator makes a certificate for a
+person, with the organizational unit "operator". The broker lets only operators change the
+policy and list nodes and applications. The authority is made once; with the same folder,
+the command later signs more certificates. Only the owner can read the keys. Nothing is
+overwritten.
 
 Brokers take "--ca DIR/ca.pem --cert DIR/NAME.pem --key DIR/NAME.key", nodes the same
-as "broker: {ca: ..., cert: ..., key: ...}". Certificates of an authority that you have
-already do as well.`,
+as "broker: {ca: ..., cert: ..., key: ...}". Certificates of an authority that you already
+have work as well.`,
 		Example: "  penstock certs --dir certs broker-1 node-1 node-2 --operator alice",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {

@@ -21,16 +21,15 @@ func newDoctorCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check whether Penstock works on this node, and say what to mend",
+		Short: "Check whether Penstock works on this node, and show what to fix",
 		Long: `Looks at the daemon, the DataNode, the NodeManager, what penstock install has
-prepared, and the machine. It changes nothing, and says of each thing: ok, warn
-(worse than it could be, or perhaps wanted) or fail (Penstock governs nothing, or
-I/O passes it by), with what that means and what to do. Run it on the node, as root
-or as the daemon's user.
+prepared, and the machine. It changes nothing. For each check it prints ok, warn (not
+ideal, or perhaps intended) or fail (Penstock governs nothing, or I/O bypasses it), with
+the meaning and what to do. Run it on the node, as root or as the daemon's user.
 
-docs/reference/doctor.md has the checks.
+docs/reference/doctor.md describes the checks.
 
-Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
+Exit codes: 0 no check failed; 1 a check failed; 2 wrong flags.`,
 		Example: `  penstock doctor
   penstock doctor --datanode http://dn7.example:9864 --json | jq '.results[] | select(.verdict == "fail")'
   penstock doctor --ignore short-circuit    # known and accepted`,
@@ -38,7 +37,7 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range ignore {
 				if !slices.Contains(doctor.Names(), name) {
-					return cli.Usage(fmt.Errorf("--ignore %s: there is no such check; there are %s", name, strings.Join(doctor.Names(), ", ")))
+					return cli.Usage(fmt.Errorf("--ignore %s: there is no such check; the checks are %s", name, strings.Join(doctor.Names(), ", ")))
 				}
 			}
 			if !strings.HasPrefix(where.DataNode, "http://") {
@@ -59,7 +58,7 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
 				fmt.Fprint(cmd.OutOrStdout(), report.Text())
 			}
 			if report.Failures > 0 {
-				return fmt.Errorf("doctor: %d of %d findings are to be mended", report.Failures, len(report.Results))
+				return fmt.Errorf("doctor: %d of %d checks failed", report.Failures, len(report.Results))
 			}
 			return nil
 		},
@@ -70,7 +69,7 @@ Exit codes: 0 nothing failed; 1 something did; 2 wrong flags.`,
 	flags.StringVar(&where.NodeManager, "nodemanager", "", "`URL` of the NodeManager's web address (default: "+doctor.DefaultNodeManager+", if one answers)")
 	flags.StringVar(&where.HadoopConf, "hadoop-conf", "", "Hadoop's configuration folder `DIR` (default: $HADOOP_CONF_DIR or /etc/hadoop/conf, if it is there)")
 	flags.StringVar(&where.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR` (default: $SPARK_CONF_DIR or /etc/spark/conf, if it is there)")
-	flags.StringSliceVar(&ignore, "ignore", nil, "let these `CHECKS` only warn")
+	flags.StringSliceVar(&ignore, "ignore", nil, "report failures of these `CHECKS` as warnings")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -22,35 +22,36 @@ func newInstallCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Prepare a Hadoop and a Spark configuration folder, or put them back",
-		Long: `Shows as a unified diff what has to be in a configuration folder for Penstock to
-govern what its daemons, jobs and applications do, and with --apply writes it:
+		Short: "Prepare the configuration folders of Hadoop and Spark, or restore them",
+		Long: `Shows, as a unified diff, the changes that a configuration folder needs for Penstock to
+govern the I/O of Hadoop's daemons, of jobs and of applications. --apply writes them:
 
   shellprofile.d/penstock.sh  the agent in the DataNode and the NodeManager
   mapred-site.xml             map and reduce tasks: their local files
-  hdfs-site.xml               no readahead past the daemon by DataNodes
+  hdfs-site.xml               turns off the DataNodes' own readahead
   spark-defaults.conf         executors, and the name of an application's HDFS I/O
   spark-env.sh                the jar on Spark's class path
 
-With --disk-bandwidth also what makes bandwidth a resource of YARN's beside CPU and
-memory (docs/operate/yarn-bandwidth.md):
+With --disk-bandwidth, also the changes that make disk bandwidth a YARN resource, like
+CPU and memory (docs/operate/yarn-bandwidth.md):
 
   resource-types.xml          the resource disk-bandwidth, in MB/s
-  node-resources.xml          how much of it a NodeManager offers; others do not read it
-  capacity-scheduler.xml      if it is there: a calculator that counts it, without which
-                              the ResourceManager does not start
+  node-resources.xml          how much of it a NodeManager offers; only NodeManagers
+                              read this file
+  capacity-scheduler.xml      if the file exists: a calculator that counts the resource;
+                              without it, the ResourceManager does not start
 
-Only what is needed is changed, where it stands; comments, order and form stay. A
-setting of somebody else's that is in the way is a conflict: it is named, nothing is
-written, and --force lets it give way. What was done is in penstock-install.json in
-each folder; --remove reads it and puts back exactly what was there, and keeps what
-others changed elsewhere in the files. Files are written as a whole, one after
-another. After an interruption the same command goes on.
+Settings are changed in place; comments, order and layout stay. If somebody else has set a
+different value, this is a conflict: the command names it and writes nothing. --force
+replaces the value. penstock-install.json in each folder records the changes. --remove
+reads this file and restores exactly the previous settings; other changes in the files
+stay. Each file is written as a whole, one after another. After an interruption, run the
+same command again.
 
-The jar and the socket need not be on this machine, but on those that use the
-folder; where the jar is missing, daemons and tasks run ungoverned. Spark's
-executors do not start without it, so with --spark-conf it has to be here as
-well, or --force says that it is on the others.
+The jar and the socket must exist on the machines that use the folder, not necessarily on
+this one. Where the jar is missing, daemons and tasks run ungoverned. Spark's executors do
+not start without it, so with --spark-conf the jar must also exist here. --force confirms
+that it exists on the other machines.
 
 docs/operate/install.md says what each setting is for.
 
@@ -62,7 +63,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if apply && (dryRun || remove) {
-				return cli.Usage(errors.New("--apply goes without --dry-run and --remove"))
+				return cli.Usage(errors.New("--apply cannot be combined with --dry-run or --remove"))
 			}
 			if o.AgentJar == "" {
 				binary, err := os.Executable()
@@ -96,17 +97,17 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags.StringVar(&o.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR`")
 	flags.StringVar(&o.AgentJar, "agent-jar", "", "`PATH` of penstock-agent.jar on the machines (default: beside this binary)")
 	flags.StringVar(&o.Socket, "socket", "/run/penstock/agent.sock", "`PATH` of the daemon's socket on the machines")
-	flags.StringVar(&o.DiskBandwidth, "disk-bandwidth", "", "`MB/S` of disks that YARN may give away on a NodeManager, as in 200M; 0 takes it out (default: as the folder has it by an earlier --apply)")
-	flags.BoolVar(&dryRun, "dry-run", false, "only show what would be changed; so without --apply and --remove, too")
+	flags.StringVar(&o.DiskBandwidth, "disk-bandwidth", "", "disk bandwidth in `MB/S` that YARN may allocate on a NodeManager, such as 200M; 0 removes the resource (default: the value of an earlier --apply)")
+	flags.BoolVar(&dryRun, "dry-run", false, "only show the changes; this is the default without --apply and --remove")
 	flags.BoolVar(&apply, "apply", false, "change the folders")
-	flags.BoolVar(&remove, "remove", false, "put back what was there")
-	flags.BoolVar(&o.Force, "force", false, "let other people's settings give way; with --remove or --disk-bandwidth 0: leave what was changed by hand of what is taken out")
+	flags.BoolVar(&remove, "remove", false, "restore the previous settings")
+	flags.BoolVar(&o.Force, "force", false, "replace other people's settings; with --remove or --disk-bandwidth 0: leave those of the settings to be removed that were changed by hand")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
 
-// printInstall is for people: the diff as patch(1) reads it, what to know in
-// lines that it skips.
+// printInstall prints the report for people: the diffs in the form that patch(1) reads, and notes
+// in lines that patch skips.
 func printInstall(out io.Writer, r *install.Report, write, good bool) {
 	for _, f := range r.Files {
 		fmt.Fprint(out, f.Diff)
@@ -115,7 +116,7 @@ func printInstall(out io.Writer, r *install.Report, write, good bool) {
 		fmt.Fprintln(out, "note:", n)
 	}
 	switch {
-	case !good: // main says why
+	case !good: // main prints the error
 		return
 	case !r.Changes():
 		fmt.Fprintln(out, "nothing to change")
@@ -123,7 +124,7 @@ func printInstall(out io.Writer, r *install.Report, write, good bool) {
 	case write:
 		fmt.Fprintln(out, "written")
 	default:
-		fmt.Fprintln(out, "nothing was written: that takes --apply, or --remove without --dry-run")
+		fmt.Fprintln(out, "nothing was written: to write, use --apply, or --remove without --dry-run")
 	}
 	var named []string
 	for _, who := range r.Restart {

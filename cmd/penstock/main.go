@@ -24,13 +24,13 @@ func newRoot() *cobra.Command {
 	return cli.Root(root)
 }
 
-// movedTo are commands that penstock-lab has now, by their old names.
+// movedTo maps the names of commands that have moved to the commands of penstock-lab.
 var movedTo = map[string]string{
 	"testbed disk": "disk run", "testbed check": "disk check", "testbed clean": "clean", "testbed hadoop": "hadoop",
 	"testbed node": "node", "testbed soak": "soak",
 }
 
-// newMoved answers a command that penstock-lab has now.
+// newMoved returns a hidden command that names its replacement in penstock-lab.
 func newMoved(name string) *cobra.Command {
 	return &cobra.Command{
 		Use:                name,

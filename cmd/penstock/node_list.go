@@ -12,17 +12,18 @@ import (
 	"penstock/wire/cluster"
 )
 
-// newNodeList is below `penstock node`, which is the daemon where no subcommand is given.
+// newNodeList returns the subcommand `penstock node list`. Without a subcommand, `penstock node`
+// runs the daemon.
 func newNodeList() *cobra.Command {
 	var a asking
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the nodes that report to the broker",
-		Long: `List the nodes that report to the broker, the policy's version in force at each, when it
-was last heard, and its service in devices that are busy.
+		Long: `List the nodes that report to the broker: the version of the policy in force at each node,
+the time of its last report, and its service as the number of busy devices.
 
-Asks the broker as an operator: with an operator's certificate (--ca, --cert, --key), or
-plain on the broker's own machine.`,
+The command asks the broker as an operator: with an operator's certificate (--ca, --cert,
+--key), or without TLS on the broker's own machine.`,
 		Example: `  penstock node list
   penstock node list --broker broker-1:9717 --ca ca.pem --cert alice.pem --key alice.key
   penstock node list --json | jq -r '.nodes[].node'`,
@@ -59,7 +60,7 @@ type nodeJSON struct {
 	PeriodMS     uint32    `json:"period_ms"`
 	Policy       uint64    `json:"policy"` // in force there
 	Heard        time.Time `json:"heard"`
-	RateNS       uint64    `json:"rate_ns"` // of service, ns of device time a second
+	RateNS       uint64    `json:"rate_ns"` // service, in ns of device time per second
 	Applications uint32    `json:"applications"`
 }
 

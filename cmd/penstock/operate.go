@@ -22,11 +22,12 @@ import (
 const (
 	brokerEnv     = "PENSTOCK_BROKER"
 	brokerDefault = "127.0.0.1:9717"
-	// liveWait is how long a change may take to be at all nodes.
+	// liveWait is the default of --wait: how long a change may take to reach all nodes.
 	liveWait = 30 * time.Second
 )
 
-// asking names the broker that a command asks, and the user it asks as.
+// asking holds the flags of a command that asks the broker: the broker's addresses, and the
+// certificate of the user.
 type asking struct {
 	broker string
 	files  cluster.Files
@@ -39,7 +40,7 @@ func (a *asking) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&a.asJSON, "json", false, "print JSON")
 }
 
-// client makes the client that the flags ask for.
+// client returns a client of the broker that the flags name.
 func (a *asking) client() (*operate.Client, error) {
 	addresses := strings.Split(cmp.Or(a.broker, os.Getenv(brokerEnv), brokerDefault), ",")
 	for _, address := range addresses {
@@ -57,7 +58,7 @@ func (a *asking) client() (*operate.Client, error) {
 	return operate.New(addresses, secure)
 }
 
-// asked runs a command with a client.
+// asked returns a cobra RunE function that calls run with a client of the broker.
 func (a *asking) asked(run func(*cobra.Command, *operate.Client, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		c, err := a.client()
@@ -69,7 +70,8 @@ func (a *asking) asked(run func(*cobra.Command, *operate.Client, []string) error
 	}
 }
 
-// arguments is cobra's check with our exit code.
+// arguments checks the number of arguments as cobra does, but returns a usage error that says what
+// to give.
 func arguments(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -79,7 +81,7 @@ func arguments(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// applied is what became of a new version.
+// applied is the result of a new version of the policy, as --json prints it.
 type applied struct {
 	Version uint64  `json:"version"`
 	Author  string  `json:"author"`
@@ -88,14 +90,14 @@ type applied struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// live waits until a version is in force at all nodes and says how long it took.
+// live waits until a version is in force at all nodes and prints how long that took.
 func live(cmd *cobra.Command, c *operate.Client, v *cluster.PolicyVersion, begin time.Time, most time.Duration, asJSON bool) error {
 	r := applied{Version: v.GetVersion(), Author: v.GetAuthor()}
 	var err error
 	if most > 0 {
 		r.Nodes, err = c.Await(cmd.Context(), v.GetVersion(), most)
 		if err != nil && !errors.Is(err, operate.ErrNotLive) {
-			return fmt.Errorf("version %d is written, but whether nodes have it is not known: %w", v.GetVersion(), err)
+			return fmt.Errorf("version %d is written, but it is not known whether nodes have it: %w", v.GetVersion(), err)
 		}
 		r.Live = err == nil
 	}
@@ -118,7 +120,7 @@ func live(cmd *cobra.Command, c *operate.Client, v *cluster.PolicyVersion, begin
 
 // waitFlag adds --wait.
 func waitFlag(cmd *cobra.Command, wait *time.Duration) {
-	cmd.Flags().DurationVar(wait, "wait", liveWait, "how long to wait until all nodes have it, up to 10m; 0: not at all")
+	cmd.Flags().DurationVar(wait, "wait", liveWait, "how long to wait until all nodes have the version, up to 10m; 0: do not wait")
 }
 
 func checkWait(wait time.Duration) error {
@@ -128,7 +130,7 @@ func checkWait(wait time.Duration) error {
 	return nil
 }
 
-// inForce asks for the policy in force.
+// inForce asks the broker for the policy in force.
 func inForce(ctx context.Context, c *operate.Client) (*operate.Policy, error) {
 	v, err := c.Policy(ctx, 0)
 	if err != nil {

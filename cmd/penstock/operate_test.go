@@ -26,7 +26,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// steady serves its flows alike, all the time.
+// steady is a device that always gives its flows the same service.
 type steady struct {
 	begin time.Time
 	flows []string
@@ -43,7 +43,7 @@ func (d *steady) Uses() ([]coordination.Use, bool) {
 	return all, true
 }
 
-// startBroker serves a broker on loopback and gives its address.
+// startBroker starts a broker on loopback and returns its address.
 func startBroker(t *testing.T, secure *tls.Config) string {
 	t.Helper()
 	facts := map[string]policy.Facts{
@@ -74,7 +74,7 @@ func startBroker(t *testing.T, secure *tls.Config) string {
 	return listener.Addr().String()
 }
 
-// background runs something until the test ends.
+// background runs a function until the test ends.
 func background(t *testing.T, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -158,9 +158,9 @@ rules:
   - {tag: gold, weight: 4, reserve: 10MiB}
 `
 
-// TestPolicyWithoutBroker: what needs none asks none.
+// TestPolicyWithoutBroker: commands that need no broker do not ask one.
 func TestPolicyWithoutBroker(t *testing.T) {
-	t.Setenv(brokerEnv, "127.0.0.1:1") // nobody is there
+	t.Setenv(brokerEnv, "127.0.0.1:1") // no broker listens there
 	example := file(t, examplePolicy)
 	contains(t, good(t, "policy", "check", example), "is good: 3 rules, 2 queues", "not enforced yet")
 	if v := decoded[map[string]any](t, good(t, "policy", "check", example, "--json")); v["good"] != true || v["rules"] != 3.0 {
@@ -195,7 +195,7 @@ func TestPolicyWithoutBroker(t *testing.T) {
 			t.Errorf("%q: %v\n%s", args, err, out)
 		}
 	}
-	// What is wrong is said in words of the command line.
+	// Errors use the terms of the command line.
 	for args, want := range map[string]string{
 		"top --interval 5":            `--interval "5": give a duration with a unit, such as 20ms, 5s or 1m30s`,
 		"top --width abc":             `--width "abc": give a whole number`,
@@ -227,10 +227,10 @@ func TestPolicyWithoutBroker(t *testing.T) {
 	}
 }
 
-// TestPolicyCommands: a policy's life, on two nodes.
+// TestPolicyCommands: the versions of a policy, with two nodes.
 func TestPolicyCommands(t *testing.T) {
 	address := startBroker(t, nil)
-	t.Setenv(brokerEnv, "127.0.0.1:1,"+address) // the first one is down
+	t.Setenv(brokerEnv, "127.0.0.1:1,"+address) // the first broker is down
 	startNode(t, address, "node-1", nil, "application_1_1", "application_1_2")
 	startNode(t, address, "node-2", nil, "application_1_2", "clients")
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -281,7 +281,7 @@ func TestPolicyCommands(t *testing.T) {
 	}
 	contains(t, good(t, "app", "status", "application_1_2"), "by set of version 2")
 	contains(t, good(t, "policy", "diff"), "--- version 1\n+++ version 2", "+# set for application_1_2: 5")
-	contains(t, good(t, "policy", "apply", example, "--wait", "0"), "version 2") // the same text is no new version
+	contains(t, good(t, "policy", "apply", example, "--wait", "0"), "version 2") // the same text makes no new version
 	if _, err := penstock(t, "policy", "apply", file(t, "default: 2\n"), "--base", "1"); err == nil || !strings.Contains(err.Error(), "version 2 is in force, but this change was made from version 1") {
 		t.Error(err)
 	}
@@ -326,10 +326,11 @@ func TestPolicyCommands(t *testing.T) {
 	}
 }
 
-// TestEmptyCluster: who finds nothing reads why, and a number that is none is named.
+// TestEmptyCluster: a command that finds nothing prints why, and the error of a wrong number names
+// it.
 func TestEmptyCluster(t *testing.T) {
 	t.Setenv(brokerEnv, startBroker(t, nil))
-	said := func(args ...string) string { // with what is on standard error
+	said := func(args ...string) string { // includes standard error
 		t.Helper()
 		var out bytes.Buffer
 		root := newRoot()
@@ -361,7 +362,7 @@ func TestEmptyCluster(t *testing.T) {
 	}
 }
 
-// TestNotLive: a node that does not take a version is named.
+// TestNotLive: the error names a node that does not apply a version.
 func TestNotLive(t *testing.T) {
 	address := startBroker(t, nil)
 	stubborn := dialNodes(t, address)
@@ -377,7 +378,7 @@ func TestNotLive(t *testing.T) {
 	}
 }
 
-// TestOperatorsCertificate: the commands with certificates, which --operator has made.
+// TestOperatorsCertificate: the commands with certificates that --operator has made.
 func TestOperatorsCertificate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	contains(t, good(t, "certs", "--dir", dir, "broker-1", "node-1", "--operator", "alice"), "alice.pem", "node-1.key")
@@ -408,7 +409,7 @@ func TestOperatorsCertificate(t *testing.T) {
 	}
 }
 
-// dialNodes gives a node's stream that says what the test wants.
+// dialNodes opens a node's stream, on which the test sends any report.
 func dialNodes(t *testing.T, address string) cluster.Nodes_ExchangeClient {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))

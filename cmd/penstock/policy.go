@@ -25,16 +25,18 @@ func newPolicyCommand() *cobra.Command {
 		Short: "Check, try, apply and look back at the cluster's policy",
 		Long: `The policy says what each application of the cluster is due: rules, weights of
 queues, groups and limits, in one YAML file (docs/operate/policy.md). The broker keeps
-its versions; nodes have the newest one with their next report.
+its versions; nodes receive the newest one with the answer to their next report.
 
-"check" and "test --facts" need no broker. The others ask it as an operator: with an
-operator's certificate (--ca, --cert, --key), or plain on the broker's own machine.`,
+"check" and "test --facts" need no broker. The other commands ask the broker as an operator:
+with an operator's certificate (--ca, --cert, --key), or without TLS on the broker's own
+machine.`,
 	}
 	cmd.AddCommand(newPolicyCheck(), newPolicyTest(), newPolicyDiff(), newPolicyApply(), newPolicyHistory(), newPolicyShow(), newPolicyRollback())
 	return cmd
 }
 
-// readPolicy reads and checks a file; weights that are set hold beside it.
+// readPolicy reads and checks a policy file. set are the weights set for single applications, which
+// apply in addition.
 func readPolicy(file string, set map[string]int) (*operate.Policy, error) {
 	text, err := settings.Read(file, policyfile.MaxBytes)
 	if err != nil {
@@ -48,8 +50,8 @@ func newPolicyCheck() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a policy file, without a broker",
-		Long: `Check a policy file. All mistakes are listed, with line and column. Rules that can never
-decide anything, since an earlier rule matches the same applications, are warned of.
+		Long: `Check a policy file. All mistakes are listed, with line and column. A warning names each rule
+that never applies, because an earlier rule matches the same applications.
 
 Exit codes: 0 it is good; 1 it is not; 2 wrong use.`,
 		Args: arguments(1, 1, "the policy FILE"),
@@ -129,7 +131,7 @@ stays the newest version, and nodes get it when they report); 2 wrong use.`,
 	}
 	a.flags(cmd)
 	cmd.Flags().StringVar(&note, "note", "", "why, for the history: up to 1024 bytes")
-	cmd.Flags().Uint64Var(&base, "base", 0, "the `VERSION` that the file was made from; another one in force is an error (default: whichever is)")
+	cmd.Flags().Uint64Var(&base, "base", 0, "the `VERSION` that the file was made from; fails if another version is in force (default: any version)")
 	waitFlag(cmd, &wait)
 	return cmd
 }
@@ -167,7 +169,7 @@ func newPolicyHistory() *cobra.Command {
 		}),
 	}
 	a.flags(cmd)
-	cmd.Flags().IntVar(&limit, "limit", 20, "how many, 1 to 1000")
+	cmd.Flags().IntVar(&limit, "limit", 20, "maximum number of versions, 1 to 1000")
 	return cmd
 }
 
@@ -182,17 +184,17 @@ type versionJSON struct {
 }
 
 func asVersionJSON(v *cluster.PolicyVersion) versionJSON {
-	var at time.Time // of no version: none
+	var at time.Time // zero if there is no version
 	if ms := v.GetUnixMs(); ms > 0 {
 		at = time.UnixMilli(ms).UTC()
 	}
 	return versionJSON{v.GetVersion(), at, v.GetAuthor(), v.GetNote(), string(v.GetText()), v.GetWeights()}
 }
 
-// noPolicy is said where there is no version.
+// noPolicy is the message when there is no version.
 const noPolicy = "no policy was applied yet (`penstock policy apply` does that)"
 
-// versionOf asks for a version; 0: the newest.
+// versionOf asks the broker for a version; 0 stands for the newest.
 func versionOf(cmd *cobra.Command, c *operate.Client, number uint64) (*cluster.PolicyVersion, error) {
 	v, err := c.Policy(cmd.Context(), number)
 	var refused *operate.Error
@@ -232,7 +234,7 @@ edited and applied again. Weights set for single applications are printed on sta
 				return err
 			}
 			if v.GetVersion() == 0 && !a.asJSON {
-				fmt.Fprintln(cmd.ErrOrStderr(), noPolicy+"; this holds:")
+				fmt.Fprintln(cmd.ErrOrStderr(), noPolicy+"; this applies:")
 			}
 			if a.asJSON {
 				return cli.PrintJSON(cmd, asVersionJSON(v))

@@ -25,16 +25,17 @@ func newPolicyTest() *cobra.Command {
 	var stated []string
 	cmd := &cobra.Command{
 		Use:   "test FILE|--in-force [--application ID] [--facts KEY=VALUE,...]",
-		Short: "Say what a policy would give, before it is in force",
-		Long: `Say what a policy file, or the policy in force, would give.
+		Short: "Show what a policy would give to applications, before it is in force",
+		Long: `Show what a policy file, or the policy in force, would give to applications.
 
-Without --facts: to all applications that are at work on the cluster now, as the broker
-knows them; beside that what they have now. WEIGHT is among all at work, DUE the part of
-the cluster's service that it comes to, BY the rule's line, or "set" or "default".
+Without --facts: to all applications that are at work on the cluster, as the broker knows
+them, beside what they have now. WEIGHT is the weight among all applications at work, DUE
+the part of the cluster's service that this weight gives, BY the rule's line, or "set" or
+"default".
 
-With --facts: to an application of which this is known (flow, queue, user, name, type,
-tag, bandwidth; several tags may be given), as if nobody else were at work. With a FILE that needs
-no broker.
+With --facts: to an application with these facts (flow, queue, user, name, type, tag,
+bandwidth; several tags may be given), as if no other application were at work. With a
+FILE, this needs no broker.
 
 A "reserve" is shown and not enforced yet. Nothing is changed.
 
@@ -49,7 +50,7 @@ at work; 2 wrong use.`,
 				return cli.Usage(errors.New("policy test: give a FILE or --in-force"))
 			}
 			if len(stated) > 0 && application != "" {
-				return cli.Usage(errors.New("policy test: --facts is of an application that is not there; give it without --application"))
+				return cli.Usage(errors.New("policy test: --facts describes an application that is not at work; give it without --application"))
 			}
 			if len(stated) > 0 && len(args) == 1 {
 				p, err := readPolicy(args[0], nil)
@@ -58,7 +59,7 @@ at work; 2 wrong use.`,
 				}
 				return testFacts(cmd, p, stated, a.asJSON)
 			}
-			if len(args) == 1 { // a mistake is reported without a broker
+			if len(args) == 1 { // report mistakes in the file even if no broker answers
 				if _, err := readPolicy(args[0], nil); err != nil {
 					return err
 				}
@@ -85,14 +86,14 @@ at work; 2 wrong use.`,
 				if application != "" {
 					changes = slices.DeleteFunc(changes, func(c operate.Change) bool { return c.Application != application })
 					if len(changes) == 0 {
-						return fmt.Errorf("%s is not at work at any node that reports: say what is known of it with --facts", application)
+						return fmt.Errorf("%s is not at work at any node that reports: describe it with --facts", application)
 					}
 				}
 				if a.asJSON {
 					return cli.PrintJSON(cmd, changes)
 				}
 				if len(changes) == 0 {
-					fmt.Fprintln(cmd.OutOrStdout(), "no application is at work: say what is known of one with --facts")
+					fmt.Fprintln(cmd.OutOrStdout(), "no application is at work: describe one with --facts")
 					return nil
 				}
 				reserved := 0
@@ -110,11 +111,11 @@ at work; 2 wrong use.`,
 	a.flags(cmd)
 	cmd.Flags().BoolVar(&force, "in-force", false, "the policy in force instead of a file")
 	cmd.Flags().StringVar(&application, "application", "", "only this application, by its `ID`")
-	cmd.Flags().StringArrayVar(&stated, "facts", nil, "what is known of an application: `KEY=VALUE,...`")
+	cmd.Flags().StringArrayVar(&stated, "facts", nil, "facts about an application: `KEY=VALUE,...`")
 	return cmd
 }
 
-// testFacts says what a policy gives one application of which this is known.
+// testFacts prints what a policy gives to an application with the stated facts.
 func testFacts(cmd *cobra.Command, p *operate.Policy, stated []string, asJSON bool) error {
 	facts, err := operate.ParseFacts(stated)
 	if err != nil {
@@ -143,17 +144,17 @@ func newPolicyDiff() *cobra.Command {
 	var a asking
 	cmd := &cobra.Command{
 		Use:   "diff [FILE|VERSION] [VERSION]",
-		Short: "Show what a file or a version changes, in the text and for who is at work",
-		Long: `Show what would change if a file or a version came into force: in the text, as diff -u
-has it, with weights set for single applications as comments, and for each application
+		Short: "Show what a file or a version changes, in the text and for applications at work",
+		Long: `Show what would change if a file or a version came into force: in the text, in the form of
+diff -u, with weights set for single applications as comments; and for each application
 at work whose due part, limit or reservation changes.
 
-What it is held against is the policy in force, or the second argument's version. Without
-arguments: what the version in force has changed of the one before.`,
+The file or version is compared with the policy in force, or with the second argument's
+version. Without arguments, the version in force is compared with the one before.`,
 		Example: `  penstock policy diff policy.yaml     # before it is applied
   penstock policy diff 3               # before a rollback
-  penstock policy diff 5 3             # what became of 3 by 5`,
-		Args: arguments(0, 2, "at most a FILE or VERSION, and a VERSION to hold it against"),
+  penstock policy diff 5 3             # from version 3 to version 5`,
+		Args: arguments(0, 2, "at most a FILE or VERSION, and a VERSION to compare it with"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			version := func(number uint64) (*operate.Policy, error) {
 				v, err := c.Policy(cmd.Context(), number)

@@ -31,20 +31,20 @@ func newProfileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile DIR|DEVICE",
 		Short: "Measure a disk: costs, reference latencies, quantum",
-		Long: `Measures what requests cost on a disk and writes it to a file that the settings
-of "penstock node" name (device: {profile: FILE}): the costs of reads and writes,
-random and sequential, by which service is accounted for; the latency just before
-the disk saturates, which the depth is steered by; and the smallest quantum that
-keeps 97 % of the sequential rate.
+		Long: `Measures the costs of requests on a disk and writes a profile for the settings of
+"penstock node" (device: {profile: FILE}). The profile has the costs of reads and writes,
+random and sequential, from which service is computed; the latency just before the disk
+saturates, from which the depth is controlled; and the smallest quantum that keeps 97 %
+of the sequential rate.
 
-DIR is a folder on the disk, such as a DataNode's data directory. The load is put
-on a file of its own there, which has no name, so nothing is left of it. It goes
-the way of the daemon's own requests. DEVICE is a whole block device: it is only
-read, unless --write is given, WHICH DESTROYS WHAT IS ON IT. On hard disks a
-device shows seeks over the whole disk, a folder only those within its file.
+DIR is a folder on the disk, such as a DataNode's data directory. The load goes to a file
+without a name in this folder, so nothing remains of it. Its requests take the same path
+as the daemon's own requests. DEVICE is a whole block device. It is only read, unless
+--write is given, WHICH DESTROYS ALL DATA ON IT. On a hard disk, measuring the device
+covers seeks over the whole disk; measuring a folder, only seeks within the file.
 
-Measure while the disk is idle: beside other load the result is refused or
-comes with a warning.`,
+Measure while the disk is idle. If there is other load, the command refuses the result or
+prints a warning.`,
 		Example: `  penstock profile /data/1 --out /etc/penstock/sdb.profile
   penstock profile /dev/sdb --json --time 5m > sdb.json   # penstock-lab plot sdb.json draws it`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -97,15 +97,15 @@ comes with a warning.`,
 	flags.StringVarP(&file, "out", "o", "", "write the profile to `FILE` (YAML)")
 	flags.StringVar(&plot, "plot", "", "")
 	flags.MarkHidden("plot")
-	flags.DurationVar(&o.Time, "time", time.Minute, "how long to measure, about; at least 5s")
-	flags.StringVar(&space, "space", "1G", "how many bytes the measurement's files take up in a folder, at least 64M (K, M, G: powers of 1024)")
-	flags.BoolVar(&o.Write, "write", false, "DEVICE: measure writes, too, and so overwrite all that is on it")
-	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the random places that requests go to; the same seed gives the same places")
+	flags.DurationVar(&o.Time, "time", time.Minute, "approximate length of the measurement, at least 5s")
+	flags.StringVar(&space, "space", "1G", "size of the measurement's files in a folder, at least 64M (K, M, G: powers of 1024)")
+	flags.BoolVar(&o.Write, "write", false, "DEVICE: also measure writes, which overwrites all data on it")
+	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the requests' random positions; the same seed gives the same positions")
 	flags.BoolVar(&asJSON, "json", false, "print JSON: the profile and every point measured")
 	return cmd
 }
 
-// profileError names the path once.
+// profileError returns an error that names the path exactly once.
 func profileError(path string, err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) && p.Path == path {
@@ -126,7 +126,7 @@ func mayWrite(file string) error {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return fmt.Errorf("%s: there is no folder %s", file, folder)
 	}
-	where := file // the folder's permission counts for a new one
+	where := file // for a new file, the folder's permission counts
 	if _, err := os.Stat(file); err != nil {
 		where = folder
 	}
@@ -136,7 +136,7 @@ func mayWrite(file string) error {
 	return nil
 }
 
-// conclude writes what was asked for.
+// conclude writes the profile to the file, and prints the result.
 func conclude(out io.Writer, cmd *cobra.Command, r *measure.Result, file string, asJSON bool) error {
 	if file != "" {
 		text, err := r.Profile.Text()

@@ -39,7 +39,7 @@ func TestProfileWrongUse(t *testing.T) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 	for out, want := range map[string]string{"no/such.profile": "there is no folder", ".": "it is a folder"} {
-		began := time.Now() // it is said before anything is measured
+		began := time.Now() // the error comes before anything is measured
 		if _, err := run(t, "profile", dir, "--out", filepath.Join(dir, out)); err == nil || !strings.Contains(err.Error(), want) || time.Since(began) > 2*time.Second {
 			t.Errorf("--out %s: %v", out, err)
 		}
@@ -76,7 +76,7 @@ func TestCheckShowsProfiles(t *testing.T) {
 	}
 }
 
-// TestCheckWarns: of rules of the weights file that have no effect.
+// TestCheckWarns: --check warns of rules in the weights file that have no effect.
 func TestCheckWarns(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "node.yaml")

@@ -37,7 +37,7 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch devices and applications of a node, or of the cluster, live",
-		Long: `Shows who uses the disks of a node and who hurts whom. Each application has one line over
+		Long: `Shows which applications use the disks of a node and which delay others. Each application has one line over
 all disks: a word for its state, a bar of its share of the disks' service with a tick at
 the share that it is due, rates, and its share over the last minute. The sentence on top
 names the application that takes more than its due while another one waits.
@@ -46,8 +46,8 @@ On a terminal it is a live view: a shows applications, d devices and the I/O of 
 flows by device, ? help, q quits. Otherwise it prints a text each interval. --json prints the
 daemon's status (docs/reference/status.md), one document a line.
 
-With --cluster it asks the broker: each application's share of the whole cluster, how many
-devices are busy with it, and what it is due. The columns to sort by are then
+With --cluster, it asks the broker and shows each application's share of the whole cluster,
+the number of devices that it keeps busy, and its due part. The columns to sort by are then
 ` + strings.Join(operate.Columns, ", ") + `.
 
 Exit codes: 0 quit or done; 1 no daemon or broker answers; 2 wrong flags; 130 ended by a
@@ -78,7 +78,7 @@ signal.`,
 			}
 			source := func(ctx context.Context) (*status.Document, error) { return status.Fetch(ctx, address) }
 			if onTerminal {
-				// The terminal has to be put back whatever ends the view.
+				// The terminal must be restored, however the view ends.
 				ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGHUP, syscall.SIGQUIT)
 				defer stop()
 				return screen.Run(ctx, screen.NewModel(ctx, top.View(source, address), interval, selection))
@@ -92,10 +92,10 @@ signal.`,
 	}
 	flags := cmd.Flags()
 	addressFlag(cmd, &address)
-	flags.DurationVar(&interval, "interval", time.Second, "time between two looks")
+	flags.DurationVar(&interval, "interval", time.Second, "time between two updates")
 	flags.IntVar(&width, "width", 0, "columns of the text, at least 60 (default: the terminal's, or 80)")
 	flags.BoolVar(&once, "once", false, "print one text or document and end")
-	flags.BoolVar(&wide, "cluster", false, "the whole cluster, from the broker; so with --broker, too")
+	flags.BoolVar(&wide, "cluster", false, "show the whole cluster, from the broker; --broker implies --cluster")
 	broker.flags(cmd)
 	flags.Lookup("json").Usage = "print the daemon's status, or the broker's nodes and applications, one JSON document a line"
 	flags.StringVar(&selection.Sort, "sort", top.Columns[0], "sort applications by "+strings.Join(top.Columns, ", "))
@@ -105,7 +105,7 @@ signal.`,
 	return cmd
 }
 
-// topCluster is top of the whole cluster.
+// topCluster runs top for the whole cluster.
 func topCluster(cmd *cobra.Command, c *operate.Client, s screen.Selection, interval time.Duration, onTerminal, once, asJSON bool) error {
 	if err := s.Check(operate.Columns); err != nil {
 		return cli.Usage(fmt.Errorf("--sort: %w", err))
@@ -135,7 +135,7 @@ func topCluster(cmd *cobra.Command, c *operate.Client, s screen.Selection, inter
 	return screen.Stream(cmd.Context(), c.Look, interval, once, cmd.OutOrStdout(), cmd.ErrOrStderr(), write)
 }
 
-// textWidth returns how many columns a text has: as given, or the terminal's, or 80.
+// textWidth returns the number of columns of a text: the given number, the terminal's, or 80.
 func textWidth(given int) int {
 	const usual = 80
 	if given > 0 {
@@ -147,7 +147,7 @@ func textWidth(given int) int {
 	return usual
 }
 
-// addressFlag names the daemon that a command asks.
+// addressFlag adds the flag for the address of the daemon.
 func addressFlag(cmd *cobra.Command, address *string) {
 	cmd.Flags().StringVar(address, "address", status.DefaultAddress, "`HOST:PORT` of the node's daemon: \"listen\" in its settings")
 }

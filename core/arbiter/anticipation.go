@@ -6,25 +6,26 @@ import (
 	"penstock/core/sfq"
 )
 
-// Anticipation. A flow that reads one block or column after the other, each as a stream of its own,
-// is not backlogged in between, for the milliseconds of its think time. A work-conserving scheduler
-// then serves other flows, and the flow returns behind their quanta. At a weight of 100:1, a flow
-// with 5 ms of think time completes 54 reads in 20 s of a modelled disk's virtual time, and 890 if
-// the device waits for it ("deceptive idleness": Iyer and Druschel, Anticipatory scheduling, SOSP
-// 2001, sections 2 and 3). IBIS, section 4, is such a scheduler.
+// Anticipation. A flow may read one block or column after the other, each as a separate stream.
+// During the milliseconds of think time in between, the flow is not backlogged. A work-conserving
+// scheduler then serves other flows, and the flow returns behind their quanta. At a weight of
+// 100:1, a flow with 5 ms of think time completes 54 reads in 20 s of a modelled disk's virtual
+// time, and 890 if the device waits for it ("deceptive idleness": Iyer and Druschel, Anticipatory
+// scheduling, SOSP 2001, sections 2 and 3). The scheduler of IBIS (section 4) is work-conserving.
 //
-// So half of D is reserved for a flow that mostly returns at once, whose entitlement is at least
-// twice that of all backlogged flows together, and which would be the next one if it were
-// backlogged. If nothing is in flight, the device idles for it for a moment. The scheduler counts
-// that time as service of the flow, which thus gains no share; the account of service does not.
+// So half of D is reserved for a flow under three conditions: the flow mostly returns at once, its
+// entitlement is at least twice that of all backlogged flows together, and it would be the next
+// flow if it were backlogged. If nothing is in flight, the device idles for this flow for a moment.
+// The scheduler charges the idle time to the flow, so the flow gains no share. The account of
+// service does not contain the idle time.
 type anticipation struct {
 	ready      int     // number of backlogged flows
 	waiting    float64 // sum of their entitlements
 	candidates []*flow // flows that mostly return at once
 
-	flow  *flow // the flow that the device idles for; nil: none
+	flow  *flow // the flow that the device idles for, or nil
 	since time.Duration
-	until time.Duration // 0: the device does not idle
+	until time.Duration // 0 if the device does not idle
 }
 
 const (
@@ -32,13 +33,13 @@ const (
 	idleFraction    = 8            // the device idles for 1/8 of a quantum's time
 	minIdle         = time.Millisecond
 	maxIdle         = 25 * time.Millisecond
-	soonGain        = 0.2 // of one return, in the moving average
-	mostlySoon      = 0.5 // least part of returns that must come in time
-	outweighing     = 2   // multiple of the entitlement of the backlogged flows
+	soonGain        = 0.2 // weight of one return in the moving average
+	mostlySoon      = 0.5 // minimum part of returns that must come soon
+	outweighing     = 2   // minimum entitlement, as a multiple of that of the backlogged flows
 	maxCandidates   = 16  // bounds the work of a decision
 )
 
-// measure finds the flows worth idling for. It runs at every tick.
+// measure finds the flows for which the device may idle. It runs at every tick.
 func (e *anticipation) measure(a *Arbiter, now time.Duration) {
 	clear(e.candidates)
 	e.candidates, e.waiting = e.candidates[:0], 0
@@ -60,7 +61,7 @@ func (e *anticipation) enter(f *flow) {
 	e.waiting += f.addedEntitlement
 }
 
-// leave counts a flow that is no longer backlogged.
+// leave counts a flow that stops being backlogged.
 func (e *anticipation) leave(f *flow) {
 	e.ready--
 	e.waiting -= f.addedEntitlement
@@ -75,15 +76,15 @@ func (e *anticipation) drop(f *flow) {
 	}
 }
 
-// returnsSoon reports whether slots may be reserved for the flow: it mostly returns at once, and
-// nothing else would hold it back.
+// returnsSoon reports whether slots may be reserved for the flow: it mostly returns at once, has no
+// limit, and is in enforce mode.
 func (a *Arbiter) returnsSoon(f *flow) bool {
 	return f.soonAverage >= mostlySoon && f.limit == nil && a.modeOf(f) == Enforce
 }
 
-// expected looks for flows that outweigh all backlogged flows and are not backlogged themselves. It
-// reports whether slots are reserved, and for which flow, and until when, an otherwise idle device
-// waits; idle is nil if for none.
+// expected looks for flows that are not backlogged and outweigh all backlogged flows. keep reports
+// whether slots are reserved. idle is the flow that an otherwise idle device waits for, or nil, and
+// until is the end of this wait.
 func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time.Duration) {
 	e := &a.anticipation
 	if a.control == nil || len(e.candidates) == 0 || e.ready == 0 {
@@ -126,7 +127,8 @@ func (a *Arbiter) slots(now time.Duration) int {
 	return a.depth
 }
 
-// endIdle ends the device's idling, if it idles, and charges it to the flow that it waited for.
+// endIdle ends the device's idling, if it idles, and charges the idle time to the flow that the
+// device waited for.
 func (a *Arbiter) endIdle(now time.Duration) {
 	e := &a.anticipation
 	f, waited := e.flow, min(now, e.until)-e.since
@@ -144,7 +146,7 @@ func (a *Arbiter) chargeUnscheduled(f *flow, cost int64) {
 }
 
 // idleFor returns how long the device idles for a flow: a part of the time of another flow's
-// quantum; 0 on a device that is too fast for that.
+// quantum, or 0 on a device that is too fast for idling.
 func (a *Arbiter) idleFor() time.Duration {
 	d := a.pricing.served(false, true, a.cfg.Quantum) / idleFraction
 	if d < minIdle {
@@ -153,14 +155,14 @@ func (a *Arbiter) idleFor() time.Duration {
 	return min(d, maxIdle)
 }
 
-// arrives notes that a stream of the flow wants a request and, if the flow was not backlogged,
-// whether it returned soon.
+// arrives records that a stream of the flow wants a request. If the flow was not backlogged, it
+// also records whether the flow returned soon.
 func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	a.activate(f, now)
 	if f.ready.len() > 0 {
 		return
 	}
-	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // it had no demand
+	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // the flow had no demand
 		f.limit.Forfeit(now, idleCredit)
 	}
 	if a.control == nil || write || f.used == 0 || f.inFlight > 0 {

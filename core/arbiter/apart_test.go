@@ -45,8 +45,8 @@ func end(a *arbiter.Arbiter, now time.Duration, r *arbiter.Request) {
 	a.Done(now, r, arbiter.Result{Moved: r.Length, Latency: 10 * time.Millisecond})
 }
 
-// A delay holds a flow back for the service that it stands for, beside the weights and within
-// Config.Debt. One of an unknown flow is ignored.
+// TestDelay checks that a delay holds a flow back for the given service, in addition to the weights
+// and within Config.Debt. A delay of an unknown flow is ignored.
 func TestDelay(t *testing.T) {
 	for _, c := range []struct{ debt, delay, alone time.Duration }{
 		{0, 4 * time.Second, 4 * time.Second},
@@ -68,7 +68,7 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// Use returns the account that Snapshot has.
+// TestUse checks that Use returns the same account as Snapshot.
 func TestUse(t *testing.T) {
 	w := diskWorld(t, 2, equal, nil)
 	w.reader("a", endlessFile)
@@ -80,11 +80,11 @@ func TestUse(t *testing.T) {
 		t.Errorf("used %v, wanted %v; the snapshot has %v and %v", service, wanted, f.Service, f.Wanted)
 	}
 	if service, wanted := w.a.Use(w.now, "nobody"); service != 0 || wanted != 0 {
-		t.Errorf("nobody used %v and wanted %v", service, wanted)
+		t.Errorf("an unknown flow used %v and wanted %v", service, wanted)
 	}
 }
 
-// Flight bounds one reader's requests in flight, below the depth.
+// TestFlight checks that Flight bounds one reader's requests in flight below the depth.
 func TestFlight(t *testing.T) {
 	for flight, want := range map[int]int{0: 16, 1: 1, 3: 3, 17: 16} {
 		a := byHand(t, 16)
@@ -95,8 +95,8 @@ func TestFlight(t *testing.T) {
 	}
 }
 
-// Parts behind a delayed request do not count as ahead of their reader: it continues to request, up
-// to a quarter of Config.Staged beyond its usual bound.
+// TestBlockedPart checks that parts behind a delayed request do not count as ahead of their reader.
+// The reader continues to request, up to a quarter of Config.Staged beyond its usual bound.
 func TestBlockedPart(t *testing.T) {
 	a := byHand(t, 4)
 	a.Open(1, arbiter.Opening{Flow: "a", File: cold{}, To: 1 << 40})
@@ -111,15 +111,15 @@ func TestBlockedPart(t *testing.T) {
 		flying = append(flying[1:], started(a, now)...)
 	}
 	if least, most := 16*mib, 16*mib+3*mib; asked < least || asked > most {
-		t.Errorf("behind the first part %d bytes were asked for, want %d to %d", asked, least, most)
+		t.Errorf("behind the first part %d bytes were requested, want %d to %d", asked, least, most)
 	}
 	end(a, now, first)
 	if got := len(started(a, now)); got == 0 {
-		t.Error("nothing begins once the first part is there: its reader stood and reads on")
+		t.Error("no request starts after the first part has arrived, although the reader can continue")
 	}
 }
 
-// Idle is true only while nothing is left that a tick handles.
+// TestIdle checks that Idle is true only while ticks have nothing to do.
 func TestIdle(t *testing.T) {
 	w := diskWorld(t, 2, equal, nil)
 	if !w.a.Idle() {
@@ -139,12 +139,12 @@ func TestIdle(t *testing.T) {
 	}
 	w.run(10 * time.Second)
 	if !w.a.Idle() {
-		t.Error("not idle some seconds after all is drained")
+		t.Error("not idle some seconds after all bytes are drained")
 	}
 }
 
-// The device idles for a flow only while another one is backlogged. When that one leaves, the
-// idling ends, and no flow is charged for more than that.
+// TestTheWaitForAFlowEnds checks that the device idles for a flow only while another flow is
+// backlogged. When the other flow leaves, the idling ends, and no flow is charged for more time.
 func TestTheWaitForAFlowEnds(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"strong": 100}), func(c *arbiter.Config) { c.Algorithm, c.Quantum = "sfqd2", 2*mib })
 	var open *stream

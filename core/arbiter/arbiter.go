@@ -1,22 +1,22 @@
 // Package arbiter decides what one device does next.
 //
-// The problem: weights apply only to requests that queue, and the threads of a shared server do
-// page-cache I/O that never queues anywhere. So the daemon does the device I/O itself, in quanta:
-// it stages what applications read, and drains what they wrote (IBIS, sections 3 and 4, taken one
-// step further). The arbiter decides which quantum is dispatched next, how many are in flight, how
-// far each stream may go, and how long it may wait.
+// The problem: weights apply only to requests that queue, but the threads of a shared server do
+// page-cache I/O that never queues. So the daemon does the device I/O itself, in quanta. It stages
+// the bytes that applications read, and drains the bytes that they wrote. This extends IBIS,
+// sections 3 and 4. The arbiter decides which quantum is dispatched next, how many are in flight,
+// how far each stream may go, and how long it may wait.
 //
 // The design is a state machine without clock, threads, files or locks, in the style of a consensus
-// library. Events come in, each with the time at which it happened: Open, Progress, Close, Done,
-// Reassign, Apply, SetParts, Observe. Decide returns actions (start this request, let this stream
-// go up to this position, close its files) and the time of the next call. Facts that only the
-// kernel knows come through File, which the caller implements. The daemon, the simulator and the
-// tests run the same code, and equal sequences of events lead to equal decisions.
+// library. The events are Open, Progress, Close, Done, Reassign, Apply, SetParts and Observe; most
+// carry the time at which they happened. Decide returns actions (start this request, let this
+// stream go up to this position, close its files) and the time of the next call. The caller
+// implements File, which provides facts that only the kernel knows. The daemon, the simulator and
+// the tests run the same code, and equal sequences of events lead to equal decisions.
 //
 // A flow is one application's queue at the device. The scheduler (core/sfq) selects the flow. Only
-// then a stream of the flow is selected (streamqueue.go), and a request exists only once it is
-// dispatched. So a stream costs a few words, whatever it claims, and closing it leaves nothing to
-// revoke. Each further decision has a file and a type of its own:
+// then is a stream of the flow selected (streamqueue.go) and a request created. So a stream takes a
+// few words of memory, whatever it claims, and leaves no queued requests when it closes. Each
+// further decision has its own file and type:
 //
 //	anticipation.go    idling for a flow that is about to return
 //	forced.go          streams that have waited for too long
@@ -45,7 +45,7 @@ const (
 	Refused = math.MaxInt64 - 1 // the operation, which has not begun, is refused
 )
 
-// Mode is what is done to the streams of an application.
+// Mode determines whether the streams of an application are accounted for and wait.
 type Mode uint8
 
 // The modes, from the weakest to the strongest.
@@ -77,9 +77,9 @@ func ParseMode(s string) (Mode, error) {
 // Rule is what the operator's policy gives to one flow.
 type Rule struct {
 	Weight int    // 1 to 1,000,000
-	Mode   Mode   // the weaker one of this and the daemon's mode applies
-	Limit  int64  // bytes a second at one device, reads and writes together, at least MinLimit; 0: none
-	Queue  *Queue // the queue of which the flow is a member; nil: the root
+	Mode   Mode   // the weaker of this mode and the daemon's mode applies
+	Limit  int64  // bytes per second on one device, reads and writes together, at least MinLimit; 0 means no limit
+	Queue  *Queue // the flow's queue; nil means the root
 }
 
 // Policy returns the rule of a flow. It must not block.
@@ -90,12 +90,12 @@ type ActionKind uint8
 
 // The actions.
 const (
-	Start   ActionKind = iota // start Request at the device, and call Done when it has ended
+	Start   ActionKind = iota // start Request on the device, and call Done when it has ended
 	Mark                      // let Stream go up to Position
 	Release                   // close the files of Stream
 )
 
-// Action is something that the caller must do.
+// Action is an operation that the caller must perform.
 type Action struct {
 	Kind     ActionKind
 	Stream   *Stream
@@ -125,7 +125,7 @@ type Arbiter struct {
 
 	flows   map[string]*flow
 	all     []*flow // the same flows, in a stable order
-	byID    []*flow // by sfq.Flow
+	byID    []*flow // indexed by sfq.Flow
 	active  []*flow // flows with present or recent I/O
 	streams []*Stream
 
@@ -138,7 +138,7 @@ type Arbiter struct {
 	staged       int64                // bytes staged ahead of readers
 	stagedFlows  int64                // number of flows with staged bytes
 	roomQueue    indexedHeap[*Stream] // streams that wait for room to stage, in order of arrival
-	roomSeq      int64                // sequence number of the last one
+	roomSeq      int64                // sequence number of the last stream in roomQueue
 	forced       forced
 	anticipation anticipation
 	held         indexedHeap[*flow] // flows that wait for their limits, by flow.due
@@ -203,7 +203,7 @@ func New(o Options) (*Arbiter, error) {
 	return a, nil
 }
 
-// schedule makes the scheduler and the depth controller.
+// schedule creates the scheduler and the depth controller.
 func (a *Arbiter) schedule(o Options) (err error) {
 	if a.cfg.Peer {
 		a.sched = o.Scheduler(a.cfg.MaxFlows)
@@ -224,9 +224,9 @@ func (a *Arbiter) schedule(o Options) (err error) {
 	return nil
 }
 
-// Decide does what is due and starts the requests that may start. It returns the actions of all
-// events since the last call, in order, and the time by which it must be called again. The actions
-// are valid until the next call of any method.
+// Decide does all work that is due and starts the requests that may start. It returns the actions
+// of all events since the last call, in order, and the time by which the caller must call it again.
+// The actions are valid until the next call of any method.
 func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Duration) {
 	if now >= a.next {
 		a.tick(now)
@@ -262,7 +262,7 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 
 // Idle reports whether ticks have nothing to do except removing unused flows: no flow is at work or
 // has a backlog, and nothing is in flight. Only an event changes that, so the caller may wait for
-// one instead of calling Decide at the returned time.
+// the next event instead of calling Decide at the returned time.
 func (a *Arbiter) Idle() bool {
 	return len(a.active) == 0 && len(a.running) == 0 && a.roomQueue.len() == 0 && len(a.grantQueue) == 0 &&
 		a.held.len() == 0 && a.forced.waiting.len() == 0 && a.forced.overdue.len() == 0 && !a.stuck
@@ -279,7 +279,7 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 		a.mode = mode
 		a.setRule(f, policy(f.name), now)
 		if a.modeOf(f) != f.before {
-			// Service in one mode is no debt in another.
+			// Service in one mode must not become debt in another mode.
 			if err := a.sched.Void(f.id); err != nil {
 				a.fault("void", err)
 			}
@@ -321,9 +321,9 @@ func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
 	}
 }
 
-// Delay charges a flow for service that it got on other devices: the delay of DSFQ (Wang and
-// Merchant, 2007), which IBIS uses in section 5, bounded by Config.Debt. It is for comparisons
-// only; the daemon coordinates by SetParts.
+// Delay charges a flow for service that it got on other devices, bounded by Config.Debt. This is
+// the delay of DSFQ (Wang and Merchant, 2007), which IBIS uses (section 5). Delay is only for
+// comparisons; the daemon uses SetParts.
 func (a *Arbiter) Delay(flow string, service time.Duration) {
 	if f := a.flows[flow]; f != nil && service > 0 {
 		a.chargeUnscheduled(f, a.pricing.tagOf(service))

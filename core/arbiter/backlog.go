@@ -2,48 +2,49 @@ package arbiter
 
 import "time"
 
-// backlog is the state behind the bounds of writers: the bytes that all flows have written and the
-// device does not have yet, which flows have used the device recently, and how fast it was
-// meanwhile. An entitlement counts only by the part of the time in which its flow wants the device:
-// a flow of large weight that writes a line of a log now and then takes room from nobody.
+// backlog is the state for the bounds of writers. It counts the bytes that all flows have written
+// and the device does not have yet, the flows that have used the device recently, and the device's
+// speed in that time. An entitlement counts only by the part of the time in which its flow wants
+// the device. So a flow of large weight that rarely writes a few bytes takes no room from other
+// flows.
 type backlog struct {
 	all      int64          // bytes
 	writing  int64          // number of flows with writers
 	kept     int            // closed streams with deferred bytes
-	deferred deferredTotals // of flows
+	deferred deferredTotals // of all flows
 	large    float64        // entitlement of the flows with more than the basic backlog
-	claims   float64        // entitlement of the flows that used the device recently, by the part of the time
+	claims   float64        // sum of flow.demand over the flows that used the device recently
 
 	moved int64   // bytes moved since the last tick
-	bytes float64 // moving average of bytes in a tick with a request, beginning at 0
+	bytes float64 // moving average of bytes in a tick with a request, starting at 0
 	seen  float64 // weight of the ticks in the average, 0 to 1
 }
 
 // deferredTotals sums up the deferred bytes of all flows.
 type deferredTotals struct {
 	weight float64 // entitlement of the flows with deferred bytes
-	using  float64 // entitlement of those that use more than half of their part
-	others int64   // bytes reserved for the others: twice what they have deferred
+	using  float64 // entitlement of the flows that use more than half of their part
+	others int64   // bytes reserved for the other flows: twice their deferred bytes
 }
 
 const (
-	// drainTime is the time in which a flow's share of the device must be able to drain the part of
-	// its backlog beyond the basic one. If the share then becomes small, this much device time may
-	// go to earlier writes. deferredDrainTime is the same for deferred bytes.
+	// drainTime is the time in which a flow's share must be able to drain the part of its backlog
+	// beyond the basic backlog. If the share then becomes small, this much device time may go to
+	// earlier writes. deferredDrainTime is the same for deferred bytes.
 	drainTime         = 8 * time.Second
 	deferredDrainTime = 12 * time.Second
 
-	// kernelAge is the age at which the kernel writes pages back by itself at the latest: 30 s
-	// (vm.dirty_expire_centisecs) and the 5 s between two checks, by default.
+	// kernelAge is the maximum age of a page before the kernel writes it back. By default, this is
+	// 30 s (vm.dirty_expire_centisecs) plus the 5 s between two checks.
 	kernelAge = 35 * time.Second
 
-	shrinkRate  = 0.4             // each of a flow's two bounds may decrease by this part of what the flow drains
+	shrinkRate  = 0.4             // each of a flow's two bounds may decrease by this part of the flow's drained bytes
 	recently    = 2 * time.Second // a flow counts as using the device for this long after its last request
-	averageGain = 0.03            // of one tick, in moving averages over some 3 s
-	busyGain    = 0.1             // of a tick with a request, in flow.busy: a flow that begins soon counts fully
+	averageGain = 0.03            // weight of one tick in moving averages over about 3 s
+	busyGain    = 0.1             // weight of a tick with a request in flow.busy: a flow that begins to work soon counts fully
 
 	grantsAtOnce = 64 // leases granted in one call
-	tailsAtOnce  = 16 // tails checked for one that fills a page
+	tailsAtOnce  = 16 // tails that are checked until one fills a page
 )
 
 // measure visits all flows at work. It runs at every tick.
@@ -83,8 +84,8 @@ func (b *backlog) measure(a *Arbiter, now time.Duration) {
 	}
 }
 
-// rate returns the device's bytes per second, averaged over recent ticks with requests; 0 if there
-// were none.
+// rate returns the device's bytes per second, averaged over recent ticks with requests, or 0 if
+// there were none.
 func (b *backlog) rate() float64 {
 	if b.seen <= 0 {
 		return 0
@@ -92,8 +93,8 @@ func (b *backlog) rate() float64 {
 	return b.bytes / b.seen / tickPeriod.Seconds()
 }
 
-// drainable returns how many bytes the flow's share of the device drains in a time, beside the
-// flows that used the device recently; 0 if that is not known.
+// drainable returns how many bytes the flow's share of the device drains in the given time, beside
+// the flows that used the device recently. It returns 0 if the device's rate is unknown.
 func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	others := a.backlog.claims
 	if f.inactiveSince == 0 && f.used > 0 {
@@ -107,17 +108,17 @@ func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 // device.
 func (f *flow) demand() float64 { return f.leaf.entitled * f.busy }
 
-// portion returns the flow's part of bytes that are divided among flows with the entitlement all,
-// itself included.
+// portion returns the flow's part of bytes that are divided by entitlement. all is the sum of the
+// entitlements, including the flow's own.
 func (f *flow) portion(bytes int64, all float64) int64 {
 	return int64(float64(bytes) * f.leaf.entitled / max(all, f.leaf.entitled))
 }
 
-// backlogBound returns the backlog that a flow may have: Config.Backlog; or an equal part of
-// Config.Dirty if many flows write; or what its limit drains in time. A flow with a large share of
-// the device may have more, as the page cache would absorb a burst without the daemon too: its part
-// of what the others leave, as far as its share drains all of it well before the kernel writes back
-// by itself.
+// backlogBound returns the backlog that a flow may have. It is Config.Backlog, or an equal part of
+// Config.Dirty if many flows write. With a limit, it is at most the bytes that the limit drains in
+// limitBacklog. A flow with a large share may have more, because the page cache would also absorb a
+// burst without the daemon: it gets its part of the rest of Config.Dirty, as far as its share
+// drains the whole backlog well before the kernel writes it back.
 func (a *Arbiter) backlogBound(f *flow) int64 {
 	writing := max(1, a.backlog.writing)
 	bound := min(a.cfg.Backlog, a.cfg.Dirty/writing)
@@ -130,11 +131,12 @@ func (a *Arbiter) backlogBound(f *flow) int64 {
 	return f.room
 }
 
-// deferredBound returns how many bytes of a flow may be deferred: its part of Config.Lazy, as far
-// as its share of the device could drain it in deferredDrainTime, and the bound of its backlog less
-// what each flow may have anyway. With more of them, the kernel would write some back first, in its
-// own order. The flow's other writers get what deferred bytes leave, and not the other way round:
-// their bytes have to reach the device, and deferred ones may not have to.
+// deferredBound returns how many bytes of a flow may be deferred. It is the flow's part of
+// Config.Lazy, as far as the flow's share could drain it in deferredDrainTime, plus the part of the
+// backlog's bound beyond Config.Backlog. With more deferred bytes, the kernel would write some back
+// first, in its own order. The flow's other writers get the room that deferred bytes leave. The
+// opposite order would be wrong: their bytes must reach the device, and deferred bytes may not have
+// to.
 func (a *Arbiter) deferredBound(f *flow) int64 {
 	backlog := a.backlogBound(f)
 	half := backlog / 2
@@ -150,8 +152,8 @@ func (a *Arbiter) deferredBound(f *flow) int64 {
 	return f.deferredRoom + backlog - min(backlog, a.cfg.Backlog)
 }
 
-// deferredPortion returns the flow's part of Config.Lazy: by its entitlement and, if it uses that,
-// also of what others leave of theirs.
+// deferredPortion returns the flow's part of Config.Lazy by its entitlement. If the flow uses that
+// part, it also gets a share of the room that other flows leave unused.
 func (a *Arbiter) deferredPortion(f *flow) int64 {
 	s := &a.backlog.deferred
 	portion := f.portion(a.cfg.Lazy, s.weight)
@@ -161,11 +163,11 @@ func (a *Arbiter) deferredPortion(f *flow) int64 {
 	return portion
 }
 
-// shrinkBounds lets bounds that have become smaller decrease slowly, by less than the flow's share
-// drains in a tick. If they decreased at once, writers would wait until all of the difference is
-// drained, which at a small share takes longer than a client should wait.
+// shrinkBounds lowers bounds slowly, by less than the flow's share drains in a tick. If the bounds
+// decreased at once, writers would wait until the whole difference is drained. With a small share,
+// that takes longer than a client should wait.
 func (a *Arbiter) shrinkBounds(f *flow) {
-	room, lazy, step := f.room, f.deferredRoom, f.room+f.deferredRoom // at once if nothing has been drained yet
+	room, lazy, step := f.room, f.deferredRoom, f.room+f.deferredRoom // decrease at once if the drain rate is unknown
 	if drains := a.drainable(f, tickPeriod); drains > 0 {
 		step = int64(shrinkRate * float64(drains))
 	}
@@ -188,8 +190,8 @@ func (a *Arbiter) freeRoom(f *flow) int64 {
 }
 
 // grant gives a writer a lease while its flow's backlog is below the bound, and parks the writer
-// otherwise. The rest of the bound is divided equally, so that no writer of the flow can use all of
-// it.
+// otherwise. The remaining room is divided equally among the flow's writers, so that no writer can
+// use all of it.
 func (a *Arbiter) grant(s *Stream, now time.Duration) {
 	f := s.flow
 	room := a.freeRoom(f)
@@ -215,7 +217,7 @@ func (a *Arbiter) giveLease(s *Stream, room int64, now time.Duration) (lease int
 	lease = min(leaseBytes, max(leaseFloor, room/int64(max(1, s.flow.writing))))
 	s.mark = max(s.mark, s.pos+lease)
 	a.updateWait(s, now)
-	// A new mark is not worth a frame while the agent's mark leaves enough room.
+	// No frame is needed while the agent's mark leaves enough room.
 	if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
 		a.sendMark(s)
 	}
@@ -244,7 +246,7 @@ func (a *Arbiter) grantParked(f *flow, now time.Duration) {
 	}
 }
 
-// continueGrants continues what grantParked left.
+// continueGrants continues with the flows that grantParked did not finish.
 func (a *Arbiter) continueGrants(now time.Duration) {
 	flows := len(a.grantQueue)
 	for range flows {
@@ -255,9 +257,9 @@ func (a *Arbiter) continueGrants(now time.Duration) {
 	}
 }
 
-// drainTail keeps a flow going whose backlog is full and consists of parts of quanta, as with many
-// writers: the oldest part is drained as it is. If there is none, a quantum of the oldest deferred
-// bytes is drained.
+// drainTail drains a part of a quantum for a flow with a full backlog. The backlog may consist only
+// of parts of quanta, for example with many writers, and the flow would stop otherwise. drainTail
+// drains the oldest part. If there is no part, it drains a quantum of the oldest deferred bytes.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 	if f.ready.dirs[1].n > 0 {
 		return // a write is queued already
@@ -267,7 +269,7 @@ func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 		if a.flush(s, now); s.queued.index > 0 {
 			return
 		}
-		s.unflushed = now // it fills no page, and waits for more
+		s.unflushed = now // the part fills no page, and waits for more bytes
 		f.tails.set(s)
 	}
 	a.drainOldest(f, 1, now)

@@ -44,7 +44,7 @@ func newBusy(tb testing.TB, flows int, write bool) *busy {
 		}
 	}
 	b.decide()
-	for range 4 * flows { // until all have their first quanta behind them
+	for range 4 * flows { // until all flows have completed their first quanta
 		b.decision()
 	}
 	return b
@@ -59,7 +59,7 @@ func (b *busy) decide() {
 	}
 }
 
-// decision ends a request and starts the next one, with a reader's progress.
+// decision ends a request and starts the next one. For reads, it also reports progress.
 func (b *busy) decision() {
 	r := b.flying[0]
 	b.flying = b.flying[:copy(b.flying, b.flying[1:])]
@@ -72,7 +72,8 @@ func (b *busy) decision() {
 	b.decide()
 }
 
-// processor returns the CPU time of the process, which other load changes less than the clock.
+// processor returns the CPU time of the process. Other load on the machine affects it less than the
+// elapsed time.
 func processor() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -82,7 +83,7 @@ func processor() time.Duration {
 }
 
 // BenchmarkDecision measures one decision of the arbiter with all flows backlogged: the end of a
-// request and the start of the next one. A reader's progress is a further event.
+// request and the start of the next one. For reads, the reader's progress is a further event.
 func BenchmarkDecision(b *testing.B) {
 	for _, flows := range []int{10, 100, 1000, 10_000} {
 		for _, what := range []string{"drains", "reads"} {
@@ -115,7 +116,7 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// A decision allocates nothing, whatever it is about.
+// TestDecisionsAllocateNothing checks that decisions on reads and on writes do not allocate.
 func TestDecisionsAllocateNothing(t *testing.T) {
 	for _, write := range []bool{false, true} {
 		d := newBusy(t, 1000, write)

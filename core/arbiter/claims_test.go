@@ -7,7 +7,7 @@ import (
 	"penstock/core/arbiter"
 )
 
-// sparse is a file of any size that occupies that many bytes of the device.
+// sparse is a file of any size. Only the bytes in written occupy space on the device.
 type sparse struct {
 	endless
 	written int64
@@ -15,15 +15,16 @@ type sparse struct {
 
 func (s sparse) Written() (int64, bool) { return s.written, true }
 
-// A reader that claims a position far beyond its mark is charged at most for what its file
-// occupies: the kernel has fetched no more for it.
+// TestAReadersClaimIsHeldAgainstItsFile has a reader claim a position far beyond its mark. The
+// reader is charged at most the bytes that its file occupies, because the kernel cannot have
+// fetched more.
 func TestAReadersClaimIsHeldAgainstItsFile(t *testing.T) {
 	const mib, quantum, size = 1 << 20, 1 << 20, 4 << 40
 	for _, c := range []struct{ written, pos, want int64 }{
 		{0, size, 0},
 		{3 * mib, size, 3 * mib},
 		{3 * mib, 3*mib + 1, 3 * mib},
-		{0, mib, mib}, // within a lease nothing is asked
+		{0, mib, mib}, // within a lease the file is not checked
 		{0, mib + 1, 0},
 	} {
 		cfg := diskConfig(2e9, 0)
@@ -34,19 +35,20 @@ func TestAReadersClaimIsHeldAgainstItsFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		missing := make([]int64, 4096) // as many as the daemon asks about when it opens a file
+		missing := make([]int64, 4096) // as many quanta as the daemon checks when it opens a file
 		for i := range missing {
 			missing[i] = quantum
 		}
 		s := a.Open(1, arbiter.Opening{Flow: "a", To: size, Missing: missing, File: sparse{written: c.written}})
 		a.Progress(time.Second, s, c.pos)
 		if got := a.Snapshot(time.Second).Flows[0].Behind; got != c.want {
-			t.Errorf("%d bytes written, %d said to be read: %d charged, want %d", c.written, c.pos, got, c.want)
+			t.Errorf("%d bytes written, %d reported as read: %d charged, want %d", c.written, c.pos, got, c.want)
 		}
 	}
 }
 
-// A writer that claims bytes it has not written, step by step, moves no bytes in any account.
+// TestAWritersStepsAreHeldAgainstItsFile has a writer claim, step by step, bytes that it has not
+// written. No account may count them.
 func TestAWritersStepsAreHeldAgainstItsFile(t *testing.T) {
 	w := diskWorld(t, 2, enforced(nil), nil)
 	s := w.open(&stream{}, arbiter.Opening{Flow: "a", Write: true})
@@ -61,8 +63,8 @@ func TestAWritersStepsAreHeldAgainstItsFile(t *testing.T) {
 	}
 }
 
-// Readers that do not read on keep what is staged for them. Another flow still gets its share, and
-// closed streams leave nothing behind.
+// TestIdleReadersHoldNoRoomOfOthers has readers that stop reading and keep the bytes staged for
+// them. Another flow must still get its share, and closed streams must free all room.
 func TestIdleReadersHoldNoRoomOfOthers(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"protected": 32, "beside": 1}), func(c *arbiter.Config) {
 		c.Quantum, c.Ahead, c.Staged = mib, 2, 16*mib

@@ -15,8 +15,8 @@ import (
 
 // Config describes a device. Validate fills in the defaults.
 type Config struct {
-	// Algorithm is sfq (one request at a time), sfqd (a fixed depth) or sfqd2 (a depth that is
-	// controlled by latency). Default sfqd2.
+	// Algorithm is sfq (one request at a time), sfqd (fixed depth) or sfqd2 (depth controlled by
+	// latency). Default sfqd2.
 	Algorithm string
 
 	// Peer is set if Options.Scheduler makes the scheduler. Algorithm is then only a name, and the
@@ -26,39 +26,40 @@ type Config struct {
 	// FixedDepth is the depth of sfqd and peers, 1 to 1024. Default 4.
 	FixedDepth int
 
-	// Depth configures the depth controller of sfqd2, and has the reference latencies.
+	// Depth configures the depth controller of sfqd2 and contains the reference latencies.
 	Depth depth.Config
 
-	// Quantum is the size of a device request in bytes, 64 KiB to 64 MiB, whole pages. It must be
-	// worth its seek: on a slow modelled disk, quanta of 64 KiB reached 0.65 of the native
-	// throughput, 1 MiB 0.95 and 2 MiB 0.97. Default 2 MiB.
+	// Quantum is the size of a device request in bytes, 64 KiB to 64 MiB, in whole pages. It must
+	// be large enough that seeks cost little: on a slow modelled disk, quanta of 64 KiB reached
+	// 0.65 of the native throughput, 1 MiB 0.95 and 2 MiB 0.97. Default 2 MiB.
 	Quantum int64
 
 	// Ahead is the number of quanta that are staged ahead of a reader, in addition to those in
-	// flight, 1 to 16. Default 2: with 1, a protected reader has no request ready whenever one
-	// ends.
+	// flight, 1 to 16. Default 2; with 1, a protected reader has no request ready at the moment
+	// when a request ends.
 	Ahead int
 
-	// Backlog is the number of bytes, at least two quanta, that every application may have written
-	// and not drained. Each writer exceeds it by at most one lease (1 MiB). Default 8 MiB or two
-	// quanta.
+	// Backlog is the number of bytes, at least two quanta, that an application may always have
+	// written and not drained. Each writer exceeds it by at most one lease (1 MiB). Default 8 MiB
+	// or two quanta, whichever is larger.
 	Backlog int64
 
-	// Dirty bounds the backlog of all applications together. If many applications write, each gets an
-	// equal part of it, where that is below Backlog; an application with a large share may have more
-	// (backlog.go). It must stay well below the kernel's background dirty threshold, or the kernel
-	// writes back in its own order. Default 32 MiB. SetRoom changes it.
+	// Dirty bounds the backlog of all applications together. If many applications write, each gets
+	// an equal part of Dirty if that is below Backlog. An application with a large share may have
+	// more (backlog.go). It must stay well below the kernel's background dirty threshold, or the
+	// kernel writes back in its own order. Default 32 MiB. SetRoom changes it.
 	Dirty int64
 
-	// Staged bounds the bytes that are staged, or being staged, ahead of all readers. Beyond it only
-	// readers at their marks are staged for, in small quanta (staged.go). It must stay well below the
-	// memory that is free for the page cache, or pages are dropped before they are read and fetched
-	// again outside of the schedule. Default 256 MiB. SetRoom changes it.
+	// Staged bounds the bytes that are staged, or being staged, ahead of all readers. Beyond this
+	// bound, bytes are staged only for readers at their marks, in small quanta (staged.go). It must
+	// stay well below the memory that is free for the page cache. Otherwise the kernel drops pages
+	// before they are read, and fetches them again outside of the schedule. Default 256 MiB.
+	// SetRoom changes it.
 	Staged int64
 
-	// Run and RunTime bound how long one file of the selected flow is served in a row, to save seeks.
-	// The file is charged for all of it, so the shares within the flow stay the same. Defaults 8 MiB
-	// and 1 s.
+	// Run and RunTime bound how long one file of the selected flow is served in a row, to save
+	// seeks. The file is charged for all of this service, so the shares within the flow stay the
+	// same. Defaults 8 MiB and 1 s.
 	Run     int64
 	RunTime time.Duration
 
@@ -68,52 +69,52 @@ type Config struct {
 	Cost cost.Model
 
 	// Seek is the assumed additional cost of a random request if there is no profile, 0 to 1 s. It
-	// enters the account of service and not the shares, as a guess is no reason to give a flow less.
-	// Default 0.
+	// enters the account of service but not the shares, because a guess must not reduce a flow's
+	// share. Default 0.
 	Seek time.Duration
 
 	// Period is the period of the depth controller. Default 1 s, as in the paper.
 	Period time.Duration
 
-	// MaxWait is how long a stream may wait, 1 s to 10 min, unless its client bears less
+	// MaxWait is how long a stream may wait, 1 s to 10 min, unless its client waits for less time
 	// (Opening.Patience). After that, one packet is let through regardless of share and limit
-	// (forced.go). Default 45 s, three quarters of the 60 s of an HDFS client.
+	// (forced.go). Default 45 s, three quarters of the time-out of an HDFS client, 60 s.
 	MaxWait time.Duration
 
-	// Stuck is how long a request may be at the device, 1 s to 1 min, before the device counts as
-	// stuck and all its streams are let through. Default 12 s.
+	// Stuck is how long a request may take, 1 s to 1 min, before the device counts as stuck and all
+	// its streams may pass. Default 12 s.
 	Stuck time.Duration
 
 	// Debt bounds how long a flow waits for service that it got outside of the schedule, in device
 	// time, 1 s to 24 h. Default 10 s.
 	Debt time.Duration
 
-	// FlushAge is the age at which the backlog of a slow writer is drained although it fills no
-	// quantum. It must be well below the kernel's 30 s. Default 5 s.
+	// FlushAge is the age at which a backlog that fills no quantum is drained, for slow writers. It
+	// must be well below the kernel's 30 s. Default 5 s.
 	FlushAge time.Duration
 
-	// Lazy bounds the deferred bytes of all applications together: those of kind intermediate that
-	// need not be drained yet. Each application may have a part by its weight, in addition to
-	// Backlog and Dirty, or less if its share would take too long to drain that. At least 64 KiB.
-	// Default half of Dirty. SetRoom changes it.
+	// Lazy bounds the deferred bytes of all applications together. These are bytes of kind
+	// intermediate that need not be drained yet. Each application may have a part by its weight, in
+	// addition to Backlog and Dirty. The part is smaller if the application's share would take too
+	// long to drain it. At least 64 KiB. Default half of Dirty. SetRoom changes it.
 	Lazy int64
 
-	// LazyAge is FlushAge for streams of kind intermediate, which are otherwise drained only as far
-	// as Lazy requires. Default 22 s.
+	// LazyAge replaces FlushAge for streams of kind intermediate. Younger bytes of such streams are
+	// drained only as far as Lazy requires. Default 22 s.
 	LazyAge time.Duration
 
 	// LazyFiles bounds the closed files of one application with deferred bytes, 1 to 65,536. Beyond
-	// it the oldest is drained. Each file holds a descriptor. Default 1,024.
+	// it, the oldest file is drained. Each file needs a file descriptor. Default 1,024.
 	LazyFiles int
 
 	// Network is set for a network device, which sends and has no files. Rate is its rate in bytes
-	// per second; 0: not known, and nothing is held back.
+	// per second. 0 means unknown; streams then never wait.
 	Network bool
 	Rate    int64
 
 	// WeightScale is the largest factor between weights and the scheduler's weights, 1 to
-	// 1,000,000. With it, parts (SetParts) can be finer than weights; without parts, the factor is
-	// 1. At each level of the queue tree, it is halved until the largest weight fits. Default 1.
+	// 1,000,000. It allows parts (SetParts) that are finer than weights; without parts, the factor
+	// is 1. At each level of the queue tree, it is halved until the largest weight fits. Default 1.
 	WeightScale int
 
 	// MaxFlows bounds the flows of the device. Beyond it, a new application replaces the flow that
@@ -128,12 +129,12 @@ const (
 	firstStage  = 256 << 10 // a reader's first quantum; each following one is twice as large
 	leaseBytes  = 1 << 20   // how far a writer may go beyond its reported position
 	leaseFloor  = 64 << 10  // the smallest lease: one HDFS packet
-	packetBytes = 1 << 20   // the most that a reader needs at once: io.file.buffer.size
+	packetBytes = 1 << 20   // most bytes that a reader needs at once (io.file.buffer.size)
 	pageBytes   = 4096
-	maxQueues   = 1 << 14                // a policy has at most 10,000 queues, and groups
+	maxQueues   = 1 << 14                // a policy has at most 10,000 queues; groups count too
 	tickPeriod  = 100 * time.Millisecond // between two ticks
-	idleFlowAge = 5 * time.Minute        // a flow without streams is removed after this
-	forgetEvery = 10 * time.Second       // between two removals of such flows
+	idleFlowAge = 5 * time.Minute        // a flow without streams is removed after this time
+	forgetEvery = 10 * time.Second       // between two searches for such flows
 )
 
 // Algorithms are the values of Config.Algorithm.
@@ -206,8 +207,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Stride returns the bytes between two progress reports of an agent: few enough that a lease or a
-// staged range does not run out unnoticed.
+// Stride returns the number of bytes between two progress reports of an agent. It is small enough
+// that an agent reports before its lease or its staged range is used up.
 func (c Config) Stride() uint32 { return uint32(min(c.Quantum/4, leaseBytes/2)) }
 
 func setDefault[T comparable](v *T, def T) {

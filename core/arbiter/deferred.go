@@ -2,19 +2,19 @@ package arbiter
 
 import "time"
 
-// Deferred writes. What a task spills to a local disk is often merged and deleted before the device
-// would see it without the daemon, and draining it at once is wasted work. So bytes of kind
+// Deferred writes. A task often merges and deletes its spilled bytes before they would reach the
+// device without the daemon. To drain such bytes at once is wasted work. So bytes of kind
 // intermediate are deferred: they stay in the page cache while the flow has no more of them than
-// deferredBound. Beyond that, the oldest are drained first. In any case, old bytes are drained
-// before the kernel's own 30 s are over, since the kernel's writeback follows no shares; the more
-// there are, the earlier.
+// deferredBound. Beyond that, the oldest are drained first. Old bytes are always drained before the
+// kernel's own 30 s are over, because the kernel's writeback follows no shares. The more deferred
+// bytes there are, the earlier this begins.
 //
-// A closed stream with deferred bytes is kept, with its descriptor, until it is drained or its file
-// is deleted. The descriptor is needed for both.
+// A closed stream with deferred bytes is kept, with its file descriptor, until it is drained or its
+// file is deleted. The descriptor is needed to drain it and to check for deletion.
 
 const (
 	deletedCheckEvery = time.Second // between two checks for deleted files
-	maxKept           = 4096        // bound of the kept streams of the device
+	maxKept           = 4096        // bound of the device's kept streams
 )
 
 // drainTo releases the deferred bytes of a stream up to a position.
@@ -24,7 +24,7 @@ func (a *Arbiter) drainTo(s *Stream, to int64) {
 	}
 	bytes := to - s.flushTo
 	if s.deferredBytes > 0 {
-		// The bytes count as written evenly over time.
+		// The bytes are assumed to be written evenly over time.
 		part := float64(bytes) / float64(s.deferredBytes)
 		s.unflushed += time.Duration(part * float64(s.latest-s.unflushed))
 	}
@@ -47,9 +47,9 @@ func (a *Arbiter) drainExcess(f *flow, now time.Duration) {
 	}
 }
 
-// drainOldest releases that many bytes of the flow's oldest deferred stream, in whole quanta, or
-// drops the stream from the backlog if its file is deleted. It reports whether there was such a
-// stream.
+// drainOldest releases the given number of bytes of the flow's oldest deferred stream, in whole
+// quanta. If the stream's file is deleted, it drops the stream from the backlog instead. It reports
+// whether there was a deferred stream.
 func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	s := f.oldest()
 	switch {
@@ -63,7 +63,7 @@ func (a *Arbiter) drainOldest(f *flow, bytes int64, now time.Duration) bool {
 	return true
 }
 
-// drainMore releases that many further deferred bytes of a stream, in whole quanta.
+// drainMore releases the given number of further deferred bytes of a stream, in whole quanta.
 func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
 	quantum := a.quantum(s.flow)
 	to := s.pos
@@ -74,8 +74,8 @@ func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
 	a.updateReady(s, now)
 }
 
-// updateDeferred adds a stream to the flow's deferred streams, or removes it: it must have more
-// than the pages that are being filled.
+// updateDeferred adds a stream to the flow's deferred streams, or removes it. A stream belongs
+// there if it has more deferred bytes than the pages that are being filled.
 func (f *flow) updateDeferred(s *Stream) {
 	if s.deferredBytes >= 2*pageBytes || s.closed && s.deferredBytes > 0 {
 		f.deferredQueue.set(s)
@@ -93,7 +93,7 @@ func (f *flow) unlist(s *Stream) {
 	}
 }
 
-// oldest returns the stream whose deferred bytes have waited the longest; nil if there is none.
+// oldest returns the stream with the oldest deferred bytes, or nil if there is none.
 func (f *flow) oldest() *Stream {
 	if f.deferredQueue.len() == 0 {
 		return nil
@@ -101,9 +101,9 @@ func (f *flow) oldest() *Stream {
 	return f.deferredQueue.first()
 }
 
-// drainInTime starts to drain the flow's oldest deferred bytes while its share can still drain all
-// of them before the kernel would. It runs at every tick and releases no more than the share
-// drains, as the share may be small only for a moment.
+// drainInTime drains the flow's oldest deferred bytes early enough that the flow's share can drain
+// all of them before the kernel would. It runs at every tick and releases no more bytes than the
+// share drains, because the share may be small only for a moment.
 func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	second := a.drainable(f, time.Second)
 	if second <= 0 {
@@ -145,8 +145,7 @@ func (a *Arbiter) keepOpen(s *Stream, now time.Duration) {
 	}
 }
 
-// oldestKept returns the flow's kept stream whose bytes have waited the longest; nil if there is
-// none.
+// oldestKept returns the flow's kept stream with the oldest bytes, or nil if there is none.
 func (f *flow) oldestKept() (oldest *Stream) {
 	for _, s := range f.deferredQueue.items {
 		if s.kept && (oldest == nil || s.before(oldest)) {
@@ -156,7 +155,7 @@ func (f *flow) oldestKept() (oldest *Stream) {
 	return oldest
 }
 
-// before orders streams by how long their bytes have waited, then by the name of the flow.
+// before orders streams by the age of their bytes, oldest first, and then by the name of the flow.
 func (s *Stream) before(o *Stream) bool {
 	if s.unflushed != o.unflushed {
 		return s.unflushed < o.unflushed
@@ -164,7 +163,7 @@ func (s *Stream) before(o *Stream) bool {
 	return s.flow.name < o.flow.name
 }
 
-// endKeeping ends the keeping of a stream once all its bytes are requested.
+// endKeeping stops keeping a stream once all its bytes are requested.
 func (a *Arbiter) endKeeping(s *Stream) {
 	if s.kept && s.next == s.pos {
 		s.kept = false
@@ -179,7 +178,7 @@ func (a *Arbiter) drainAged(f *flow, now time.Duration) {
 		f.deletedCheck = now
 		for i := 0; i < f.deferredQueue.len(); {
 			if s := f.deferredQueue.items[i]; s.Opening.File.Deleted() {
-				a.dropDeleted(s, now) // another stream takes its index; a stream that is missed is checked next time
+				a.dropDeleted(s, now) // another stream takes this index; a stream that is missed is checked next time
 			} else {
 				i++
 			}
@@ -188,7 +187,7 @@ func (a *Arbiter) drainAged(f *flow, now time.Duration) {
 	for s := f.oldest(); s != nil && now-s.unflushed > a.cfg.LazyAge; s = f.oldest() {
 		before := s.flushTo
 		bytes := s.deferredBytes
-		if over := now - a.cfg.LazyAge - s.unflushed; now-s.latest <= a.cfg.LazyAge { // the bytes count as written evenly over time
+		if over := now - a.cfg.LazyAge - s.unflushed; now-s.latest <= a.cfg.LazyAge { // the bytes are assumed to be written evenly over time
 			bytes = int64(float64(over) / float64(s.latest-s.unflushed) * float64(s.deferredBytes))
 		}
 		a.drainMore(s, max(1, bytes), now)
@@ -200,7 +199,7 @@ func (a *Arbiter) drainAged(f *flow, now time.Duration) {
 
 // dropDeleted drops a deleted file from the backlog. Bytes that are not requested yet need not be
 // drained; bytes that a sync or the kernel has written are charged to the flow. A writer with the
-// file still open goes on, and what it writes does not count.
+// file still open continues, and its further bytes do not count.
 func (a *Arbiter) dropDeleted(s *Stream, now time.Duration) {
 	f := s.flow
 	before := f.backlog
@@ -220,7 +219,7 @@ func (a *Arbiter) dropDeleted(s *Stream, now time.Duration) {
 	a.grantParked(f, now)
 }
 
-// dropUndrained drops from the backlog what is not requested yet.
+// dropUndrained drops the stream's bytes that are not requested yet from the backlog.
 func (a *Arbiter) dropUndrained(s *Stream, now time.Duration) {
 	left := s.pos - s.next
 	if s.deferred() {

@@ -2,10 +2,10 @@ package arbiter
 
 import "time"
 
-// The life of a request: when the scheduler selects its flow, it is made from the demand of a
-// stream and started. When it ends, its cost is settled.
+// A request is created from the demand of a stream, and started, when the scheduler selects its
+// flow. When the request ends, its cost is settled.
 
-// nextOf returns the next request of a stream; bytes is 0 if the stream wants none.
+// nextOf returns the next request of a stream. bytes is 0 if the stream wants no request.
 func (a *Arbiter) nextOf(s *Stream) (meta bool, off, bytes int64) {
 	quantum := a.quantum(s.flow)
 	switch {
@@ -34,7 +34,7 @@ func (a *Arbiter) updateReady(s *Stream, now time.Duration) {
 	a.announce(f, now)
 }
 
-// makeRequest makes the next request of a stream, of at most that many bytes.
+// makeRequest creates the next request of a stream, with at most most bytes.
 func (a *Arbiter) makeRequest(s *Stream, most int64) *Request {
 	meta, off, bytes := a.nextOf(s)
 	bytes = min(bytes, most)
@@ -75,7 +75,7 @@ func (a *Arbiter) newRequest() *Request {
 	return new(Request)
 }
 
-// dispatch starts requests as far as depth, pacer and scheduler allow.
+// dispatch starts requests as far as the depth, the pacer and the scheduler allow.
 func (a *Arbiter) dispatch(now time.Duration) {
 	a.pacer.at = 0
 	kept := false
@@ -140,7 +140,7 @@ func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 	}
 }
 
-// removeRunning removes a request from those in flight.
+// removeRunning removes a request from the requests in flight.
 func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
 	last := len(a.running) - 1
 	moved := a.running[last]
@@ -165,7 +165,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	if result.Err != nil {
 		a.fault("device request", result.Err)
 	}
-	if r.Write && result.Earlier > 0 { // nothing was written beyond the end of the file
+	if r.Write && result.Earlier > 0 { // no bytes were written beyond the end of the file
 		if written, ok := r.File().Written(); ok {
 			result.Earlier = max(0, min(result.Earlier, written-r.Offset))
 		}
@@ -173,7 +173,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	price := a.pricing.finished(r, result, now)
 	a.settleCost(r, price.tag)
 	a.takeLimit(f, result.Moved+result.Earlier-r.Length, now)
-	if result.Err == nil { // after an error, the flow has paid for device time and got nothing
+	if result.Err == nil { // after an error, the flow is charged for device time but got no bytes
 		a.bookDone(r, result, price.service)
 	}
 	if result.Latency > 0 && result.Err == nil && a.control != nil && !r.skipLatency && !r.forced {

@@ -5,19 +5,20 @@ import (
 	"math"
 )
 
-// Check compares derived state with its sources, for tests. It returns the first difference, or "".
+// Check compares derived state with its sources, for tests. It returns the first difference, or ""
+// if there is none.
 func (a *Arbiter) Check() string {
 	var staged, backlog, writing int64
 	ready, kept, flying, waiting := 0, 0, 0, 0.0
 	for i, r := range a.running {
 		if r.index != i+1 {
-			return fmt.Sprintf("a request is number %d among those running and thinks %d", i+1, r.index)
+			return fmt.Sprintf("running request %d has the index %d", i+1, r.index)
 		}
 	}
 	standing, aheads := map[*flow]int{}, map[*flow]int64{}
 	for i, s := range a.streams {
 		if s.index != i+1 || s.released {
-			return fmt.Sprintf("stream %d thinks it is %d, over: %v", i+1, s.index, s.released)
+			return fmt.Sprintf("stream %d has the index %d, released: %v", i+1, s.index, s.released)
 		}
 		staged += s.ahead
 		flying += s.inFlight
@@ -25,14 +26,14 @@ func (a *Arbiter) Check() string {
 			return "a stream that does not wait has a deadline"
 		}
 		if s.deadline > 0 && s.overdueIndex == 0 && (s.forcedIndex == 0 || s.checkAt > s.deadline) {
-			return "a deadline is not among the deadlines"
+			return "a stream with a deadline is in no queue of deadlines, or checked too late"
 		}
 		if s.waiting > 0 {
 			standing[s.flow]++
 		}
 		aheads[s.flow] += s.ahead
 		if _, _, bytes := a.nextOf(s); bytes > 0 != (s.queued.index > 0) {
-			return fmt.Sprintf("a stream of %s wants %d bytes and its turn is %d", s.flow.name, bytes, s.queued.index)
+			return fmt.Sprintf("a stream of %s wants %d bytes and has the queue index %d", s.flow.name, bytes, s.queued.index)
 		}
 		if s.next < s.From || !s.Write && s.done > s.next && s.done != s.To || s.drains() && s.next > s.pos {
 			return fmt.Sprintf("a stream of %s has from %d, done %d, next %d, pos %d, to %d", s.flow.name, s.From, s.done, s.next, s.pos, s.To)
@@ -45,14 +46,14 @@ func (a *Arbiter) Check() string {
 		}
 	}
 	if stagers != a.stagedFlows {
-		return fmt.Sprintf("%d flows have bytes staged, counted are %d", stagers, a.stagedFlows)
+		return fmt.Sprintf("%d flows have staged bytes, the counter is %d", stagers, a.stagedFlows)
 	}
 	if staged != a.staged {
-		return fmt.Sprintf("staged %d, its streams have %d", a.staged, staged)
+		return fmt.Sprintf("the staged counter is %d, the streams have %d", a.staged, staged)
 	}
 	for _, f := range a.all {
 		if f.stalled != standing[f] || f.staged != aheads[f] {
-			return fmt.Sprintf("%s: %d streams stand and %d bytes are ahead, counted are %d and %d", f.name, standing[f], aheads[f], f.stalled, f.staged)
+			return fmt.Sprintf("%s: %d streams are stalled and %d bytes are staged, the counters are %d and %d", f.name, standing[f], aheads[f], f.stalled, f.staged)
 		}
 		if (f.overdue.len() > 0) != (f.overdueIndex > 0) || !sound(&f.overdue) {
 			return f.name + ": the readers past their deadlines are out of order"
@@ -62,7 +63,7 @@ func (a *Arbiter) Check() string {
 			waiting += f.addedEntitlement
 		}
 		if f.ready.len() == 0 && f.announced > 0 || f.ready.len() > 0 && f.announced == 0 && f.heldIndex == 0 {
-			return fmt.Sprintf("%s has %d streams that wait and is announced with %d", f.name, f.ready.len(), f.announced)
+			return fmt.Sprintf("%s has %d queued streams and the announced cost %d", f.name, f.ready.len(), f.announced)
 		}
 		if f.backlog < 0 || f.deferred < 0 || f.deferred > f.backlog || f.writing < 0 || f.writing > f.writers || f.kept < 0 || f.kept > f.writers || f.inFlight < 0 || f.draining < 0 {
 			return fmt.Sprintf("%s has backlog %d, lazy %d, %d writers, %d open, %d kept, %d in flight, %d drain", f.name, f.backlog, f.deferred, f.writers, f.writing, f.kept, f.inFlight, f.draining)
@@ -73,11 +74,11 @@ func (a *Arbiter) Check() string {
 			writing++
 		}
 		if (f.announced > 0 || f.inFlight > 0 || f.backlog > 0) && f.inactiveSince > 0 {
-			return f.name + " sleeps and has something to do"
+			return f.name + " is inactive but has work to do"
 		}
 		for _, p := range []*indexedHeap[*Stream]{&f.parked, &f.tails, &f.deferredQueue} {
 			if !sound(p) {
-				return f.name + ": a pile is out of order"
+				return f.name + ": a heap of writers is out of order"
 			}
 		}
 		for d := range f.ready.dirs {
@@ -89,26 +90,26 @@ func (a *Arbiter) Check() string {
 			for _, u := range lane.users.items {
 				n += u.streams.len()
 				if !sound(&u.streams) || u.streams.len() == 0 {
-					return f.name + ": the turns of " + u.name + " are out of order"
+					return f.name + ": the streams of " + u.name + " are out of order"
 				}
 			}
 			departed := map[*userQueue]bool{}
 			for _, u := range lane.departed {
 				if departed[u] || lane.byName[u.name] != u {
-					return f.name + ": departed user " + u.name + " is remembered twice, or is not known"
+					return f.name + ": departed user " + u.name + " is remembered twice, or is unknown"
 				}
 				departed[u] = true
 			}
 			if n != lane.n {
-				return fmt.Sprintf("%s: %d streams wait in a direction, counted are %d", f.name, n, lane.n)
+				return fmt.Sprintf("%s: %d streams are queued in a direction, the counter is %d", f.name, n, lane.n)
 			}
 		}
 	}
 	if ready != a.anticipation.ready || math.Abs(waiting-a.anticipation.waiting) > 1e-6*(1+waiting) {
-		return fmt.Sprintf("%d flows of %g are ready, counted are %d of %g", ready, waiting, a.anticipation.ready, a.anticipation.waiting)
+		return fmt.Sprintf("%d flows with entitlement %g are ready, the counters are %d and %g", ready, waiting, a.anticipation.ready, a.anticipation.waiting)
 	}
 	if backlog != a.backlog.all || kept != a.backlog.kept || writing != a.backlog.writing {
-		return fmt.Sprintf("backlog %d, %d kept, %d write; counted are %d, %d, %d", backlog, kept, writing, a.backlog.all, a.backlog.kept, a.backlog.writing)
+		return fmt.Sprintf("backlog %d, %d kept, %d write; the counters are %d, %d, %d", backlog, kept, writing, a.backlog.all, a.backlog.kept, a.backlog.writing)
 	}
 	if !sound(&a.forced.waiting) || !sound(&a.forced.overdue) || !sound(&a.held) || !sound(&a.roomQueue) {
 		return "deadlines or limits are out of order"
@@ -116,7 +117,7 @@ func (a *Arbiter) Check() string {
 	return ""
 }
 
-// WaitsFor returns the flow that the device idles for; "" if for none.
+// WaitsFor returns the flow that the device idles for, or "" if there is none.
 func (a *Arbiter) WaitsFor() string {
 	if f := a.anticipation.flow; f != nil {
 		return f.name
@@ -127,7 +128,7 @@ func (a *Arbiter) WaitsFor() string {
 // Shorts returns the number of streams that wait for room to stage.
 func (a *Arbiter) Shorts() int { return a.roomQueue.len() }
 
-// sound reports whether a heap is ordered and its items know their positions.
+// sound reports whether a heap is ordered and its items have the right indexes.
 func sound[T any](p *indexedHeap[T]) bool {
 	for i, x := range p.items {
 		if *p.index(x) != i+1 || i > 0 && p.less(x, p.items[(i-1)/2]) {

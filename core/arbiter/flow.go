@@ -16,7 +16,7 @@ type flow struct {
 	rule Rule
 
 	ready     streamQueue
-	announced int64 // cost of the next request as announced to the scheduler; 0: not backlogged
+	announced int64 // cost of the next request as announced to the scheduler; 0 if not backlogged
 
 	streams       int
 	writers       int                  // writing streams: open ones, and closed ones with a backlog
@@ -26,36 +26,36 @@ type flow struct {
 	backlog       int64
 	tails         indexedHeap[*Stream] // writers with bytes that are not requested yet, oldest first
 	deferredQueue indexedHeap[*Stream] // writers with deferred bytes, oldest first
-	deletedCheck  time.Duration        // when their files were last checked for deletion
+	deletedCheck  time.Duration        // when deferredQueue was last checked for deleted files
 	deferred      int64                // deferred bytes: the part of the backlog that need not be drained yet
 	room          int64                // bound of the backlog (backlogBound)
 	deferredRoom  int64                // bound of the deferred bytes (deferredBound)
-	usesDeferred  bool                 // whether more than half of its part was deferred at the last tick
+	usesDeferred  bool                 // whether the flow used more than half of its part of Config.Lazy at the last tick
 	early         int64                // bytes that drainInTime may still release
 	kept          int                  // closed streams with deferred bytes
-	idle          time.Duration        // when the last stream ended
+	idle          time.Duration        // when the flow's last stream ended
 
 	inFlight      int           // requests in flight
 	draining      int           // writes in flight
-	used          time.Duration // when it last had a request in flight; 0: never
-	readySince    time.Duration // since when it is backlogged; 0: it is not
-	readyTime     time.Duration // total time for which it was backlogged before
-	busy          float64       // moving average of the part of ticks with a request; initially 1
-	inactiveSince time.Duration // when it left Arbiter.active; 0: it is active
-	soonAverage   float64       // moving average of the part of its returns that came soon
+	used          time.Duration // when the flow last had a request in flight; 0 if never
+	readySince    time.Duration // when the flow became backlogged; 0 if it is not
+	readyTime     time.Duration // total time with a backlog before readySince
+	busy          float64       // moving average of the part of ticks with a request, initially 1
+	inactiveSince time.Duration // when the flow left Arbiter.active; 0 if it is active
+	soonAverage   float64       // moving average of the part of the flow's returns that came soon
 
-	limit     *limit.Bucket // nil: none
+	limit     *limit.Bucket // nil if the flow has no limit
 	due       time.Duration // when the limit allows the next request
 	heldIndex int           // index in Arbiter.held
 
-	leaf             leaf    // its place in the queue tree
-	addedEntitlement float64 // its entitlement as added to anticipation.waiting
+	leaf             leaf    // the flow's place in the queue tree
+	addedEntitlement float64 // entitlement as added to anticipation.waiting
 
 	overdue      indexedHeap[*Stream] // readers whose deadline has passed, by deadline
 	overdueIndex int                  // index in forced.overdue
-	lastPacket   time.Duration        // when it last had a forced packet
+	lastPacket   time.Duration        // time of the flow's last forced packet
 
-	staged int64 // bytes staged ahead of its readers
+	staged int64 // bytes staged ahead of the flow's readers
 	before Mode  // mode before the current Apply
 
 	kinds       [kinds]account
@@ -64,7 +64,7 @@ type flow struct {
 	requests    int64
 	forced      int64 // forced packets
 	forcedBytes int64
-	wouldWait   time.Duration // in observe mode: delay that enforcing would have caused
+	wouldWait   time.Duration // in observe mode: delay that enforce mode would have caused
 	refused     int64         // refused operations
 	stalled     int           // streams at their marks or, in observe mode, beyond them
 	waits       int64
@@ -82,13 +82,13 @@ type account struct {
 	service  int64    // device time in ns
 }
 
-// book adds I/O of the device.
+// book adds device I/O to the account of a kind.
 func (f *flow) book(k Kind, write bool, bytes, service int64) {
 	f.kinds[k].bytes[direction(write)] += bytes
 	f.kinds[k].service += service
 }
 
-// flow returns the flow of that name, new or existing. If there are too many flows and all have
+// flow returns the flow with this name, new or existing. If there are too many flows and all have
 // streams, it returns the unattributed flow.
 func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if f := a.flows[name]; f != nil {
@@ -128,8 +128,8 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	return f
 }
 
-// forgetIdlest makes room for a flow by removing the one that has been without streams the longest.
-// It reports whether there was one.
+// forgetIdlest makes room for a flow. It removes the flow that has been without streams the
+// longest, and reports whether there was one.
 func (a *Arbiter) forgetIdlest() bool {
 	var idlest *flow
 	for _, f := range a.all {
@@ -141,7 +141,7 @@ func (a *Arbiter) forgetIdlest() bool {
 }
 
 // forgetFlow removes a flow without streams, and reports whether it could. A flow with requests in
-// flight must stay, as it pays for them even if their streams belong to another flow by now.
+// flight must stay, because it pays for them even if their streams have moved to another flow.
 func (a *Arbiter) forgetFlow(f *flow) bool {
 	if f.inFlight > 0 {
 		return false
@@ -175,12 +175,12 @@ func without[T comparable](all []T, x T) []T {
 
 func (a *Arbiter) modeOf(f *flow) Mode { return min(a.mode, f.rule.Mode) }
 
-// activate adds a flow to those that ticks visit.
+// activate adds a flow to the flows that ticks visit.
 func (a *Arbiter) activate(f *flow, now time.Duration) {
 	if f.inactiveSince == 0 {
 		return
 	}
-	if f.used > 0 { // the average has decayed meanwhile
+	if f.used > 0 { // the average decayed while the flow was inactive
 		f.busy *= math.Pow(1-averageGain, float64((now-f.inactiveSince)/tickPeriod))
 	}
 	f.inactiveSince = 0
@@ -195,7 +195,8 @@ func (f *flow) atWork(now time.Duration) bool {
 	return f.ready.len() > 0 || f.inFlight > 0 || f.backlog > 0 || f.recent(now)
 }
 
-// announce tells the scheduler whether the flow is backlogged, and the cost of its next request.
+// announce reports to the scheduler whether the flow is backlogged, and the cost of its next
+// request.
 func (a *Arbiter) announce(f *flow, now time.Duration) {
 	cost := int64(0)
 	if f.ready.len() > 0 && !a.heldBack(f, now) {

@@ -2,59 +2,60 @@ package arbiter
 
 import "time"
 
-// Forced packets. With a small share or a low limit, a stream's turn may not come before its client
-// gives up. The client then asks another replica, which makes the overload worse. So a stream that
+// Forced packets. With a small share or a low limit, a client may give up before its stream's turn
+// comes. The client then requests another replica, which makes the overload worse. So a stream that
 // has waited for its patience is starved and gets one packet, regardless of its flow's share or
 // limit:
 //
-//   - Within the depth, one packet at a time. Flows with starved streams take turns, and within a
-//     flow the stream with the earliest deadline goes first. A packet waits behind the requests
-//     that are at the device. So if many streams are starved at once, one at a time is too slow,
-//     and more packets are in flight the later the first stream is.
+//   - Within the depth, one packet at a time. Flows with starved streams take turns. Within a flow,
+//     the stream with the earliest deadline goes first. A packet waits behind the requests at the
+//     device. If many streams are starved at once, one packet at a time is too slow. So the later
+//     the first stream is, the more packets are in flight.
 //   - From a small budget of device time, so that other flows keep their shares whatever the number
-//     of starved streams. If many streams begin to starve at once, the budget cannot serve all at
-//     their deadlines. So a stream that has waited for a quarter of its patience reserves a second
-//     for its packet (packetschedule.go): at its deadline or, if that is taken, a little later or
-//     earlier.
+//     of starved streams is. If many streams begin to starve at once, the budget cannot serve all of
+//     them at their deadlines. So a stream that has waited for a quarter of its patience reserves a
+//     second for its packet (packetschedule.go). This is the second of its deadline or, if that is
+//     full, a slightly later or earlier one.
 //   - Charged to the flow and to its limit, so that over time the flow gets no more than its
 //     entitlement.
 //
-// After the packet, the patience begins again. If a packet is smaller than what the reader needs at
-// once, more packets follow soon, up to packetBytes. How much a reader needs at once is not known.
-// So a reader with less than packetBytes ahead may be stalled, and gets a deadline.
+// After the packet, a new wait begins. If the packet is smaller than the reader needs at once, more
+// packets follow soon, up to packetBytes. The number of bytes that a reader needs at once is
+// unknown. So a reader with less than packetBytes ahead may be stalled, and gets a deadline.
 //
-// Nearly all waits are short. So a stream stays in the heap when its wait ends, with its old key,
-// and is moved when it comes up too early.
+// Nearly all waits are short. So when a stream's wait ends, the stream stays in the heap with its
+// old key. It is moved when it reaches the top too early.
 type forced struct {
 	waiting   indexedHeap[*Stream] // streams that are or were stalled, by the time of the next check
-	overdue   indexedHeap[*flow]   // flows with starved readers; the flow whose last forced packet is the oldest comes first
+	overdue   indexedHeap[*flow]   // flows with starved readers, ordered by the time of their last forced packet
 	schedule  packetSchedule
 	inFlight  int           // forced packets in flight
-	tokens    time.Duration // budget of device time, as of refilled
-	nextCheck time.Duration // time of the next check; 0: at the next event
+	tokens    time.Duration // budget of device time at the time refilled
+	nextCheck time.Duration // time of the next check; 0 if the next event suffices
 	refilled  time.Duration
-	notBefore time.Duration // no packet starts before this
+	notBefore time.Duration // no packet starts before this time
 }
 
 const (
-	forcedBytes  = 64 << 10  // a packet of HDFS
-	readAtOnce   = 128 << 10 // what most servers read at once
-	ownChecksums = 48 << 10  // readahead of the kernel for a process whose checksums are not staged
+	forcedBytes  = 64 << 10  // one HDFS packet
+	readAtOnce   = 128 << 10 // bytes that most servers read at once
+	ownChecksums = 48 << 10  // kernel readahead for a process that reads checksums itself
 	// The budget is a tenth of the device time, and a quarter in a burst of forcedBurst. If 200
 	// readers begin to starve at once on a slow disk with packets of 20 ms, the budget serves all
-	// of them in 40 s: between a quarter of their patience and the moment at which their clients
-	// give up. Up to forcedCredit of delay by other flows' quanta is made up for.
+	// of them in 40 s. That is the time between a quarter of their patience and the moment when
+	// their clients give up. The budget makes up for delays by other flows' quanta, up to
+	// forcedCredit.
 	forcedFraction = 10
 	burstSpacing   = 4
 	forcedBurst    = time.Second
 	forcedCredit   = 500 * time.Millisecond
-	// Clients give up after 5 s at the earliest. One that states less than 3 s would only get ahead
-	// of others.
+	// Clients give up after 5 s at the earliest. A client that states less than 3 s would only
+	// overtake others.
 	minPatience = 3 * time.Second
 	// A packet that was too small is followed by another one after a sixteenth of the patience. The
 	// client's own time-out is 4/3 of the patience.
 	repeatAfter = 16
-	// A second is reserved after a quarter of the patience.
+	// A stream reserves its second after a quarter of its patience.
 	reserveAfter = 4
 )
 
@@ -83,9 +84,10 @@ func (a *Arbiter) patience(s *Stream) time.Duration {
 	return a.cfg.MaxWait
 }
 
-// stalledSince returns since when a stream is stalled; 0: it is not. A reader with little ahead of
-// it may need more at once than it has. It counts as stalled since its last progress if it has less
-// than packetBytes ahead, or less than readAtOnce once Config.Staged is used up.
+// stalledSince returns the time at which a stream became stalled, or 0 if it is not stalled. A
+// reader with few bytes ahead may need more at once than it has. It counts as stalled since its
+// last progress if it has less than packetBytes ahead, or less than readAtOnce once Config.Staged
+// is used up.
 func (a *Arbiter) stalledSince(s *Stream) time.Duration {
 	if s.waiting == 0 && !s.Write && s.Kind != Network && s.mark != Open {
 		if ahead := s.done - s.pos; ahead < readAtOnce || ahead < packetBytes && a.staged < a.cfg.Staged {
@@ -95,9 +97,10 @@ func (a *Arbiter) stalledSince(s *Stream) time.Duration {
 	return s.waiting
 }
 
-// watch sets a stream's deadline when it begins to wait, and clears it when it goes on.
+// watch sets a stream's deadline when the stream begins to wait, and clears it when the stream
+// continues.
 func (l *forced) watch(a *Arbiter, s *Stream, now time.Duration) {
-	if s.probe > 0 && s.pos >= s.probe { // the stream has made progress: its present wait is another one
+	if s.probe > 0 && s.pos >= s.probe { // the stream has made progress: its present wait is a new one
 		l.clearDeadline(s)
 		s.probe = 0
 	}
@@ -122,7 +125,7 @@ func (l *forced) startWait(a *Arbiter, s *Stream, since time.Duration) {
 	}
 }
 
-// reservationTime returns when a stream makes its reservation.
+// reservationTime returns the time at which a stream makes its reservation.
 func (a *Arbiter) reservationTime(s *Stream) time.Duration {
 	p := a.patience(s)
 	return s.deadline - p + p/reserveAfter
@@ -136,13 +139,13 @@ func (l *forced) reserve(a *Arbiter, s *Stream, now time.Duration) {
 	s.deadline, s.reservation = l.schedule.reserve(now, s.deadline, s.deadline+a.patience(s)/repeatAfter, a.packetTime(forcedBytes))
 }
 
-// packetTime returns the device time of a packet: a seek to it, and one back.
+// packetTime returns the device time of a packet, including a seek to it and a seek back.
 func (a *Arbiter) packetTime(bytes int64) time.Duration {
 	return 2*a.pricing.served(false, false, bytes) - a.pricing.served(false, true, bytes)
 }
 
-// check handles all streams whose time has come: starved writers and senders go on at once, since
-// they need no request; readers make their reservations; and starved readers are queued.
+// check handles all streams with a due check. Starved writers and senders continue at once, because
+// they need no request. Readers make their reservations. Starved readers are queued.
 func (l *forced) check(a *Arbiter, now time.Duration) {
 	for l.waiting.len() > 0 {
 		s := l.waiting.first()
@@ -172,34 +175,34 @@ func (l *forced) check(a *Arbiter, now time.Duration) {
 	}
 }
 
-// candidate returns the reader that gets a forced packet now; nil if there is none.
+// candidate returns the reader that gets a forced packet now, or nil if there is none.
 func (l *forced) candidate(a *Arbiter, now time.Duration) *Stream {
 	l.nextCheck = 0
 	l.check(a, now)
 	for l.overdue.len() > 0 {
 		s := l.overdue.first().overdue.first()
 		if s.meta.next < s.meta.end && s.inFlight == 0 {
-			// Its checksums are not staged either. Two packets would take longer than one, so its
-			// process reads the checksums itself: 1/128 of the data.
+			// The checksums are not staged either. Two packets would take longer than one, so the
+			// reader's process reads the checksums itself. They are 1/128 of the data.
 			bytes := min(s.meta.end-s.meta.next, ownChecksums)
 			s.meta, s.done = span{}, max(s.done, s.From)
 			a.bookUnscheduled(s, bytes, now)
 		}
 		if _, _, bytes := a.nextOf(s); bytes == 0 && s.inFlight == 0 {
 			if a.stage(s, now); s.deadline == 0 {
-				continue // it is no longer starved
+				continue // the stream is not starved
 			}
 			if s.want == 0 && s.next < s.To && s.next-s.pos < packetBytes { // there was no room to stage
 				s.want = min(forcedBytes, s.To-s.next)
 				a.updateReady(s, now)
 			}
 		}
-		if _, _, bytes := a.nextOf(s); bytes == 0 || s.inFlight > 0 { // its request is in flight
+		if _, _, bytes := a.nextOf(s); bytes == 0 || s.inFlight > 0 { // a request of the stream is in flight
 			l.setDeadline(s, now+a.patience(s)/repeatAfter)
 			continue
 		}
 		if l.inFlight > 0 && l.inFlight >= l.maxInFlight(a, s, now) {
-			return nil // the end of a packet is an event
+			return nil // the end of a packet will cause the next call
 		}
 		if wait := l.wait(now); wait > 0 {
 			if at := now + wait; l.nextCheck == 0 || at < l.nextCheck {
@@ -259,26 +262,26 @@ func (l *forced) maxInFlight(a *Arbiter, s *Stream, now time.Duration) int {
 	return 1 + int((now-s.deadline)/(a.patience(s)/repeatAfter))
 }
 
-// spend takes the device time of a packet from the budget.
+// spend takes a packet's device time from the budget.
 func (l *forced) spend(took, now time.Duration) {
 	l.tokens -= took
 	l.notBefore = max(l.notBefore, now-forcedCredit) + took*burstSpacing
 }
 
-// refund returns the time of a packet that turned out to be resident.
+// refund returns a packet's device time to the budget, if the packet was resident.
 func (l *forced) refund(took time.Duration) {
 	l.tokens = min(forcedBurst, l.tokens+took)
 	l.notBefore -= took * burstSpacing
 }
 
-// admitPacket lets a writer or sender go on by one packet.
+// admitPacket lets a writer or sender continue by one packet.
 func (a *Arbiter) admitPacket(s *Stream, now time.Duration) {
 	s.flow.forced++
 	s.flow.forcedBytes += leaseFloor
 	s.waiting = now
 	a.forced.clearDeadline(s)
 	s.mark = max(s.mark, s.pos+leaseFloor)
-	if s.parkedIndex > 0 { // it moves to the end of the queue
+	if s.parkedIndex > 0 { // the stream moves to the end of the queue
 		s.parked = now
 		s.flow.parked.set(s)
 	}
@@ -286,7 +289,7 @@ func (a *Arbiter) admitPacket(s *Stream, now time.Duration) {
 	a.sendMark(s)
 }
 
-// force starts a packet for a reader, out of its flow's turn.
+// force starts a packet for a reader, out of turn.
 func (a *Arbiter) force(s *Stream, now time.Duration) {
 	l, f := &a.forced, s.flow
 	r := a.makeRequest(s, forcedBytes)
@@ -314,11 +317,11 @@ func (a *Arbiter) force(s *Stream, now time.Duration) {
 }
 
 // ended handles the end of a reader's forced packet. If the reader is still stalled, the packet was
-// smaller than what it reads at once.
+// smaller than the reader needs at once.
 func (l *forced) ended(a *Arbiter, s *Stream, now time.Duration) {
 	if a.stalledSince(s) > 0 {
 		l.setDeadline(s, now+a.patience(s)/repeatAfter)
-	} else { // it has enough: its client is slow
+	} else { // the reader has enough bytes: its client is slow
 		s.probe = 0
 		l.clearDeadline(s)
 	}

@@ -1,12 +1,12 @@
 package arbiter
 
-// indexedHeap is a binary heap whose items know their positions, so that an item whose key has
-// changed is moved, and an item is removed, in O(log n). container/heap would need an interface
+// indexedHeap is a binary heap. Its items store their positions, so an item with a changed key can
+// be moved, and an item can be removed, in O(log n). container/heap would need an interface
 // conversion, and so an allocation, for each operation.
 type indexedHeap[T any] struct {
 	items []T
 	less  func(a, b T) bool
-	index func(T) *int // the item's position, from 1; 0: not in the heap
+	index func(T) *int // the item's position, from 1; 0 if it is not in the heap
 }
 
 func (p *indexedHeap[T]) len() int { return len(p.items) }

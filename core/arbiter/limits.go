@@ -6,30 +6,31 @@ import (
 	"penstock/core/limit"
 )
 
-// MinLimit is the lowest limit, in bytes a second.
+// MinLimit is the lowest limit, in bytes per second.
 const MinLimit = limit.MinLimit
 
 // Limits. A flow with a limit is backlogged for the scheduler only while the limit allows its next
-// request. Bytes that the limit allows while other flows are served first can be made up for, up to
-// limitCredit. Otherwise a flow whose share is above its limit would not reach the limit on a busy
-// device. A flow without demand gets idleCredit only.
+// request. While other flows are served first, the flow saves the bytes that its limit would allow,
+// up to limitCredit. Otherwise a flow with a share above its limit would not reach the limit on a
+// busy device. A flow without demand saves only up to idleCredit.
 
 const (
 	limitCredit = 800 * time.Millisecond
 	idleCredit  = 10 * time.Millisecond
 	limitDebt   = 10 * time.Second // see limit.Config
 
-	// The quantum of a flow with a limit is what the limit gives in this time: the rate is exact over
-	// seconds, and the flow causes at most ten seeks a second.
+	// limitQuantum determines the quantum of a flow with a limit: the bytes that the limit gives in
+	// this time. The rate is then exact over seconds, and the flow causes at most ten seeks a
+	// second.
 	limitQuantum = 100 * time.Millisecond
 
-	// The backlog of a flow with a limit is at most what the limit drains in this time. With more,
-	// the kernel would write it back by itself.
+	// limitBacklog bounds the backlog of a flow with a limit: the bytes that the limit drains in
+	// this time. The kernel would write back a larger backlog by itself.
 	limitBacklog = 2 * time.Second
 )
 
 // heldBack reports whether the flow's limit delays its next request. If so, the flow is checked
-// again when the limit allows it.
+// again when the limit allows the request.
 func (a *Arbiter) heldBack(f *flow, now time.Duration) bool {
 	if f.limit == nil {
 		return false
@@ -47,7 +48,7 @@ func (a *Arbiter) heldBack(f *flow, now time.Duration) bool {
 	return true
 }
 
-// releaseHeld announces the flows whose limits allow a request by now.
+// releaseHeld announces the flows with a limit that allows a request now.
 func (a *Arbiter) releaseHeld(now time.Duration) {
 	for a.held.len() > 0 && a.held.first().due <= now {
 		f := a.held.first()
@@ -56,7 +57,8 @@ func (a *Arbiter) releaseHeld(now time.Duration) {
 	}
 }
 
-// takeLimit charges bytes to the flow's limit, or returns what was charged and not used.
+// takeLimit charges bytes to the flow's limit. Negative bytes were charged but not used, and are
+// returned.
 func (a *Arbiter) takeLimit(f *flow, bytes int64, now time.Duration) {
 	if f.limit == nil || bytes == 0 {
 		return

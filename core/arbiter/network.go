@@ -9,25 +9,24 @@ import (
 )
 
 // The network device. The daemon does not send anything itself. A request is the permission to send
-// a quantum. The scheduler dispatches it once the quanta before it have had their time at the
-// device's rate, and it raises the stream's mark. The request ends when the agent reports that the
+// a quantum. The scheduler dispatches a request once the earlier quanta have had their time at the
+// device's rate. The request raises the stream's mark. It ends when the agent reports that the
 // quantum is sent, or when the stream closes.
 //
-// The rate is what the shares divide. The depth bounds the quanta in flight if the network is
-// slower than the rate. A slow receiver must not hold a slot: a quantum that is not sent within
-// slotWait gives its slot back, and a stream has permission for at most a few quanta ahead of its
-// position.
+// The shares divide the rate. The depth bounds the quanta in flight if the network is slower than
+// the rate. A slow receiver must not hold a slot. So a quantum that is not sent within slotWait
+// gives its slot back, and a stream has permission for at most a few quanta ahead of its position.
 
 const (
 	networkQuantum = 256 << 10
 	networkAhead   = 4
 	networkDepth   = 64
-	paceCredit     = 5 * time.Millisecond // for a caller that is late
+	paceCredit     = 5 * time.Millisecond // compensates for late calls of Decide
 	paceDebt       = time.Second          // for bytes sent without permission
 	slotWait       = 200 * time.Millisecond
 )
 
-// networkDefaults fills in the defaults that differ from those of a disk.
+// networkDefaults fills in the defaults that differ from a disk's.
 func (c *Config) networkDefaults() {
 	setDefault(&c.Algorithm, "sfqd")
 	setDefault(&c.Quantum, networkQuantum)
@@ -42,14 +41,14 @@ func (c *Config) networkDefaults() {
 	c.Depth = depth.Config{Read: depth.Line(line)}
 }
 
-// pacer is the rate of a network device.
+// pacer enforces the rate of a network device.
 type pacer struct {
-	rate        *limit.Bucket // nil: none
-	unscheduled *limit.Bucket // the part of it that unpermitted bytes can use up
-	at          time.Duration // when it allows the next request; 0: no request waits for it
+	rate        *limit.Bucket // nil if there is no rate
+	unscheduled *limit.Bucket // the part of the rate that unpermitted bytes can use up
+	at          time.Duration // when the rate allows the next request; 0 if no request waits
 }
 
-// newPacer makes the pacer of a device. In the long run, bytes sent without permission use up at
+// newPacer returns the pacer of a device. In the long run, bytes sent without permission use up at
 // most three quarters of the rate.
 func newPacer(c *Config) (p pacer, err error) {
 	if !c.Network || c.Rate == 0 {
@@ -95,7 +94,7 @@ func (a *Arbiter) permit(r *Request, now time.Duration) {
 	s := r.Stream
 	s.sending = append(s.sending, r)
 	s.pending = s.pending[:0]
-	a.pacer.rate.Charge(now, r.Length) // dispatch has waited for it
+	a.pacer.rate.Charge(now, r.Length) // dispatch has waited for the rate
 	s.done = max(s.done, r.Offset+r.Length)
 	a.requestSend(s, now)
 }
@@ -112,7 +111,7 @@ func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 		s.next, s.done = pos, pos
 	}
 	s.pos = pos
-	unasked := max(0, pos-s.next) // it did not wait: in observe mode, or while the daemon was down
+	unasked := max(0, pos-s.next) // the sender did not wait: in observe mode, or while the daemon was down
 	s.next = max(s.next, pos)
 	s.done = max(s.done, pos)
 	ended := 0
@@ -131,9 +130,9 @@ func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// bookUnpermitted books bytes that were sent without permission, by a stream in observe mode or one
-// that was let through. They used a part of the rate, which the others lack. As they do not wait
-// for their turn, they must not use up all of it.
+// bookUnpermitted accounts for bytes that were sent without permission, by a stream in observe mode
+// or a stream that was let through. These bytes used a part of the rate, which other flows lack.
+// Because they do not wait for their turn, they must not use up the whole rate.
 func (a *Arbiter) bookUnpermitted(s *Stream, bytes int64, now time.Duration) {
 	a.bookUnscheduled(s, bytes, now)
 	if a.pacer.unscheduled.Wait(now) == 0 {
@@ -142,7 +141,7 @@ func (a *Arbiter) bookUnpermitted(s *Stream, bytes int64, now time.Duration) {
 	}
 }
 
-// finishSend ends a request of which that many bytes were sent.
+// finishSend ends a request. bytes is the part of it that was sent.
 func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 	f := r.flow
 	if r.index > 0 {

@@ -2,10 +2,10 @@ package arbiter
 
 import "time"
 
-// packetSchedule reserves device time for forced packets, second by second: at most a tenth of each
-// second, the budget of forced packets. A reservation is the number of its second, from 1.
+// packetSchedule reserves device time for forced packets. It reserves at most a tenth of each
+// second, which is the budget of forced packets. A reservation is the number of its second, from 1.
 type packetSchedule struct {
-	seconds []scheduleSecond // by number modulo the length
+	seconds []scheduleSecond // indexed by number modulo the length
 }
 
 type scheduleSecond struct {
@@ -19,7 +19,7 @@ const (
 	noReservation = -1
 )
 
-// newPacketSchedule returns a schedule that reaches that far ahead.
+// newPacketSchedule returns a schedule for reservations up to ahead from now.
 func newPacketSchedule(ahead time.Duration) packetSchedule {
 	return packetSchedule{seconds: make([]scheduleSecond, int(ahead/time.Second)+3)}
 }
@@ -32,9 +32,9 @@ func (p *packetSchedule) second(number int64) *scheduleSecond {
 	return b
 }
 
-// reserve reserves a second for a packet with the given device time: that of the deadline or, if
-// that is full, a later one up to latest, or an earlier one. It returns the time of the packet,
-// which is the deadline if no second has room.
+// reserve reserves a second for a packet with the given device time. It takes the second of the
+// deadline or, if that is full, a later one up to latest, or an earlier one. at is the time of the
+// packet, which is the deadline if no second has room.
 func (p *packetSchedule) reserve(now, deadline, latest, took time.Duration) (at time.Duration, place int64) {
 	number := func(t time.Duration) int64 { return int64(t/time.Second) + 1 }
 	first, due := number(now), number(deadline)

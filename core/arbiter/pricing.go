@@ -8,23 +8,23 @@ import (
 	"penstock/core/sfq"
 )
 
-// pricing is the cost of requests. A request is announced at the cost of a sequential one, since
-// most requests are. Its end shows whether it was, and the flow's tags are corrected by the
-// difference.
+// pricing computes the cost of requests. A request is announced at the cost of a sequential
+// request, because most requests are sequential. Its end shows whether it was, and the flow's tags
+// are corrected by the difference.
 //
-// A request counts as sequential if the request that completed just before it on the device was of
-// the same open file and ended where it begins. The order of completion counts, and not that of
-// dispatch, as kernel and disk reorder requests in flight. Positions are offsets in files and not
-// blocks of the device: file systems lay out a block file of 128 MiB in one or a few extents, so
-// looking up its extents (FIEMAP), one call for each quantum, would correct one seek in some dozens
-// of quanta. A stream that continues in a file where another stream has stopped counts as random.
+// A request counts as sequential if the request that completed just before it on the device was in
+// the same open file and ended at its offset. The order of completion counts, not the order of
+// dispatch, because kernel and disk reorder requests in flight. Positions are offsets in files, not
+// blocks of the device. File systems lay out a block file of 128 MiB in one or a few extents, so a
+// lookup of its extents (FIEMAP) for each quantum would correct one seek in several dozen quanta. A
+// stream counts as random if it continues in a file where another stream has stopped.
 type pricing struct {
 	model   cost.Model
-	lines   [2][2]cost.Line // of the model, by direction; random, sequential
-	guessed bool            // there is no profile: tags do not include seeks
+	lines   [2][2]cost.Line // of the model, by direction, for random and sequential requests
+	guessed bool            // there is no profile, and tags do not include seeks
 	tracker *cost.Tracker
 	verdict cost.Verdict
-	tags    [2][2]memo // the last tag by direction, and whether the request was sequential
+	tags    [2][2]memo // the last tags, by direction, for random and sequential requests
 	times   [2][2]memo // the same for service
 	part    [2]partMemo
 
@@ -32,8 +32,8 @@ type pricing struct {
 	end  int64
 
 	own             foreign.Counters // the device's work for the flows' requests
-	work            time.Duration    // its cost since the last Observe
-	unscheduledWork time.Duration    // cost of what the kernel moved for the flows outside of the schedule, since the last Observe
+	work            time.Duration    // cost of that work since the last Observe
+	unscheduledWork time.Duration    // cost of kernel I/O for the flows outside of the schedule, since the last Observe
 	foreign         *foreign.Estimate
 	others          foreign.Result
 }
@@ -41,8 +41,9 @@ type pricing struct {
 // Profiled reports whether the costs were measured.
 func (c Config) Profiled() bool { return c.Cost != (cost.Model{}) }
 
-// Model returns the profile's model. Without a profile, it is made from the reference latencies:
-// costs grow with the size of a request as they do, and random requests cost Seek in addition.
+// Model returns the profile's model. Without a profile, it derives a model from the reference
+// latencies. Costs then grow with the size of a request as the latencies do, and random requests
+// cost Seek in addition.
 func (c Config) Model() cost.Model {
 	if c.Profiled() {
 		return c.Cost
@@ -79,22 +80,22 @@ func (p *pricing) of(write, goesOn bool, bytes int64) time.Duration {
 	return lines[0].Of(bytes)
 }
 
-// price is a cost in two units: that of the scheduler, and that of the account of service.
+// price is a cost in two units: the scheduler's unit and the unit of the account of service.
 type price struct {
-	tag     int64 // for the scheduler, in nanoseconds of the model
-	service int64 // device time at its present speed, in ns
+	tag     int64 // for the scheduler, in ns of the model
+	service int64 // device time at the device's present speed, in ns
 }
 
 func (p price) plus(q price) price { return price{p.tag + q.tag, p.service + q.service} }
 
-// price returns the price of a request. The tag leaves out the correction that reads and writes
-// have in common: it makes no difference to shares, and its changes would disturb them. A guessed
-// seek is in the account only.
+// price returns the price of a request. The tag leaves out the correction that is common to reads
+// and writes: that correction does not affect shares, but its changes would disturb them. A guessed
+// seek enters only the account of service.
 func (p *pricing) price(write, goesOn bool, bytes int64) price {
 	return price{tag: p.tag(write, goesOn || p.guessed, bytes), service: p.service(write, goesOn, bytes)}
 }
 
-// memo is a cost of the model multiplied by a factor. Nearly all requests are whole quanta, and
+// memo caches a cost of the model multiplied by a factor. Nearly all requests are whole quanta, and
 // factors change at most a few times a second.
 type memo struct {
 	bytes  int64
@@ -102,7 +103,7 @@ type memo struct {
 	scaled int64
 }
 
-// partMemo is the part of the device that a request of that size keeps busy alone.
+// partMemo caches the part of the device that a request of this size keeps busy while it is alone.
 type partMemo struct {
 	bytes int64
 	part  float64
@@ -154,7 +155,7 @@ func (p *pricing) started(r *Request, now time.Duration) {
 	p.tracker.Start(now, r.predicted, r.part)
 }
 
-// finished returns the price of a completed request; 0 if the device had nothing to do.
+// finished returns the price of a completed request, or 0 if the device had no work.
 func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	var done time.Duration
 	var paid price
@@ -174,16 +175,17 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	return paid
 }
 
-// unscheduled returns the price of kernel readahead or writeback. It is random, as it comes between
-// other requests. It is the flows' own I/O and not foreign.
+// unscheduled returns the price of kernel readahead or writeback. Its cost is that of a random
+// request, because it comes between other requests. It is the flows' own I/O, not foreign I/O.
 func (p *pricing) unscheduled(write bool, bytes int64) price {
 	p.foreign.Moved(write, bytes)
 	p.unscheduledWork = min(p.unscheduledWork+p.of(write, false, bytes), cost.Max)
 	return p.price(write, false, bytes)
 }
 
-// bookUnscheduled charges bytes that the kernel moved for a stream outside of the schedule. They
-// may be many at once, as after a sync; Config.Debt bounds how long the flow waits for them.
+// bookUnscheduled charges bytes that the kernel moved for a stream outside of the schedule. There
+// may be many at once, for example after a sync. Config.Debt bounds how long the flow waits for
+// them.
 func (a *Arbiter) bookUnscheduled(s *Stream, bytes int64, now time.Duration) {
 	f, price := s.flow, a.pricing.unscheduled(s.Write, bytes)
 	f.unscheduled += bytes
@@ -192,8 +194,9 @@ func (a *Arbiter) bookUnscheduled(s *Stream, bytes int64, now time.Duration) {
 	a.takeLimit(f, bytes, now)
 }
 
-// Observe takes the kernel's counters of the device, for all its users together, since any fixed
-// moment. It computes the foreign I/O from them, and should be called about once a second.
+// Observe computes the foreign I/O from the kernel's counters of the device. The counters include
+// all users of the device and count from any fixed moment. Observe should be called about once a
+// second.
 func (a *Arbiter) Observe(now time.Duration, device foreign.Counters) {
 	p := &a.pricing
 	var flying foreign.Counters
@@ -213,5 +216,5 @@ func (a *Arbiter) Observe(now time.Duration, device foreign.Counters) {
 	}
 }
 
-// Slow returns whether the device has become slow, and by how much.
+// Slow returns the verdict on whether the device has become slow, and by how much.
 func (a *Arbiter) Slow() cost.Verdict { return a.pricing.verdict }

@@ -7,21 +7,21 @@ import (
 	"penstock/core/sfq"
 )
 
-// Queues and parts: the weight of each flow.
+// Queues and parts determine the weight of each flow.
 //
-// A flow's weight applies among the members of its queue, and a queue's among its siblings
-// (core/sfq, queue.go). The rules give both. While the cluster's totals are in force, parts replace
-// them at every level: a part is what a member is entitled to on this device, out of the service of
-// all devices (core/coord). So what a member does not use goes to its siblings first, with a broker
-// and without one.
+// A flow's weight applies among the members of its queue, and a queue's weight among its siblings
+// (core/sfq, queue.go). The operator's rules give both weights. While the cluster's totals are in
+// force, parts replace the weights at every level. A part is a member's entitlement on this device,
+// out of the service of all devices (core/coord). So service that a member does not use goes to its
+// siblings first, with and without a broker.
 //
-// The scheduler's weights are integers, and parts are not. Each level has one scale that converts
-// them, as large as the largest weight there allows. So the largest weight is above half of
-// sfq.MaxWeight, unless all are below 1, and the rounding error of any member is at most two
-// millionths of it. A change of scale has no other effect: the scheduler keeps a member's lead or
-// lag as service.
+// The scheduler's weights are integers, and parts are not. At each level, one scale converts them.
+// It is as large as the largest weight at the level allows. So the largest scaled weight is above
+// half of sfq.MaxWeight, unless all weights are below 1, and the rounding error of any member is at
+// most two millionths of it. A change of scale has no other effect, because the scheduler keeps a
+// member's distance from v as service.
 
-// Queue is a queue, as the path from the root. It is immutable.
+// Queue is a queue, given as the path from the root. It is immutable.
 type Queue struct {
 	levels []sfq.Level
 	paths  []string // path of each level, from the root
@@ -38,7 +38,7 @@ func NewQueue(levels []sfq.Level) *Queue {
 	return q
 }
 
-// Name returns the name of the last level; empty if q is nil.
+// Name returns the name of the last level, or "" if q is nil.
 func (q *Queue) Name() string {
 	if q == nil || len(q.levels) == 0 {
 		return ""
@@ -52,10 +52,10 @@ func (q *Queue) Levels() []sfq.Level { return q.levels }
 // Paths returns the path of each level, such as "/a" and "/a/b". The caller must not change it.
 func (q *Queue) Paths() []string { return q.paths }
 
-// Parts is what members are entitled to on this device, out of the service of all devices, by the
-// broker's totals: flows by name, queues by path. Parts are on the scale of the weights at their
-// level. Members that are not named keep their rules' weights. If Flows is nil, no parts are in
-// force.
+// Parts are the members' entitlements on this device, out of the service of all devices, computed
+// from the broker's totals. Flows are named by flow, and queues by path. Parts are on the scale of
+// the weights at their level. Members without a part keep their rules' weights. If Flows is nil, no
+// parts are in force.
 type Parts struct {
 	Flows  map[string]float64
 	Queues map[string]float64
@@ -67,7 +67,7 @@ type leaf struct {
 	node        *treeNode // the flow is a member of this node
 	weight      float64
 	schedWeight int     // weight in the scheduler
-	entitled    float64 // the equivalent weight at the root without queues, beside the flows at work
+	entitled    float64 // equivalent weight without queues, among the flows at work
 }
 
 // queueTree is the tree of the queues that contain the device's flows.
@@ -124,7 +124,7 @@ func (l *queueTree) weightOfQueue(path string, rule int) float64 {
 	return float64(rule)
 }
 
-// enter puts a flow into the node of its rule's queue, which may be new.
+// enter puts a flow into the node of its rule's queue. It creates the node if necessary.
 func (l *queueTree) enter(f *flow) {
 	want := f.rule.Queue
 	at := l.root
@@ -156,7 +156,7 @@ func (l *queueTree) leave(f *flow) {
 	f.leaf.node = l.root
 }
 
-// detach subtracts a flow from a node and those above it, and removes empty nodes.
+// detach subtracts a flow from a node and the nodes above it, and removes empty nodes.
 func (l *queueTree) detach(at *treeNode) {
 	for ; at.parent != nil; at = at.parent {
 		if at.flows--; at.flows > 0 {
@@ -214,7 +214,7 @@ func (at *treeNode) toSchedWeight(weight float64) int {
 	return int(min(max(math.Round(weight*float64(at.scale)), 1), sfq.MaxWeight))
 }
 
-// weigh computes the weight of a new flow.
+// weigh sets the weight of a new flow.
 func (a *Arbiter) weigh(f *flow) {
 	l := &a.tree
 	known := len(l.all)
@@ -228,7 +228,7 @@ func (a *Arbiter) weigh(f *flow) {
 	l.entitle(f, false)
 }
 
-// applyWeights sets a flow's queue and weights in the scheduler, where they have changed.
+// applyWeights sets a flow's queue and weights in the scheduler, if they have changed.
 func (a *Arbiter) applyWeights(f *flow) {
 	c := &f.leaf
 	moved := c.queue != f.rule.Queue
@@ -264,9 +264,9 @@ func (a *Arbiter) applyWeights(f *flow) {
 	}
 }
 
-// measure computes each flow's entitlement beside all flows at work: the product, from the root
-// down, of each member's part of the weights at work beside it, on the root's scale. Bounds depend
-// on it, and the order of dispatch does not.
+// measure computes each flow's entitlement among all flows at work. On the root's scale, it is the
+// product, from the root down, of each member's part of the weights at work at its level. Bounds
+// depend on it, but the order of dispatch does not.
 func (l *queueTree) measure(a *Arbiter, now time.Duration) {
 	l.round++
 	for _, f := range a.active {
@@ -281,7 +281,7 @@ func (l *queueTree) measure(a *Arbiter, now time.Duration) {
 			}
 			at.weightAtWork += weight
 			if counted {
-				break // the node itself is counted already
+				break // this node is already counted at its parent
 			}
 			weight = at.weight
 		}

@@ -2,10 +2,10 @@ package arbiter
 
 import "time"
 
-// Staged reads (IBIS, section 3, persistent I/O). In departure from IBIS, the server's own read
-// never queues: it finds its range in the page cache.
+// Staged reads (IBIS, section 3, persistent I/O). Unlike in IBIS, the server's own read never
+// queues, because it finds its range in the page cache.
 
-// openRead begins a read. The checksums of the range are staged first, since the DataNode reads
+// openRead begins a read. The checksums of the range are staged first, because the DataNode reads
 // them before the data. The first mark implies that they are staged.
 func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 	s.To = max(s.To, s.From)
@@ -13,7 +13,7 @@ func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 	s.mark = -1
 	if s.Meta != nil {
 		if s.meta = metaSpan(s); s.meta.next < s.meta.end {
-			s.done = -1 // until they are staged
+			s.done = -1 // until the checksums are staged
 		}
 	}
 	a.stage(s, now)
@@ -27,9 +27,9 @@ const (
 )
 
 // metaSpan returns the part of the checksum file that belongs to the stream's range, in whole
-// pages; empty if all of it is resident. The file consists of a header and one checksum for each
-// chunk in order, so its parts correspond to parts of the block. Its size counts at most as far as
-// the block's size allows.
+// pages. It is empty if all of it is resident. The file consists of a header and one checksum for
+// each chunk in order, so its parts correspond to parts of the block. A checksum file larger than
+// the block's size allows counts only up to that size.
 func metaSpan(s *Stream) span {
 	block, ok := s.Opening.File.Written()
 	if !ok || block <= 0 {
@@ -48,27 +48,29 @@ func metaSpan(s *Stream) span {
 	return span{start, end}
 }
 
-// metaBytes returns the largest size of the checksums of that much data.
+// metaBytes returns the largest size of the checksum file of a block of this size.
 func metaBytes(block int64) int64 {
 	return metaHeader + (block+chunkBytes-1)/chunkBytes*checksumSize
 }
 
-// blockedPart bounds what is staged behind a delayed request of one reader: a quarter of
-// Config.Staged.
+// blockedPart bounds the bytes that are staged behind a delayed request of one reader, to a quarter
+// of Config.Staged.
 const blockedPart = 4
 
 // stage finds the next request that the stream wants, and sends its mark.
 //
 // Quanta are requested up to Config.Ahead quanta beyond the reader. The first quantum is small and
 // each following one is twice as large, so that a client that opens a block for a few bytes does
-// not cost a quantum. Resident ranges cost nothing and do not count as ahead. While few streams of
-// the flow wait, bytes do not count either that the reader cannot have yet: those in flight, and
-// those that have arrived before an earlier part, as disks reorder. Otherwise all requests of a
-// single reader could be in flight in the D slots, its flow would not be backlogged when one of
-// them ends, and its weight would have no effect. Bytes that have just arrived for a reader at its
-// mark do not count, as it reads on before it reports.
+// not cost a whole quantum. Resident ranges cost nothing and do not count as ahead.
+//
+// While few streams of the flow wait, bytes that the reader cannot have yet do not count as ahead
+// either. These are bytes in flight, and bytes that have arrived before an earlier part, because
+// disks reorder requests. Otherwise all requests of a single reader could be in flight in the D
+// slots. Its flow would then not be backlogged when one of them ends, and its weight would have no
+// effect. Bytes that have just arrived for a reader at its mark do not count either, because the
+// reader continues before it reports.
 func (a *Arbiter) stage(s *Stream, now time.Duration) {
-	const freeRanges = 64 // bound of the resident quanta that are skipped in one call
+	const freeRanges = 64 // bound of the resident ranges that are skipped in one call
 	f, quantum := s.flow, a.quantum(s.flow)
 	at := s.pos
 	if s.waiting > 0 {
@@ -130,7 +132,7 @@ func (a *Arbiter) readProgress(s *Stream, pos int64, now time.Duration) {
 	}
 	if pos > s.next {
 		// The reader did not wait (in observe mode, or while the daemon was down), and the kernel
-		// fetched pages for it. Those that were not resident at the open are charged.
+		// fetched pages for it. The pages that were not resident at the open are charged.
 		if bytes := s.skipped(s.next, s.clampRead(pos), a.cfg.Quantum); bytes > 0 {
 			a.bookUnscheduled(s, bytes, now)
 		}
@@ -145,8 +147,8 @@ func (a *Arbiter) readProgress(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// clampRead checks a claimed position more than a lease ahead against the file: the kernel fetches
-// no more for a reader than what the file occupies.
+// clampRead limits a claimed position that is more than a lease ahead to the bytes that the file
+// occupies, because the kernel cannot have fetched more for the reader.
 func (s *Stream) clampRead(pos int64) int64 {
 	if pos-s.next <= leaseBytes {
 		return pos

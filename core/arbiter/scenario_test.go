@@ -17,31 +17,33 @@ import (
 	"penstock/lab/scenario"
 )
 
-// The scenarios in testdata/*.txt tell one rule each. Under a command stands what the arbiter
-// decided upon it: the requests that it started, how far it let streams go, whose files it let
-// go of, and when it wants to be called where that is before its next tick. After a change of
-// rules rewrite them with `go test ./core/arbiter -run TestScenarios -update` and read the
-// difference.
+// TestScenarios runs the scenarios in testdata/*.txt. Each scenario shows one rule. Below a command
+// are the arbiter's decisions: the requests that it started, the new marks of streams, and the
+// streams that it released. If it has to be called before its next tick, the time is there too.
+// After a change of the rules, rewrite the files with
+// `go test ./core/arbiter -run TestScenarios -update` and read the difference.
 //
 //	disk rate=12M seek=10ms               a virtual disk: one head, one request after the other
-//	disk stop|go                          its requests do not end until it goes on
-//	new [depth=N|sfqd2] [quantum=N] ...   an arbiter of it; reference=N is latency, as times of a quantum's cost
-//	new network rate=N                    or of a network interface
+//	disk stop|go                          requests do not end while the disk is stopped
+//	new [depth=N|sfqd2] [quantum=N] ...   the disk's arbiter; reference=N is the reference latency, in
+//	                                      units of a quantum's cost
+//	new network rate=N                    the arbiter of a network interface
 //	rule FLOW [weight=N] [limit=N] [mode=observe] [queue=a=3/b=1]
-//	open S FLOW read|write|lazy|send [xN] [size=N] [from=N] [user=U] [patience=T] [meta=N] [asked] [sparse]
-//	reader S [xN] [rate=N] [think=T]      its thread goes on by itself, and likewise
-//	writer S [xN] [rate=N] [size=N]
+//	open S FLOW read|write|lazy|send [xN] [size=N] [from=N] [user=U] [patience=T] [meta=N] [asked]
+//	    [sparse]
+//	reader S [xN] [rate=N] [think=T]      a thread reads the stream
+//	writer S [xN] [rate=N] [size=N]       a thread writes the stream
 //	progress S POS; close S [xN] [POS]; reassign S FLOW [USER]
 //	resident S FROM TO; saved S FROM TO; delete S [xN]
-//	done rN [moved=N] [fails]             on a disk that is stopped
+//	done rN [moved=N] [fails]             ends a request of a stopped disk
 //	mode observe|enforce; parts FLOW=N... /QUEUE=N...; room [dirty=N] [lazy=N] [staged=N]
-//	foreign every=T [seeks]               somebody else reads 64 KiB so often
-//	run T                                 passes virtual time
-//	quiet, loud                           whether decisions are printed
+//	foreign every=T [seeks]               another process reads 64 KiB at this interval
+//	run T                                 advances virtual time
+//	quiet, loud                           turns the printing of decisions off and on
 //	chain FLOW size=N think=T             a client that reads one file after the other
-//	queries                               the most that one event has asked about files
-//	count                                 what the disk did for each flow since the last count
-//	dump                                  the account
+//	queries                               prints the most questions about files in one event
+//	count                                 prints the disk's work for each flow since the last count
+//	dump                                  prints the account
 func TestScenarios(t *testing.T) {
 	scenario.Test(t, func(t *testing.T) scenario.Stage {
 		st := &stage{t: t, rate: 12e6, seek: 10 * time.Millisecond, rules: map[string]arbiter.Rule{}, named: map[string]*stream{}, numbers: map[*arbiter.Request]int{}, chains: map[string]*int{}}
@@ -49,7 +51,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// stage is one scenario under way.
+// stage is the state of one running scenario.
 type stage struct {
 	t       *testing.T
 	w       *world
@@ -63,11 +65,11 @@ type stage struct {
 	last    int
 
 	out     strings.Builder
-	moment  []string // what was decided at this moment
+	moment  []string // decisions at this moment
 	quiet   bool
-	counted int // of the disk's log
+	counted int // entries of the disk's log that count has printed
 	since   time.Duration
-	known   time.Duration // when the arbiter was last said to want a call
+	known   time.Duration // the last printed time of the arbiter's next call
 }
 
 func (st *stage) run(words []string) string {
@@ -199,7 +201,7 @@ func (st *stage) do(command string, args []string) {
 	}
 }
 
-// each calls a function for a stream or, with a word xN, for S1 to SN.
+// each calls a function for a stream or, if args contains a word xN, for S1 to SN.
 func (st *stage) each(args []string, do func(name string, args []string)) {
 	for i, a := range args {
 		if n, err := strconv.Atoi(strings.TrimPrefix(a, "x")); err == nil && strings.HasPrefix(a, "x") {
@@ -233,7 +235,7 @@ func (st *stage) setDisk(args []string) {
 	}
 }
 
-// begin makes the arbiter of a disk with a profile.
+// begin creates the arbiter of a disk with a profile, or of a network interface.
 func (st *stage) begin(args []string) {
 	st.mode = arbiter.Enforce
 	cfg := diskConfig(st.rate, st.seek)
@@ -437,7 +439,7 @@ func (st *stage) parts(args []string) {
 	st.w.a.SetParts(p)
 }
 
-// count prints what the disk did for each flow.
+// count prints the disk's work for each flow.
 func (st *stage) count() {
 	type sum struct {
 		bytes [2]int64
@@ -516,7 +518,7 @@ func (st *stage) dump() {
 	}
 }
 
-// size reads bytes, or any whole number: 64K, 2M, 4T.
+// size parses a number of bytes, or any whole number: 64K, 2M, 4T.
 func (st *stage) size(word string) int64 {
 	st.t.Helper()
 	shift := strings.Index("KMGT", word[len(word)-1:])

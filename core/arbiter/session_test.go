@@ -14,15 +14,15 @@ import (
 	"penstock/core/sfq"
 )
 
-// session runs a byte string as events in any valid order, of any sizes, and checks the arbiter's
-// invariants.
+// session runs a byte string as events, in any valid order and of any sizes, and checks the
+// arbiter's invariants.
 type session struct {
 	t       fataler
 	a       *arbiter.Arbiter
 	cfg     arbiter.Config
 	ops     []byte
 	now     time.Duration
-	last    time.Duration // the latest time that there was
+	last    time.Duration // the latest time so far
 	mode    arbiter.Mode
 	rules   [4]arbiter.Rule
 	streams []*sessionStream
@@ -35,8 +35,8 @@ type sessionStream struct {
 	o        arbiter.Opening
 	at       *arbiter.Stream
 	file     *sessionFile
-	claimed  int64 // how far its process says it is
-	asked    int64 // end of the last request for its data
+	claimed  int64 // position that the process reports
+	asked    int64 // end of the last request for the stream's data
 	mark     int64
 	closed   bool
 	released bool
@@ -47,14 +47,14 @@ type sessionFile struct {
 	s       *session
 	written int64
 	unknown bool
-	missing int // of eight parts
+	missing int // eighths of each range that are not in the page cache
 	deleted bool
 }
 
 func (f *sessionFile) Missing(off, length int64) int64 {
 	f.s.queries++
 	if off < 0 || length < 0 || off+length < off {
-		f.s.t.Fatalf("asked about %d+%d", off, length)
+		f.s.t.Fatalf("the arbiter asked about the range %d+%d", off, length)
 	}
 	return length / 8 * int64(f.missing)
 }
@@ -66,7 +66,7 @@ func (f *sessionFile) Saved(off, length int64) int64 {
 
 func (f *sessionFile) Written() (int64, bool) {
 	f.s.queries++
-	return min(f.written, 1<<50), !f.unknown // a file system's space
+	return min(f.written, 1<<50), !f.unknown // at most the space of a file system
 }
 
 func (f *sessionFile) Deleted() bool {
@@ -83,7 +83,7 @@ func (s *session) byte() int {
 	return int(b)
 }
 
-// size returns a number of bytes: of a packet, or up to the largest possible.
+// size returns a number of bytes, from 0 up to the largest possible.
 func (s *session) size() int64 {
 	b := s.byte()
 	switch {
@@ -136,7 +136,7 @@ func (s *session) policy() arbiter.Policy {
 	return func(flow string) arbiter.Rule { return rules[int(flow[len(flow)-1])%len(rules)] }
 }
 
-// event performs an event and bounds the questions about files that it causes.
+// event performs an event and checks that it causes at most most questions about files.
 func (s *session) event(what string, most int, do func()) {
 	s.t.Helper()
 	before := s.queries
@@ -152,7 +152,7 @@ func (s *session) event(what string, most int, do func()) {
 	}
 }
 
-const eventQuestions = 2*64 + 32 // of one event: ranges that are skipped over, tails, and some
+const eventQuestions = 2*64 + 32 // bound for one event: skipped ranges, tails, and a few others
 
 func (s *session) step() {
 	op := s.byte()
@@ -197,7 +197,7 @@ func (s *session) step() {
 	case 14:
 		if x := s.pick(); x != nil {
 			s.decide()
-			x.mark = 0 // it may fall now
+			x.mark = 0 // the mark may decrease
 			s.event("reassign", eventQuestions, func() {
 				s.a.Reassign(s.now, x.at, fmt.Sprint("f", s.byte()%6), fmt.Sprint("u", s.byte()%3))
 			})
@@ -294,7 +294,8 @@ func (s *session) done() {
 	s.event("done", eventQuestions, func() { s.a.Done(s.now, r, result) })
 }
 
-// pass advances the time, and sometimes steps back a bit, as with clocks of several threads.
+// pass advances the time. Sometimes it steps back a little, as happens with the clocks of several
+// threads.
 func (s *session) pass() {
 	b := s.byte()
 	switch {
@@ -326,7 +327,7 @@ func (s *session) apply() {
 		s.mode = arbiter.Mode(s.byte() % 3)
 	}
 	for _, x := range s.streams {
-		x.mark = 0 // all may fall now
+		x.mark = 0 // all marks may decrease
 	}
 	s.event("apply", 8*len(s.streams), func() { s.a.Apply(s.now, s.mode, s.policy()) })
 }
@@ -343,23 +344,23 @@ func (s *session) decide() {
 	s.event("decide", eventQuestions+70*open, func() {
 		some, again := s.a.Decide(s.now)
 		if again <= s.now || again > max(s.now, s.last)+2*tickPeriod {
-			s.t.Fatalf("at %v it wants to be called at %v", s.now, again)
+			s.t.Fatalf("at %v the arbiter requires the next call at %v", s.now, again)
 		}
 		actions = append(actions, some...)
 	})
-	turned := s.a.Stuck() != s.stuck // then marks may fall
+	turned := s.a.Stuck() != s.stuck // then marks may decrease
 	s.stuck = s.a.Stuck()
 	for _, action := range actions {
 		x := action.Stream.Ref.(*sessionStream)
 		if x.released {
-			s.t.Fatalf("action %d for a stream that was released", action.Kind)
+			s.t.Fatalf("action %d for a released stream", action.Kind)
 		}
 		switch action.Kind {
 		case arbiter.Start:
 			s.started(x, action.Request)
 		case arbiter.Mark:
 			if action.Position < 0 || action.Position < x.mark && !turned {
-				s.t.Fatalf("a mark fell from %d to %d: %+v claimed %d, state %s", x.mark, action.Position, x.o, x.claimed, arbiter.Describe(x.at))
+				s.t.Fatalf("a mark decreased from %d to %d: %+v claimed %d, state %s", x.mark, action.Position, x.o, x.claimed, arbiter.Describe(x.at))
 			}
 			x.mark = action.Position
 		case arbiter.Release:
@@ -374,7 +375,7 @@ func (s *session) decide() {
 		depth = 12
 	}
 	if len(s.flying) > depth {
-		s.t.Fatalf("%d requests are at the device, the depth is %d", len(s.flying), depth)
+		s.t.Fatalf("%d requests are in flight, the depth is %d", len(s.flying), depth)
 	}
 }
 
@@ -388,25 +389,25 @@ func (s *session) started(x *sessionStream, r *arbiter.Request) {
 		s.t.Fatalf("a request in the wrong direction")
 	case r.Meta:
 		if end > 4096+x.o.To/128+7 && !x.o.Write {
-			s.t.Fatalf("checksums to %d of a block of %d", end, x.o.To)
+			s.t.Fatalf("a request for checksums up to %d of a block of %d", end, x.o.To)
 		}
 	case r.Offset < x.asked:
 		s.t.Fatalf("a request at %d behind %d", r.Offset, x.asked)
 	case r.Write && end > x.claimed || !r.Write && end > x.o.To:
-		s.t.Fatalf("a request to %d of a stream that goes to %d, or %d", end, x.claimed, x.o.To)
+		s.t.Fatalf("a request up to %d of a stream that claimed %d and ends at %d", end, x.claimed, x.o.To)
 	default:
 		x.asked = end
 	}
 }
 
-// end closes all streams and lets the device finish. Nothing may remain.
+// end closes all streams and completes all requests. The arbiter must then hold no resources.
 func (s *session) end() {
 	s.now = max(s.now, s.last)
 	for _, x := range s.streams {
 		s.close(x)
 	}
 	for round := range 2000 {
-		if round == 1000 { // a backlog may be as large as the files say
+		if round == 1000 { // a backlog may be as large as the files
 			s.mode = arbiter.Off
 			s.event("apply", 8*len(s.streams), func() { s.a.Apply(s.now, s.mode, s.policy()) })
 		}
@@ -426,7 +427,7 @@ func (s *session) end() {
 	}
 	s.decide()
 	if held := s.a.Held(); held != "" {
-		s.t.Fatalf("all is closed and done, and this is held:\n%s", held)
+		s.t.Fatalf("all streams are closed and all requests done, but the arbiter still holds:\n%s", held)
 	}
 	for i, x := range s.streams {
 		if !x.released {
@@ -441,7 +442,7 @@ func TestSessions(t *testing.T) {
 	})
 }
 
-// Long sessions, in which many things coincide.
+// TestLongSessions runs long sessions, in which many events coincide.
 func TestLongSessions(t *testing.T) {
 	for seed := range uint64(150) {
 		random := rand.New(rand.NewPCG(seed, 16))
@@ -453,7 +454,7 @@ func TestLongSessions(t *testing.T) {
 	}
 }
 
-// seeded names the seed of a failure.
+// seeded adds the seed to the message of a failure.
 type seeded struct {
 	*testing.T
 	seed uint64

@@ -11,7 +11,8 @@ import (
 	"penstock/core/arbiter"
 )
 
-// Shares in virtual time. They are judged by the disk's own log, in every window of ten seconds.
+// These tests check shares in virtual time. The disk's own log is the judge, in every window of ten
+// seconds.
 
 const (
 	testRate    = 12e6
@@ -47,13 +48,14 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// got is what the disk did in a time.
+// got is the disk's work for one flow in a period.
 type got struct {
 	bytes, written int64
 	service        time.Duration
 }
 
-// between returns what each flow got in [from, to). A request counts by the part of its time there.
+// between returns the disk's work for each flow in [from, to). A request counts by the part of its
+// time in this period.
 func (w *world) between(from, to time.Duration) map[string]got {
 	out := map[string]got{}
 	for _, e := range w.disk.log {
@@ -73,8 +75,8 @@ func (w *world) between(from, to time.Duration) map[string]got {
 	return out
 }
 
-// holds fails the test unless each flow had its share in every window: within 5 %, or within that
-// many quanta if that is more.
+// holds fails the test unless each flow had its share in every window, within 5 % or within the
+// given number of quanta, whichever is more.
 func (w *world) holds(t fataler, weights map[string]int, quanta float64, from, to time.Duration) (worst float64) {
 	t.Helper()
 	const window = 10 * time.Second
@@ -90,14 +92,14 @@ func (w *world) holds(t fataler, weights map[string]int, quanta float64, from, t
 			sum += g.service
 		}
 		if sum < window*99/100 {
-			t.Fatalf("in the window from %v the disk worked for %v only", from, sum)
+			t.Fatalf("in the window from %v the disk was busy for only %v", from, sum)
 		}
 		for flow, weight := range weights {
 			due := float64(sum) * float64(weight) / float64(all)
 			off := math.Abs(float64(shares[flow].service) - due)
 			worst = max(worst, off/due)
 			if off > max(0.05*due, quanta*float64(quantum)) {
-				t.Fatalf("in the window from %v flow %s of weight %d of %d had %v, its due is %v", from, flow, weight, all, shares[flow].service, time.Duration(due))
+				t.Fatalf("in the window from %v flow %s of weight %d of %d got %v, want %v", from, flow, weight, all, shares[flow].service, time.Duration(due))
 			}
 		}
 	}
@@ -112,13 +114,13 @@ func TestSharesOfTheIssue(t *testing.T) {
 				w.reader(flow, endlessFile)
 			}
 			w.run(60 * time.Second)
-			t.Logf("%v at depth %d: off by up to %.3f", weights, depth, w.holds(t, weights, 1, 5*time.Second, 60*time.Second))
+			t.Logf("%v at depth %d: deviation up to %.3f", weights, depth, w.holds(t, weights, 1, 5*time.Second, 60*time.Second))
 		}
 	}
 }
 
-// Each flow gets its share by weight, whatever its numbers of streams, users and writers, and
-// however long one file may be served in a row.
+// TestSharesOfAnything checks that each flow gets its share by weight, whatever its numbers of
+// streams, users and writers are, and however long one file may be served in a row.
 func TestSharesOfAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := map[string]int{}
@@ -147,12 +149,13 @@ func TestSharesOfAnything(t *testing.T) {
 			}
 		}
 		w.run(40 * time.Second)
-		// Where others are not exactly regular, a window can lose a bit at both of its ends.
+		// If requests of other flows are irregular, a window can lose a part of one at each end.
 		w.holds(t, weights, 1.25, 10*time.Second, 40*time.Second)
 	})
 }
 
-// Reads and writes of one application get half of its service each, whatever runs beside it.
+// TestAWriterBesideReadersHasHalf checks that reads and writes of one application each get half of
+// its service, with and without another application.
 func TestAWriterBesideReadersHasHalf(t *testing.T) {
 	for _, neighbour := range []bool{false, true} {
 		w := diskWorld(t, 2, enforced(nil), func(c *arbiter.Config) { c.Quantum = 2 * mib })
@@ -171,24 +174,25 @@ func TestAWriterBesideReadersHasHalf(t *testing.T) {
 		w.run(120 * time.Second)
 		all := w.between(10*time.Second, w.now)
 		part := float64(all["a"].written) / float64(all["a"].bytes+all["b"].bytes)
-		t.Logf("beside b: %v: the writer has %.3f of the bytes, its due is %.3f; it waited for %v at the most", neighbour, part, due, writer.longestWait())
+		t.Logf("beside b: %v: the writer has %.3f of the bytes, its due is %.3f; its longest wait is %v", neighbour, part, due, writer.longestWait())
 		if part < 0.8*due {
-			t.Errorf("the writer had %.3f of the bytes, its due is %.3f", part, due)
+			t.Errorf("the writer got %.3f of the bytes, its due is %.3f", part, due)
 		}
-		// With a neighbour the readers' runs of a second each come one after the other.
+		// Beside b, the readers are served in turn, in runs of a second each.
 		standing := []*agent{writer}
 		if !neighbour {
 			standing = append(standing, readers...)
 		}
 		for _, g := range standing {
 			if g.longestWait() > 3*time.Second {
-				t.Errorf("a stream stood for %v", g.longestWait())
+				t.Errorf("a stream waited for %v", g.longestWait())
 			}
 		}
 	}
 }
 
-// A limit holds with any number of streams, however idle the disk is.
+// TestALimitWithManyStreams checks that a limit holds with many streams, on an idle and on a busy
+// disk.
 func TestALimitWithManyStreams(t *testing.T) {
 	for _, busy := range []bool{false, true} {
 		for _, what := range []string{"reads", "writes", "both"} {
@@ -216,15 +220,15 @@ func TestALimitWithManyStreams(t *testing.T) {
 				w.run(30 * time.Second)
 				rate := float64(w.between(from, w.now)["limited"].bytes) / 30
 				if math.Abs(rate-1e6) > 0.05*1e6 {
-					t.Errorf("%s, the disk busy with others: %v: %.0f bytes a second from %v on", what, busy, rate, from)
+					t.Errorf("%s, with another flow: %v: %.0f bytes a second from %v on", what, busy, rate, from)
 				}
 			}
 		}
 	}
 }
 
-// A user who reads one file after the other gets no more than one who reads a long file. The same
-// applies to a stream among those of its user.
+// TestFilesOneAfterTheOtherGainNothing checks that a user who reads one file after the other gets
+// no more than a user who reads a long file. The same must apply to two streams of one user.
 func TestFilesOneAfterTheOtherGainNothing(t *testing.T) {
 	for _, users := range [][2]string{{"a", "b"}, {"a", "a"}} {
 		w := diskWorld(t, 2, enforced(nil), func(c *arbiter.Config) { c.Quantum, c.Run = 2*mib, 8*mib })

@@ -32,30 +32,30 @@ type Snapshot struct {
 type KindSnapshot struct {
 	Kind     Kind
 	Streamed [2]int64      // bytes that streams have read and written, including the page cache's
-	Bytes    [2]int64      // read, written by the device
-	Service  time.Duration // of the device's time
+	Bytes    [2]int64      // bytes that the device has read and written
+	Service  time.Duration // device time
 }
 
 // FlowSnapshot is one flow's account. Byte counts only grow.
 type FlowSnapshot struct {
 	Name      string
 	Weight    int
-	Part      float64       // the part that replaces Weight; 0: none
-	Queue     string        // the flow's queue; empty: the root
+	Part      float64       // the part that replaces Weight; 0 if there is none
+	Queue     string        // the flow's queue; empty for the root
 	Queues    []string      // paths of the queues from the root to Queue
-	Entitled  float64       // the equivalent weight without queues, beside the flows at work
-	Wanted    time.Duration // total time for which it was backlogged
+	Entitled  float64       // equivalent weight without queues, among the flows at work
+	Wanted    time.Duration // total time with a backlog
 	Mode      Mode
-	Limit     int64          // bytes a second; 0: none
-	Streams   int            // open
+	Limit     int64          // bytes per second; 0 if there is none
+	Streams   int            // open streams
 	Queued    int            // streams with a queued request
 	Waiting   int            // writers that wait for a lease
 	Backlog   int64          // bytes
-	Kinds     []KindSnapshot // kinds of its streams so far
-	Bytes     [2]int64       // read, written by the device
+	Kinds     []KindSnapshot // kinds of the flow's streams so far
+	Bytes     [2]int64       // bytes that the device has read and written
 	Resident  int64          // bytes read that needed no device I/O
 	Behind    int64          // part of Bytes that the kernel moved outside of the schedule
-	Service   time.Duration  // of the device's time
+	Service   time.Duration  // device time
 	Requests  int64
 	Waits     int64
 	Forced    int64 // forced packets
@@ -107,8 +107,8 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 	return snap
 }
 
-// Use returns the device time that a flow has got so far, and the total time for which it was
-// backlogged; 0 if there is no such flow.
+// Use returns the device time that a flow has received so far, and its total time with a backlog.
+// Both are 0 if there is no such flow.
 func (a *Arbiter) Use(now time.Duration, flow string) (service, wanted time.Duration) {
 	f := a.flows[flow]
 	if f == nil {
@@ -130,8 +130,8 @@ func (f *flow) snapshotKinds() (all []KindSnapshot) {
 	return all
 }
 
-// Held describes the resources held for streams. It is empty once no stream is open or waits to be
-// drained. Tests check that at their ends.
+// Held describes the resources held for streams. It is empty if no stream is open or waits to be
+// drained. Tests check that at their end.
 func (a *Arbiter) Held() string {
 	var b strings.Builder
 	if a.backlog.all != 0 || a.backlog.writing != 0 || a.backlog.kept != 0 || a.staged != 0 || len(a.streams) != 0 || len(a.running) != 0 || a.forced.waiting.len() != 0 || a.anticipation.ready != 0 {

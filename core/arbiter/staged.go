@@ -2,12 +2,13 @@ package arbiter
 
 import "time"
 
-// Staged bytes ahead of readers are bounded (Config.Staged). Otherwise the page cache would drop
-// pages before they are read, and they would be fetched again outside of the schedule. Beyond the
-// bound, a flow may have at most an equal part of it, and all flows together twice the bound.
-// Beyond that, only readers at their marks are staged for, in small quanta, and from one and a half
-// of the bound on in packets. So all readers go on, whatever their number, with as little as
-// possible ahead of each, and a flow whose readers do not read on takes no room from others.
+// The bytes staged ahead of readers are bounded (Config.Staged). Otherwise the kernel would drop
+// pages before they are read, and fetch them again outside of the schedule. Beyond the bound, a
+// flow may have at most an equal part of it, and all flows together at most twice the bound. Beyond
+// that, bytes are staged only for readers at their marks, in small quanta. From one and a half
+// times the bound on, these quanta are packets. So all readers make progress, whatever their
+// number, with as few bytes as possible ahead of each. A flow with readers that stop reading takes
+// no room from other flows.
 
 // stagingRoom returns how many of n bytes may be staged for the stream now.
 func (a *Arbiter) stagingRoom(s *Stream, n int64) int64 {
@@ -24,9 +25,9 @@ func (a *Arbiter) stagingRoom(s *Stream, n int64) int64 {
 	return min(n, leaseFloor)
 }
 
-// fitToRoom returns how many of the n bytes that the stream wants are staged now that its turn has
-// come: at least a packet. There may have been more room when the request was planned, as all
-// streams that open at once see the same room.
+// fitToRoom returns how many of the n bytes that the stream wants are staged, at the moment when
+// its request is dispatched. It returns at least a packet. There may have been more room when the
+// request was planned, because all streams that open at once see the same room.
 func (a *Arbiter) fitToRoom(s *Stream, n int64) int64 {
 	if s.Kind == Network {
 		return n
@@ -34,7 +35,7 @@ func (a *Arbiter) fitToRoom(s *Stream, n int64) int64 {
 	return max(a.stagingRoom(s, n), min(n, leaseFloor))
 }
 
-// setStaged records how many bytes are staged, or being staged, ahead of a reader.
+// setStaged sets the number of bytes that are staged, or being staged, ahead of a reader.
 func (a *Arbiter) setStaged(s *Stream, bytes int64) {
 	if s.Write || s.Kind == Network {
 		return

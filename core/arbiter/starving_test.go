@@ -9,8 +9,9 @@ import (
 	"penstock/core/arbiter"
 )
 
-// 200 readers of an application of weight 1 beside one of weight 32: what keeps their clients from
-// giving up comes out of their own share.
+// TestStarvedReadersGetTheirDueAndNoMore has 200 readers of an application of weight 1 beside a
+// reader of weight 32. The packets that keep the clients from giving up come out of the readers'
+// own share.
 func TestStarvedReadersGetTheirDueAndNoMore(t *testing.T) {
 	const seek = 10 * time.Millisecond
 	for _, checksums := range []bool{false, true} {
@@ -38,7 +39,7 @@ func TestStarvedReadersGetTheirDueAndNoMore(t *testing.T) {
 			longest = max(longest, g.longestWait())
 		}
 		due := float64(s.bytes+p.bytes) / 33
-		t.Logf("checksums: %v: the starved have %.2f times their due in bytes, %.2f in time, the protected one %.3f of its due in bytes, %.3f in time; the longest wait is %v",
+		t.Logf("checksums: %v: the starved readers have %.2f times their due in bytes and %.2f in time, the protected reader %.3f of its due in bytes and %.3f in time; the longest wait is %v",
 			checksums, float64(s.bytes)/due, float64(s.service)/float64(s.service+p.service)*33, float64(p.bytes)/(due*32), float64(p.service)/float64(w.now-settled)*33/32, longest)
 		if float64(s.bytes) > 1.1*due {
 			t.Errorf("the starved readers have %.2f times their due", float64(s.bytes)/due)
@@ -47,7 +48,7 @@ func TestStarvedReadersGetTheirDueAndNoMore(t *testing.T) {
 			t.Errorf("the protected reader has %.2f of its due in bytes", float64(p.bytes)/(32*due))
 		}
 		if part := float64(p.service) / float64(w.now-settled) * 33 / 32; part < 0.95 {
-			t.Errorf("the protected reader has %.2f of its due of the disk", part)
+			t.Errorf("the protected reader has %.2f of its due in disk time", part)
 		}
 		if longest >= 60*time.Second {
 			t.Errorf("a client has waited for %v", longest)
@@ -55,8 +56,9 @@ func TestStarvedReadersGetTheirDueAndNoMore(t *testing.T) {
 	}
 }
 
-// However small a share is, and whatever its client bears, no stream waits until the client gives
-// up, as long as packets for all starved streams fit a tenth of the device time.
+// TestNobodyWaitsUntilItsClientGivesUp draws shares and time-outs of clients. No stream may wait
+// until its client gives up, as long as packets for all starved streams fit into a tenth of the
+// device time.
 func TestNobodyWaitsUntilItsClientGivesUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := diskWorld(t, rapid.IntRange(1, 4).Draw(t, "depth"), enforced(map[string]int{"protected": 1_000_000}), func(c *arbiter.Config) {
@@ -64,7 +66,8 @@ func TestNobodyWaitsUntilItsClientGivesUp(t *testing.T) {
 		})
 		w.reader("protected", endlessFile)
 		var agents []*agent
-		// Each takes a packet in its patience: 64 KiB take 7.5 ms, and are to be a twentieth.
+		// Each stream takes one packet per patience. 64 KiB take 7.5 ms. All packets together may
+		// take a twentieth of the time.
 		load := 0.0
 		for range rapid.IntRange(1, 120).Draw(t, "streams") {
 			patience := time.Duration(rapid.Int64Range(int64(3*time.Second), int64(90*time.Second)).Draw(t, "patience"))
@@ -82,17 +85,18 @@ func TestNobodyWaitsUntilItsClientGivesUp(t *testing.T) {
 		}
 		w.run(3 * time.Minute)
 		for _, g := range agents {
-			// An HDFS client bears 60 s where 45 s are its patience, one that reads for erasure
-			// coding 5 s where 3 s are.
+			// An HDFS client gives up after 60 s if its patience is 45 s. A client that reads for
+			// erasure coding gives up after 5 s if its patience is 3 s.
 			bears := max(g.patience*4/3, g.patience+2*time.Second)
 			if wait := g.longestWait(); wait > bears {
-				t.Fatalf("a stream whose client bears %v (writes: %v) has waited for %v", bears, g.s.write, wait)
+				t.Fatalf("a stream whose client gives up after %v (writes: %v) has waited for %v", bears, g.s.write, wait)
 			}
 		}
 	})
 }
 
-// A stream that states a patience of almost nothing gets one packet in three seconds.
+// TestTheLeastPatience checks that a stream with a patience of almost 0 gets one packet in three
+// seconds.
 func TestTheLeastPatience(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), nil)
 	w.reader("protected", endlessFile)
@@ -108,8 +112,8 @@ func TestTheLeastPatience(t *testing.T) {
 	}
 }
 
-// A flow with any number of starved readers does not keep forced packets from a reader of another
-// flow, or from writers.
+// TestOneFlowDoesNotTakeTheForcedLane checks that a flow with many starved readers does not take
+// the forced packets of another flow's reader, or of writers.
 func TestOneFlowDoesNotTakeTheForcedLane(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), func(c *arbiter.Config) { c.Quantum = 2 * mib })
 	w.reader("protected", endlessFile)
@@ -129,7 +133,8 @@ func TestOneFlowDoesNotTakeTheForcedLane(t *testing.T) {
 	}
 }
 
-// A reader may need more than a packet at once, and may begin anywhere.
+// TestReadersThatNeedMoreAtATime has readers that need more than a packet at once and begin at any
+// position.
 func TestReadersThatNeedMoreAtATime(t *testing.T) {
 	for _, needs := range []int64{128 * kib, 256 * kib, mib} {
 		for _, from := range []int64{0, 36 * kib, 100 * kib, mib - 4*kib} {
@@ -143,17 +148,17 @@ func TestReadersThatNeedMoreAtATime(t *testing.T) {
 					t.Fatal(problem)
 				}
 			}
-			// Each packet but the first comes a sixteenth of the patience later.
+			// Each packet after the first comes a sixteenth of the patience later.
 			bears := 45*time.Second + time.Duration(needs/packet)*45*time.Second/16 + time.Second
 			if wait := g.longestWait(); wait > bears || g.pos == from {
-				t.Errorf("needing %d at a time from %d on, it has come to %d and waited for %v, want at most %v", needs, from, g.pos, wait, bears)
+				t.Errorf("a reader of %d bytes at a time from %d on has reached %d and waited for %v, want at most %v", needs, from, g.pos, wait, bears)
 			}
 		}
 	}
 }
 
-// Slow clients of a starved flow, whose packets follow each other, do not delay the packets of
-// others.
+// TestStarvedReadersBesideSlowOnes checks that slow clients of a starved flow do not delay the
+// packets of other clients.
 func TestStarvedReadersBesideSlowOnes(t *testing.T) {
 	w := diskWorld(t, 2, enforced(map[string]int{"protected": 1_000_000}), nil)
 	w.reader("protected", endlessFile)
@@ -176,7 +181,8 @@ func TestStarvedReadersBesideSlowOnes(t *testing.T) {
 	}
 }
 
-// Waits in observe mode do not make a stream starved.
+// TestARuleThatBeginsToEnforceRestartsWaits checks that waits in observe mode do not make a stream
+// starved.
 func TestARuleThatBeginsToEnforceRestartsWaits(t *testing.T) {
 	mode := arbiter.Observe
 	policy := func(flow string) arbiter.Rule {
@@ -205,6 +211,6 @@ func TestARuleThatBeginsToEnforceRestartsWaits(t *testing.T) {
 	w.a.Apply(w.now, arbiter.Enforce, policy)
 	w.run(30 * time.Second)
 	if n := forced() - before; n > 0 {
-		t.Errorf("%d packets were let through within 30 s of enforcing", n)
+		t.Errorf("%d forced packets within 30 s after enforce mode began", n)
 	}
 }

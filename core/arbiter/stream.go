@@ -26,15 +26,15 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// File answers questions about a file that only the kernel can answer. Answers are valid for the
-// moment. No method may wait for the device.
+// File answers questions about a file that only the kernel can answer. An answer is valid only at
+// that moment. No method may wait for the device.
 type File interface {
 	// Missing returns how many bytes of a range are not in the page cache.
 	Missing(off, length int64) int64
-	// Saved returns how many of the bytes that were written to a range the device has by now.
+	// Saved returns how many of the bytes written to a range are already on the device.
 	Saved(off, length int64) int64
-	// Written returns a bound of what was written to the file, in bytes: the smaller one of its
-	// size and the space that it occupies. ok is false if neither is known.
+	// Written returns an upper bound of the bytes written to the file: the smaller of its size and
+	// the space that it occupies. ok is false if neither is known.
 	Written() (bytes int64, ok bool)
 	// Deleted reports whether the file no longer has a name.
 	Deleted() bool
@@ -47,19 +47,19 @@ type Opening struct {
 	Kind     Kind
 	Write    bool
 	File     File          // nil on a network device
-	Meta     File          // the checksum file of a block; nil: none
-	Asked    bool          // the flow is a claim that is being verified, and Reassign follows
-	From, To int64         // offsets; To is for reads and sends (0: not known)
-	Missing  []int64       // read: bytes that were not resident at the open, by quantum beginning at From
-	Patience time.Duration // how long the client waits before it gives up; 0: not known
+	Meta     File          // the checksum file of a block, or nil
+	Asked    bool          // the flow is not verified yet; Reassign follows
+	From, To int64         // offsets; To is for reads and sends, and 0 if unknown
+	Missing  []int64       // read: bytes that were not resident at the open, for each quantum from From on
+	Patience time.Duration // how long the stream may wait before its client gives up; 0 if unknown
 	Ref      any           // for the caller
 
-	// Flight bounds the reader's requests in flight; 0: only the depth does. It is for comparisons
-	// with the kernel, whose readahead requests little at a time.
+	// Flight bounds the reader's requests in flight; 0 means that only the depth does. It is for
+	// comparisons with the kernel, because the kernel's readahead requests few bytes at a time.
 	Flight int
 
 	// Refusable is set if the operation can still be refused (mark Refused). Threads is the number
-	// of threads that the server has for all operations; 0: not known.
+	// of the server's threads for all operations; 0 if unknown.
 	Refusable bool
 	Threads   int
 }
@@ -81,18 +81,18 @@ type Stream struct {
 	first    int64   // number of the first pending part
 	inFlight int     // requests in flight
 	mark     int64   // how far the stream may go in enforce mode
-	sent     int64   // the last mark sent to the agent; -1: none
+	sent     int64   // the last mark sent to the agent; -1 if there is none
 	closed   bool
-	released bool // nothing is held for the stream any more
+	released bool // all resources of the stream are released
 
-	want          int64 // read, send: bytes of the next request; 0: none
+	want          int64 // read, send: bytes of the next request; 0 if there is none
 	ramp          int64 // read: bound of the next quantum
 	meta          span  // part of the checksum file that is not requested yet
 	ahead         int64 // read: bytes staged, or being staged, ahead of the reader
 	roomIndex     int   // read: index in Arbiter.roomQueue
-	roomSeq       int64 // read: its key there
-	probe         int64 // read: position that shows that the forced packet was large enough; 0: no forced packet
-	flushTo       int64 // write: drained up to here although it fills no quantum
+	roomSeq       int64 // read: key in Arbiter.roomQueue
+	probe         int64 // read: position that shows that the forced packet was large enough; 0 without a forced packet
+	flushTo       int64 // write: bytes up to here are drained although they fill no quantum
 	deferredBytes int64 // write: deferred bytes
 	unattributed  int64 // bytes passed while Asked
 	sending       []*Request
@@ -102,48 +102,48 @@ type Stream struct {
 	forcedIndex   int           // index in forced.waiting
 	overdueIndex  int           // index in flow.overdue
 	parkedIndex   int           // index in flow.parked
-	parked        time.Duration // when it was parked
+	parked        time.Duration // when the stream was parked
 	out           int64         // write: bytes of data in flight
 
-	unflushed   time.Duration // write: when the oldest bytes that are not requested were reported; 0: none
+	unflushed   time.Duration // write: when the oldest bytes that are not requested were reported; 0 if there are none
 	latest      time.Duration // write: when the newest bytes were reported
 	kept        bool          // write: closed and kept for its deferred bytes
 	deleted     bool          // write: the file is deleted
-	waiting     time.Duration // since when it is at its mark or, in observe mode, beyond it; 0: it is not
-	deadline    time.Duration // when it gets a forced packet; 0: never
+	waiting     time.Duration // when the stream reached its mark or, in observe mode, passed it; 0 if it does not wait
+	deadline    time.Duration // when the stream gets a forced packet; 0 for never
 	reservation int64         // in forced.schedule
-	checkAt     time.Duration // key in forced.waiting, at most the time of its next event
-	moved       time.Duration // read: when it was opened, made progress or had a forced packet
+	checkAt     time.Duration // key in forced.waiting, at most the time of the stream's next check
+	moved       time.Duration // read: time of the open, the last progress or the last forced packet
 }
 
 // span is a range of a file.
 type span struct{ next, end int64 }
 
-// piece is a requested part of a stream that is in flight, or finished behind such a part.
+// piece is a requested part of a stream. It is in flight, or finished behind a part in flight.
 type piece struct {
-	end      int64 // value of done once this part and all before it are finished
+	end      int64 // value of done once this part and all earlier parts are finished
 	finished bool
 }
 
 // Request is one device request.
 type Request struct {
 	Stream         *Stream
-	Meta           bool // on the checksum file
+	Meta           bool // of the checksum file
 	Write          bool
 	Offset, Length int64
 
 	flow        *flow // pays for the request
 	ticket      sfq.Ticket
-	piece       int64 // number of its pending part
+	piece       int64 // number of the pending part
 	started     time.Duration
-	cost        int64 // as charged
-	skipLatency bool  // it started while slots were reserved: its latency does not reflect the depth
+	cost        int64 // as charged at the start
+	skipLatency bool  // started while slots were reserved, so its latency does not reflect the depth
 	settled     bool  // network: the cost is settled
 	forced      bool
 	index       int // index in Arbiter.running, from 1
 
 	predicted time.Duration // cost by the model
-	part      float64       // part of the device that it keeps busy alone
+	part      float64       // part of the device that the request keeps busy while it is alone
 }
 
 // File returns the file of the request.
@@ -157,8 +157,8 @@ func (r *Request) File() File {
 // Result is the outcome of a request.
 type Result struct {
 	Moved   int64         // bytes that the device moved
-	Earlier int64         // write: bytes that the kernel or a sync had written before
-	Latency time.Duration // of the I/O; 0: there was none
+	Earlier int64         // write: bytes that the kernel or a sync wrote earlier
+	Latency time.Duration // latency of the I/O; 0 if there was none
 	Err     error
 }
 
@@ -188,7 +188,8 @@ func (s *Stream) advance() {
 	s.pending = s.pending[:copy(s.pending, s.pending[n:])]
 }
 
-// countStreamed counts bytes that the stream has passed, once its flow is verified.
+// countStreamed counts bytes that the stream has read, written or sent. If the flow is not verified
+// yet, they are counted later, in Reassign.
 func (s *Stream) countStreamed(bytes int64) {
 	if s.Asked {
 		s.unattributed += bytes
@@ -197,8 +198,8 @@ func (s *Stream) countStreamed(bytes int64) {
 	}
 }
 
-// skipped returns how many bytes of [a, b) were not resident at the open. Missing bytes of a
-// quantum count as evenly spread.
+// skipped returns how many bytes of [a, b) were not resident at the open. It assumes that the
+// missing bytes of a quantum are evenly spread.
 func (s *Stream) skipped(a, b, quantum int64) (bytes int64) {
 	if a >= s.To {
 		return 0
@@ -223,7 +224,7 @@ func direction(write bool) int {
 	return 0
 }
 
-// Open begins a stream. Its first mark comes with the next Decide.
+// Open begins a stream. The next Decide returns its first mark.
 func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 	s := &Stream{Opening: o, pos: o.From, next: o.From, done: o.From, flushTo: o.From, sent: -1, moved: now}
 	s.flow = a.flow(o.Flow, now)
@@ -256,8 +257,8 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 // threadsPart bounds the server's threads that may wait for one flow: a quarter.
 const threadsPart = 4
 
-// crowded reports whether a stream must be refused: so many streams of its flow wait that it would
-// take a thread that other flows need.
+// crowded reports whether a stream must be refused because too many streams of its flow wait.
+// Another one would take a thread that other flows need.
 func (a *Arbiter) crowded(s *Stream) bool {
 	return s.Refusable && !s.Write && s.Kind == Persistent && s.Threads > 0 && a.modeOf(s.flow) == Enforce && !a.stuck &&
 		s.flow.stalled >= max(1, s.Threads/threadsPart) && s.Opening.File.Missing(s.From, min(leaseFloor, max(1, s.To-s.From))) > 0
@@ -284,8 +285,8 @@ func (a *Arbiter) Progress(now time.Duration, s *Stream, pos int64) {
 	}
 }
 
-// Close ends a stream. pos is its last position. It is negative if the process is gone; the file's
-// size counts then.
+// Close ends a stream. pos is its last position. It is negative if the process is gone; then the
+// file's size counts.
 func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 	if s.closed || s.released {
 		return
@@ -305,22 +306,22 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 	}
 	a.forced.clearDeadline(s)
 	s.Missing = nil
-	if a.modeOf(s.flow) == Enforce { // no process waits for the rest to be drained
+	if a.modeOf(s.flow) == Enforce { // no process waits until the rest is drained
 		a.endWait(s, now)
 	}
 	a.release(s, now)
 }
 
-// Ended reports whether nothing is held for the stream any more.
+// Ended reports whether all resources of the stream are released.
 func (s *Stream) Ended() bool { return s.released }
 
-// clearWant drops what a stream wants and has not requested.
+// clearWant drops the bytes that a stream wants and has not requested.
 func (a *Arbiter) clearWant(s *Stream, now time.Duration) {
 	s.want, s.meta = 0, span{}
 	a.updateReady(s, now)
 }
 
-// release removes a closed stream once nothing of it is in flight or waits to be drained.
+// release removes a closed stream once none of its bytes are in flight or wait to be drained.
 func (a *Arbiter) release(s *Stream, now time.Duration) {
 	if !s.closed || s.released || s.inFlight > 0 || s.kept || s.meta.next < s.meta.end {
 		return
@@ -346,16 +347,16 @@ func (a *Arbiter) release(s *Stream, now time.Duration) {
 	a.act(Action{Kind: Release, Stream: s})
 }
 
-// sendMark sends the stream's mark if the agent has another one.
+// sendMark sends the stream's mark if it differs from the agent's mark.
 func (a *Arbiter) sendMark(s *Stream) {
 	if s.closed {
-		return // closed, or no longer governed
+		return // closed or ungoverned
 	}
 	mark := s.mark
 	if a.modeOf(s.flow) != Enforce || a.stuck {
 		mark = Open
 	} else if mark < 0 && s.sent == Open {
-		mark = s.From // the mark was open and is no longer: the process may read the checksums, and waits for the data
+		mark = s.From // the mark was open before: the process may read the checksums, and waits for the data
 	}
 	if mark >= 0 && mark != s.sent {
 		s.sent = mark
@@ -363,8 +364,8 @@ func (a *Arbiter) sendMark(s *Stream) {
 	}
 }
 
-// updateWait notes when a stream arrives at its mark or, in observe mode, beyond the mark of
-// enforce mode, and when it goes on.
+// updateWait records when a stream begins to wait and when it continues. A stream waits at its mark
+// or, in observe mode, beyond the mark that enforce mode would set.
 func (a *Arbiter) updateWait(s *Stream, now time.Duration) {
 	at := s.mark != Open && s.pos >= s.mark
 	if !s.Write {
@@ -386,8 +387,8 @@ func (a *Arbiter) updateWait(s *Stream, now time.Duration) {
 	a.forced.watch(a, s, now)
 }
 
-// endWait ends the wait of a closed stream. In observe mode, a fast writer is done before a quantum
-// is drained, and would have waited until now.
+// endWait ends the wait of a closed stream. In observe mode, a fast writer closes before a quantum
+// is drained. In enforce mode, it would have waited until now.
 func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 	if s.waiting > 0 {
 		s.mark = Open
@@ -396,7 +397,7 @@ func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 	a.forced.clearDeadline(s)
 }
 
-// restartWait lets a stream's wait begin now, when its reason changes.
+// restartWait restarts a stream's wait, because the reason for the wait has changed.
 func (a *Arbiter) restartWait(s *Stream, now time.Duration) {
 	if s.moved = now; s.waiting > 0 {
 		s.waiting = now
@@ -427,11 +428,11 @@ func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 	a.release(s, now)
 }
 
-// Reassign sets the verified flow of a stream; at its opening the flow was a claim. If it is
-// another flow, what the stream did so far stays charged to the old flow, and its backlog moves. A
-// stream does not move if it has ended, or if its flow's mode was off when it was opened; it then
-// stays ungoverned. Bytes that an Asked stream has passed are counted now, also if the stream has
-// ended before it was verified.
+// Reassign sets the verified flow of a stream; the flow at the opening was a claim. If the flow
+// changes, the I/O of the stream so far stays charged to the old flow, and the stream's backlog
+// moves to the new one. A stream does not move if it has ended. It also stays ungoverned if its
+// flow's mode was off when it was opened. The bytes that an Asked stream has passed are counted
+// now, even if the stream ended before it was verified.
 func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	old, f := s.flow, a.flow(flow, now)
 	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unattributed
@@ -443,7 +444,7 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 		a.ungovern(s, now)
 		return
 	}
-	if s.waiting > 0 { // so far it waited as a stream of the old flow
+	if s.waiting > 0 { // until now it waited as a stream of the old flow
 		if a.modeOf(old) == Observe {
 			old.wouldWait += now - s.waiting
 		}

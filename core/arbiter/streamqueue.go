@@ -2,27 +2,27 @@ package arbiter
 
 import "time"
 
-// streamQueue decides which of a flow's streams goes when the flow is selected.
+// streamQueue selects a stream of a flow when the flow is selected.
 //
-// Reads and writes of one flow have half of its device time each while both are queued. Within each
-// direction, users have equal shares of device time, and so have the streams of a user. So larger
-// quanta or more files gain nothing, and a writer beside a hundred readers gets half of the flow.
-// Each of the three levels is an SFQ with weights of 1, as in package sfq: the smallest start tag
-// goes first, and one that returns begins at the virtual time.
+// Reads and writes of one flow each have half of its device time while both are queued. Within each
+// direction, users have equal shares of device time, and a user's streams have equal shares of the
+// user's time. So larger quanta or more files gain nothing, and a writer beside a hundred readers
+// gets half of the flow. Each of the three levels is an SFQ with weights of 1, as in package sfq:
+// the smallest start tag goes first, and a member that returns begins at the virtual time.
 //
-// A file that was selected is served for a while (Config.Run, RunTime), so that the flow's own
-// files do not cause a seek after every quantum. The file is charged for it, so the others catch up
-// afterwards.
+// A selected file is served for a while (Config.Run, RunTime), so that the flow's own files do not
+// cause a seek after every quantum. The file is charged for this service, so the other files catch
+// up afterwards.
 type streamQueue struct {
 	dirs [2]directionQueue // reads, writes
 	v    int64             // virtual time of the directions
 
 	last  *Stream       // the last selected stream
-	run   int64         // its bytes in a row
-	since time.Duration // when its run began
+	run   int64         // bytes of the last stream in a row
+	since time.Duration // when the last stream's run began
 }
 
-// directionQueue is one direction.
+// directionQueue contains the queued streams of one direction, by user.
 type directionQueue struct {
 	tag      int64
 	v        int64
@@ -32,7 +32,7 @@ type directionQueue struct {
 	n        int          // number of queued streams
 }
 
-// maxDeparted bounds the users that are remembered after their last streams.
+// maxDeparted bounds the users that are remembered after their last stream has left.
 const maxDeparted = 64
 
 // userQueue is one user's streams in one direction.
@@ -42,7 +42,7 @@ type userQueue struct {
 	v            int64
 	streams      indexedHeap[*Stream] // queued streams
 	members      int                  // all streams of the user
-	inheritedTag int64                // tag of a stream that left ahead of v; the next new stream inherits it
+	inheritedTag int64                // tag of a stream that left while ahead of v; the next new stream inherits it
 	index        int
 	seq          uint64
 }
@@ -143,8 +143,8 @@ func (t *streamQueue) leave(s *Stream) {
 	}
 }
 
-// rememberDeparted remembers a user whose last stream has left, as long as the user is ahead of
-// queued users. So a user that reads one file after the other does not gain by that.
+// rememberDeparted remembers a user whose last stream has left, as long as the user is ahead of v
+// and other streams are queued. So a user gains nothing by reading one file after the other.
 func (l *directionQueue) rememberDeparted(u *userQueue) {
 	kept := l.departed[:0]
 	for _, d := range l.departed {
@@ -181,7 +181,7 @@ func (l *directionQueue) forget(u *userQueue) {
 	}
 }
 
-// peek returns the stream that goes next, unless a run continues. The queue must not be empty.
+// peek returns the stream that goes next, not considering runs. The queue must not be empty.
 func (t *streamQueue) peek() *Stream {
 	return t.nextDirection().users.first().streams.first()
 }
@@ -194,7 +194,7 @@ func (t *streamQueue) nextDirection() *directionQueue {
 	return writes
 }
 
-// take selects the stream that goes now.
+// take selects the stream that goes now. It continues a run within the given bounds.
 func (t *streamQueue) take(run int64, runTime, now time.Duration) *Stream {
 	lane := t.nextDirection()
 	s := lane.users.first().streams.first()
@@ -210,7 +210,7 @@ func (t *streamQueue) take(run int64, runTime, now time.Duration) *Stream {
 	return s
 }
 
-// charge adds device time to a selected stream, or corrects it.
+// charge adds bytes and cost to a selected stream. A negative cost is a correction.
 func (t *streamQueue) charge(s *Stream, bytes, cost int64) {
 	if t.last == s {
 		t.run += bytes

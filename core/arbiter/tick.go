@@ -2,8 +2,8 @@ package arbiter
 
 import "time"
 
-// tick does what becomes due by the passing of time. It visits flows at work and waiting streams,
-// not all open ones.
+// tick does the work that becomes due with time. It visits flows at work and waiting streams, not
+// all open ones.
 func (a *Arbiter) tick(now time.Duration) {
 	if a.cfg.Network {
 		a.freeSlots(now)
@@ -25,7 +25,7 @@ func (a *Arbiter) tick(now time.Duration) {
 		for f.tails.len() > 0 && now-f.tails.first().unflushed > a.cfg.FlushAge {
 			s := f.tails.first()
 			a.flush(s, now)
-			if s.unflushed = now; s.tailIndex > 0 { // the rest fills no page, and waits for more
+			if s.unflushed = now; s.tailIndex > 0 { // the rest fills no page, and waits for more bytes
 				f.tails.set(s)
 			}
 		}
@@ -56,8 +56,9 @@ func (a *Arbiter) tick(now time.Duration) {
 	}
 }
 
-// setStuck opens all marks when a request is overdue: the device does not answer, and streams meet
-// that by themselves, as without the daemon. It restores the marks when no request is overdue.
+// setStuck opens all marks when a request is overdue: the device does not answer, and streams then
+// wait for the device itself, as without the daemon. It restores the marks when no request is
+// overdue.
 func (a *Arbiter) setStuck(late bool, now time.Duration) {
 	a.stuck = late
 	for _, s := range a.streams {

@@ -18,28 +18,28 @@ const (
 	tickPeriod = 100 * time.Millisecond
 )
 
-// world is a device in virtual time: an arbiter, a disk with one head that serves one request after
-// the other, files with a page cache, and agents that follow the wire protocol.
+// world is a device in virtual time. It has an arbiter, a disk with one head that serves one
+// request after the other, files with a page cache, and agents that follow the wire protocol.
 type world struct {
 	a      *arbiter.Arbiter
 	cfg    arbiter.Config
 	now    time.Duration
-	tickAt time.Duration // when the arbiter wants to be called at the latest, as for its ticks
-	again  time.Duration // when it wants to be called
+	tickAt time.Duration // latest time of the arbiter's next call, because of its ticks
+	again  time.Duration // time of the arbiter's next call
 	events events
 	seq    uint64
 	woken  []*agent
 	disk   disk
 
-	began   func(r *arbiter.Request, flow string) // a request was started
+	began   func(r *arbiter.Request, flow string) // called when a request was started
 	marked  func(s *stream, pos int64)
 	freed   func(s *stream)
-	settled func() // all of one moment is done
+	settled func() // called when all events of one moment are done
 	ended   func(r *arbiter.Request, flow string, took time.Duration)
 
 	decisions   int
-	queries     int // of files, in all
-	mostQueries int // in one event
+	queries     int // questions about files, in total
+	mostQueries int // most questions in one event
 	flying      int
 	longestWait time.Duration
 }
@@ -48,7 +48,7 @@ type world struct {
 type disk struct {
 	rate    float64 // bytes a second
 	seek    time.Duration
-	free    time.Duration // when the head is free
+	free    time.Duration // time when the head becomes free
 	file    *file
 	end     int64
 	stopped bool
@@ -70,10 +70,10 @@ type served struct {
 	write bool
 	bytes int64
 	took  time.Duration
-	at    time.Duration // when it ended
+	at    time.Duration // when the request ended
 }
 
-// stream is an opened one as its agent knows it.
+// stream is an open stream as its agent sees it.
 type stream struct {
 	name     string
 	at       *arbiter.Stream
@@ -82,7 +82,7 @@ type stream struct {
 	meta     *file
 	write    bool
 	to       int64
-	mark     int64 // -1: none yet
+	mark     int64 // -1 before the first mark
 	patience time.Duration
 	released bool
 	agent    *agent
@@ -126,7 +126,7 @@ func (w *world) after(d time.Duration, do func()) {
 	heap.Push(&w.events, event{w.now + d, w.seq, do})
 }
 
-// run passes virtual time.
+// run advances virtual time.
 func (w *world) run(d time.Duration) {
 	end := w.now + d
 	w.decide()
@@ -147,8 +147,8 @@ func (w *world) run(d time.Duration) {
 	w.now = end
 }
 
-// decide performs the arbiter's actions and the agents' reactions, until nothing is left to do at
-// this time.
+// decide performs the arbiter's actions and the agents' reactions, until there are no more at this
+// time.
 func (w *world) decide() {
 	for {
 		if w.now >= w.tickAt {
@@ -193,7 +193,7 @@ func (w *world) decide() {
 	}
 }
 
-// event records how many questions about files one event causes.
+// event performs one event and records how many questions about files it causes.
 func (w *world) event(do func()) {
 	before := w.queries
 	do()
@@ -230,11 +230,11 @@ func (w *world) resume() {
 	d.held = nil
 }
 
-// serve makes the disk serve a request that was dispatched at a time.
+// serve makes the disk serve a request that was dispatched at the given time.
 func (w *world) serve(r *arbiter.Request, flow string, dispatched time.Duration) {
 	d, f := &w.disk, r.File().(*file)
 	result := f.work(r)
-	if result.Moved == 0 { // nothing for the disk to do
+	if result.Moved == 0 { // the disk has no work
 		w.after(0, func() { w.finish(r, flow, 0, result) })
 		return
 	}
@@ -267,8 +267,7 @@ func (w *world) finish(r *arbiter.Request, flow string, took time.Duration, resu
 	w.event(func() { w.a.Done(w.now, r, result) })
 }
 
-// foreign makes another process read 64 KiB at intervals, sequentially or at random places, until a
-// time.
+// foreign makes another process read 64 KiB at intervals, sequentially or at random places.
 func (w *world) foreign(every time.Duration, seeks bool) {
 	d := &w.disk
 	d.free = max(d.free, w.now) + time.Duration(float64(packet)/d.rate*float64(time.Second))
@@ -280,7 +279,7 @@ func (w *world) foreign(every time.Duration, seeks bool) {
 	w.after(every, func() { w.foreign(every, seeks) })
 }
 
-// observe gives the arbiter the kernel's counters each second.
+// observe passes the kernel's counters to the arbiter each second.
 func (w *world) observe() {
 	w.event(func() { w.a.Observe(w.now, w.disk.counted) })
 	w.after(time.Second, w.observe)
@@ -317,13 +316,13 @@ func (w *world) close(s *stream, pos int64) {
 	w.event(func() { w.a.Close(w.now, s.at, pos) })
 }
 
-// reader opens a file of that size and reads it.
+// reader opens a file of the given size and reads it.
 func (w *world) reader(flow string, size int64) *agent {
 	s := w.open(&stream{}, arbiter.Opening{Flow: flow, To: size})
 	return w.drive(s, 0, size)
 }
 
-// writer opens a file and writes that many bytes.
+// writer opens a file and writes the given number of bytes.
 func (w *world) writer(flow string, size int64) *agent {
 	s := w.open(&stream{}, arbiter.Opening{Flow: flow, Write: true})
 	return w.drive(s, 0, size)
@@ -344,18 +343,18 @@ type agent struct {
 	w        *world
 	s        *stream
 	pos, end int64
-	rate     float64 // bytes a second that its client takes; 0: any
+	rate     float64 // bytes a second that the client takes; 0 means any rate
 	think    time.Duration
-	every    int64 // bytes after which it thinks
-	needs    int64 // bytes at a time; 0: a packet
+	every    int64 // bytes between two pauses of length think
+	needs    int64 // bytes at a time; 0 means a packet
 	reported int64
 	queued   bool
-	moving   bool // it is between two packets
+	moving   bool // set between two packets
 	waits    bool
 	since    time.Duration
-	longest  time.Duration // that it has waited
+	longest  time.Duration // longest wait
 	closed   bool
-	then     func() // once it is closed; may be nil
+	then     func() // called once the stream is closed; may be nil
 	patience time.Duration
 }
 
@@ -413,11 +412,11 @@ func (g *agent) step() {
 		}
 		rate := g.rate
 		if rate == 0 && g.s.mark == arbiter.Open && g.s.file != nil && (g.s.write || g.s.file.resident.within(g.pos, need) < n) {
-			rate = w.disk.rate // nobody holds it: the kernel does
+			rate = w.disk.rate // the mark is open, and only the kernel limits the rate
 		}
 		pass := func() {
 			switch {
-			case g.s.file == nil: // it is sent
+			case g.s.file == nil: // a stream that sends
 			case g.s.write:
 				g.s.file.write(g.pos + n)
 			default:
@@ -448,11 +447,11 @@ func (g *agent) step() {
 	}
 }
 
-// file is a file as far as the kernel describes it.
+// file is a file as the kernel describes it.
 type file struct {
 	w        *world
 	size     int64
-	space    int64 // it takes; -1: its size
+	space    int64 // bytes that the file occupies; -1 means its size
 	resident ranges
 	saved    ranges
 	deleted  bool
@@ -465,7 +464,7 @@ func (f *file) write(to int64) {
 	f.size = max(f.size, to)
 }
 
-// work returns what the device has to do for a request.
+// work returns the device's work for a request.
 func (f *file) work(r *arbiter.Request) (result arbiter.Result) {
 	if !r.Write {
 		result.Moved = r.Length - f.resident.within(r.Offset, r.Offset+r.Length)
@@ -477,7 +476,7 @@ func (f *file) work(r *arbiter.Request) (result arbiter.Result) {
 	if !f.deleted {
 		result.Moved = max(0, there-result.Earlier)
 	}
-	result.Earlier += r.Length - there // it is not dirty
+	result.Earlier += r.Length - there // these pages are not dirty
 	return result
 }
 

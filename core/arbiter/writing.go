@@ -2,8 +2,8 @@ package arbiter
 
 import "time"
 
-// Drained writes. The writer's threads only fill the page cache, which is written out quantum by
-// quantum. A writer waits only while its flow's backlog is above the bound (backlog.go).
+// Drained writes. The writer's threads only fill the page cache. The daemon writes the pages out,
+// quantum by quantum. A writer waits only while its flow's backlog is above the bound (backlog.go).
 
 // writeProgress records the writer's progress.
 func (a *Arbiter) writeProgress(s *Stream, pos int64, now time.Duration) {
@@ -14,7 +14,7 @@ func (a *Arbiter) writeProgress(s *Stream, pos int64, now time.Duration) {
 	a.grant(s, now)
 }
 
-// addBacklog adds what was written to the backlog.
+// addBacklog adds newly written bytes to the backlog.
 func (a *Arbiter) addBacklog(s *Stream, pos int64, now time.Duration) {
 	bytes := s.clampToFile(pos) - s.pos
 	if bytes <= 0 {
@@ -41,9 +41,10 @@ func (a *Arbiter) addBacklog(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// clampToFile checks a claimed position more than a lease ahead against the file, so that no frame
-// can create a backlog of bytes that do not exist: a file can be given any size, but not the space.
-// HDFS reports what it has flushed to the file, never more.
+// clampToFile limits a claimed position that is more than a lease ahead to the bytes that the file
+// occupies. So no frame can create a backlog of bytes that do not exist: a file can have any size,
+// but it occupies only the space of written bytes. HDFS never reports more than it has flushed to
+// the file.
 func (s *Stream) clampToFile(pos int64) int64 {
 	if pos-s.pos <= leaseBytes {
 		return pos
@@ -55,8 +56,8 @@ func (s *Stream) clampToFile(pos int64) int64 {
 	return max(s.pos, min(pos, written))
 }
 
-// drainEnd returns the end of the stream's next request; s.next if there is none. Pages that are
-// still being filled wait, unless everything must be drained.
+// drainEnd returns the end of the stream's next request, or s.next if there is none. Pages that are
+// still being filled wait, unless all bytes must be drained.
 func (a *Arbiter) drainEnd(s *Stream) int64 {
 	end := (s.next + a.quantum(s.flow)) / pageBytes * pageBytes
 	if s.deferred() || end > s.pos {
@@ -65,7 +66,7 @@ func (a *Arbiter) drainEnd(s *Stream) int64 {
 	return max(end, s.next)
 }
 
-// flush releases all that is written, as far as it fills pages.
+// flush releases all written bytes of a stream, as far as they fill pages.
 func (a *Arbiter) flush(s *Stream, now time.Duration) {
 	if s.deferred() {
 		a.drainTo(s, s.pos)
@@ -94,17 +95,17 @@ func (a *Arbiter) noteRequested(s *Stream, bytes int64) {
 		s.unflushed = 0
 		s.flow.tails.remove(s)
 	default:
-		s.unflushed = s.latest // the rest is younger than a quantum
+		s.unflushed = s.latest // the rest was written after a whole quantum
 		s.flow.tails.set(s)
 	}
 }
 
-// closeWrite ends a writer. The tail and the checksums are drained without the process waiting for
-// it.
+// closeWrite ends a writer. The tail and the checksums are drained, but the process does not wait
+// for that.
 func (a *Arbiter) closeWrite(s *Stream, pos int64, now time.Duration) {
 	if pos < 0 {
-		// The agent is gone, with its process or its connection. What it did not report is in the
-		// file.
+		// The agent's process or connection is gone. The file contains the bytes that it did not
+		// report.
 		if written, ok := s.Opening.File.Written(); ok {
 			pos = written
 		}

@@ -1,29 +1,31 @@
 // Package coord divides the service of all devices of a cluster: an application is entitled to a
 // part of the total, not to a part of each device (IBIS, section 5).
 //
-// Tasks and replicas are spread unevenly. Of two applications of equal weight, one may have data on
-// all nodes and the other on a few. With equal parts of each device they get unequal parts of the
-// whole. The goal is the weighted max-min fair division: no application's total can be increased
-// without decreasing that of another one with no more service per weight. This is reached when on
-// every device all applications served there have the same level, which is total service by weight,
-// and those not served there have a higher one.
+// Tasks and replicas are spread unevenly. One application may have data on all nodes, and another
+// one of equal weight on only a few. Equal parts of each device then give them unequal parts of the
+// whole. The goal is the weighted max-min fair division: no application's total can increase unless
+// another total decreases that is no larger in proportion to its weight. An application's level is
+// its total service divided by its weight. The goal is reached when all applications that a device
+// serves have the same level, and all other applications with a backlog there have a higher level.
 //
 // IBIS uses DSFQ: a request's start tag is delayed by the cost of the service that other nodes have
 // given to its flow since its previous request. Tags then account for totals, and totals are right
 // over tens of seconds. But nodes learn about each other once a period, and each node corrects the
-// whole difference: with n nodes it is corrected up to n times, and shares oscillate from second to
-// second (TestSwingsOfDelays in lab/sim has figures). Here, each device corrects its part of a
-// difference: the service that it gives, divided by that of all devices that serve the application
-// and could serve it more. The parts add up to one correction. Each is computed from the device's
-// own service as it was in the totals that are answered. So late messages slow the convergence down
-// but do not distort the division. The result is a set of weights for the device's scheduler until
-// the next exchange. The scheduler is work-conserving: what a flow does not use goes to others at
-// once.
+// whole difference. With n nodes, a difference is corrected up to n times, and shares oscillate
+// from second to second (TestSwingsOfDelays in lab/sim has figures).
 //
-// Rates are exchanged, not sums since the start. So a node or broker that restarts has no state to
-// recover, a node can misreport only its last period, and a flow that returns after a long absence
-// has no debt. Every flow keeps a minimum part of each device (LeastPart), so no flow starves
-// because of its service elsewhere.
+// Here, each device corrects only its part of a difference. This part is the device's own service
+// divided by the service of all devices that could serve the application more. The parts add up to
+// one correction. A device computes its part from its own service at the time of its report, which
+// is also the service that the totals contain. So late messages slow the convergence down but do
+// not distort the division. The result is a set of weights for the device's scheduler until the
+// next exchange. The scheduler is work-conserving: service that a flow does not use goes to other
+// flows at once.
+//
+// Nodes and broker exchange rates, not sums since the start. So a node or broker that restarts has
+// no state to recover, a node can misreport only its last period, and a flow that returns after a
+// long absence has no debt. Every flow keeps a minimum part of each device (LeastPart), so no flow
+// starves because of its service elsewhere.
 //
 // If applications are in queues, the division is done at every level: a queue's total is compared
 // with its siblings', and its service on a device is divided among its members (tree.go).
@@ -38,29 +40,29 @@ import (
 	"slices"
 )
 
-// LeastPart is the part of its local share that a flow keeps on a device, whatever its application
-// gets elsewhere: its demand must stay visible, and it must be served now and then. A larger value
-// distorts the totals: on 1,500 simulated nodes 0.003, 0.01 and 0.03 misallocated 0.6, 0.7 and 1.2
-// % of the service. A smaller one gains little, and on a slow disk a flow would wait for its turn
-// for longer than a stream bears.
+// LeastPart is the part of its local share that a flow keeps on a device, whatever service its
+// application gets elsewhere. The flow's demand stays visible, and the flow is served now and then.
+// A larger value distorts the totals: on 1,500 simulated nodes, 0.003, 0.01 and 0.03 misallocated
+// 0.6, 0.7 and 1.2 % of the service. A smaller value gains little, and on a slow disk a flow would
+// wait longer for its turn than a stream can wait.
 const LeastPart = 0.01
 
 // epsilon is a rate below the resolution of any clock, a thousandth of a nanosecond per second.
 // Anything smaller is a rounding error.
 const epsilon = 1e-12
 
-// Claim is the state of one member in its queue on a device, as of the last totals. For the root,
-// the queue's service is the device's.
+// Claim is the state of one member of a queue on a device, as of the last totals. The root's
+// service is the device's.
 type Claim struct {
 	Weight float64 // in its queue, above 0
 	Own    float64 // rate of service here, as included in Total
 	Total  float64 // rate of service on all devices
-	// Room is the rate of service, for all flows together, of those devices where the application
-	// has a backlog. This device corrects the part of a difference that its service is of Room.
-	// Room counts as at least this device's service.
+	// Room is the total rate of service, for all flows, of the devices where the application has a
+	// backlog. The device corrects a part of each difference: its own service divided by Room. A
+	// Room below the device's own service counts as that service.
 	Room float64
-	// Wants is set if the application had a backlog here. One without a backlog gets what it asks
-	// for, and takes no part in the division.
+	// Wants is set if the application had a backlog here. An application without a backlog gets all
+	// the service that it requests, and takes no part in the division.
 	Wants bool
 }
 
@@ -68,13 +70,13 @@ type Claim struct {
 var ErrClaim = errors.New("coord: a claim needs a weight above 0 and rates of 0 or more")
 
 // Divide returns the part of the device's service that each claim is entitled to. All parts are
-// above 0, and only their ratios matter. The slice parts is reused if it is large enough. On
-// ErrClaim no part has changed.
+// above 0, and only their ratios matter. The slice parts is reused if it is large enough. If Divide
+// returns ErrClaim, no part has changed.
 func Divide(parts []float64, claims []Claim) ([]float64, error) {
 	return divide(parts, claims, LeastPart)
 }
 
-// divide is Divide with another minimum part of the local share, up to 1.
+// divide is Divide with least, up to 1, as the minimum part of the local share.
 func divide(parts []float64, claims []Claim, least float64) ([]float64, error) {
 	gives, weights := 0.0, 0.0
 	for i, c := range claims {
@@ -98,7 +100,7 @@ func divide(parts []float64, claims []Claim, least float64) ([]float64, error) {
 	for i, c := range claims {
 		low := localShare(c, least*gives, weights)
 		if !c.Wants {
-			// Its entitlement if it became backlogged now.
+			// The part applies if the member becomes backlogged before the next exchange.
 			c.Room += gives
 			low = max(c.Own, localShare(c, least*gives, weights+c.Weight))
 		}
@@ -107,17 +109,17 @@ func divide(parts []float64, claims []Claim, least float64) ([]float64, error) {
 			sum += parts[i]
 		}
 	}
-	// The parts add up except for rounding errors, which are large if a total is large compared with
-	// the service here.
+	// The parts add up to gives, except for rounding errors. These are large if a total is large
+	// compared with the service here.
 	for i := range parts {
 		parts[i] *= gives / sum
 	}
 	return parts, nil
 }
 
-// targetLevel finds the level, total service by weight, toward which the device moves its flows so
-// that their parts add up to its service. A flow gets more than its minimum if its correction
-// reaches far enough; from that level on, its part grows linearly.
+// targetLevel returns the level, total service divided by weight, toward which the device moves its
+// flows. At this level, the flows' parts add up to the device's service. A flow gets its minimum
+// part up to some level; above that level, its part grows linearly.
 func targetLevel(claims []Claim, gives, weights, least float64) float64 {
 	type rise struct{ from, slope float64 }
 	var rises []rise

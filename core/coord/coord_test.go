@@ -13,21 +13,21 @@ import (
 	"pgregory.net/rapid"
 )
 
-// cluster is a model of devices that give flows exactly their parts, and of exchanges:
-// each device reports once a period, at a time of its own, and gets totals that are late.
+// cluster is a model of devices that give flows exactly their parts, and of the exchanges of
+// reports and totals. Each device reports once a period, at its own time, and receives late totals.
 type cluster struct {
 	weights []float64
-	serves  [][]int // device -> applications that have more to do there than gets done
+	serves  [][]int // device -> applications with a backlog there
 	parts   [][]float64
 	totals  *coord.Totals
 	members []coord.Member
-	late    int // ticks from a report to the use of its answer
+	late    int // ticks between a report and the use of its answer
 	pending [][]answer
 	sum     [][]float64 // device -> application: service since its last report
 	since   []int
 	phase   []int
 	tick    int
-	held    func([]coord.Claim) []coord.Claim // what is made of claims before they count
+	held    func([]coord.Claim) []coord.Claim // changes claims before they are divided
 }
 
 type answer struct {
@@ -50,7 +50,7 @@ func newCluster(r *rand.Rand, weights []float64, serves [][]int, late int) *clus
 	return c
 }
 
-// join begins a device: its parts are the weights, until it knows better.
+// join adds a device. Its parts are the weights until it receives totals.
 func (c *cluster) join(d int, apps []int) {
 	m, err := c.totals.Join()
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *cluster) leave(d int) {
 	c.serves[d], c.pending[d] = nil, nil
 }
 
-// run lets a number of ticks go by and returns the services of the applications in them.
+// run advances the model by a number of ticks and returns each application's service in them.
 func (c *cluster) run(ticks int) []float64 {
 	got := make([]float64, len(c.weights))
 	for range ticks {
@@ -141,7 +141,7 @@ func (c *cluster) divide(d int, claims []coord.Claim) {
 	c.parts[d] = parts
 }
 
-// ideal is the weighted max-min division per period.
+// ideal returns the weighted max-min division of one period's service.
 func (c *cluster) ideal(t interface{ Fatal(...any) }) []float64 {
 	seekers := make([]optimum.Seeker, len(c.weights))
 	capacity := make([]float64, len(c.serves))
@@ -161,7 +161,7 @@ func (c *cluster) ideal(t interface{ Fatal(...any) }) []float64 {
 	return totals
 }
 
-// misplaced is the part of all service that went to others than it was due to.
+// misplaced returns the part of all service that went to the wrong applications.
 func misplaced(got, ideal []float64, periods float64) float64 {
 	off, all := 0.0, 0.0
 	for i := range got {
@@ -200,8 +200,8 @@ func skewed(r *rand.Rand, devices, apps int) (weights []float64, serves [][]int)
 	return weights, serves
 }
 
-// TestDivisionComesToTheOptimum: on clusters of every size, with the worst skew, and answers of any
-// age up to a period.
+// TestDivisionComesToTheOptimum covers clusters of all sizes, extreme skew, and answers that are up
+// to a period old.
 func TestDivisionComesToTheOptimum(t *testing.T) {
 	for _, devices := range []int{2, 3, 10, 30, 100} {
 		for _, late := range []int{0, 3, 10} {
@@ -227,7 +227,7 @@ func TestDivisionComesToTheOptimum(t *testing.T) {
 				t.Errorf("too far off")
 			}
 			if m2 > mn/2 {
-				t.Errorf("with two exchanges %.3f are misplaced, without any %.3f", m2, mn)
+				t.Errorf("after two exchanges %.3f of the service is misplaced, without exchanges %.3f", m2, mn)
 			}
 		}
 	}
@@ -238,8 +238,8 @@ func median(x []float64) (mid, most float64) {
 	return s[len(s)/2], s[len(s)-1]
 }
 
-// TestEachForItselfSwings shows why a device corrects only its part of a difference: if each device
-// corrects the whole difference, by totals that are half a period old, shares oscillate. This is
+// TestEachForItselfSwings shows why a device corrects only its part of a difference. If each device
+// corrects the whole difference, from totals that are half a period old, shares oscillate. This is
 // not the rule of DSFQ, which delays start tags; see TestSwingsOfDelays in lab/sim.
 func TestEachForItselfSwings(t *testing.T) {
 	worst := func(devices int, held func([]coord.Claim) []coord.Claim) (mid, most float64) {
@@ -267,16 +267,16 @@ func TestEachForItselfSwings(t *testing.T) {
 	for _, devices := range []int{3, 10, 30, 100} {
 		alone, aloneMost := worst(devices, whole)
 		part, partMost := worst(devices, nil)
-		t.Logf("%3d devices, twenty exchanges on, misplaced in the worst of ten periods: each makes up for the whole %.1f %% (at most %.1f), for its part %.2f %% (%.2f)",
+		t.Logf("%3d devices, after twenty exchanges, misplaced in the worst of ten periods: if each device corrects the whole difference %.1f %% (at most %.1f), if it corrects its part %.2f %% (%.2f)",
 			devices, 100*alone, 100*aloneMost, 100*part, 100*partMost)
 		if partMost > 0.03 || devices >= 10 && aloneMost < 5*partMost {
-			t.Error("it should be the other way about")
+			t.Error("correcting the whole difference misplaced less than correcting a part")
 		}
 	}
 }
 
-// TestChanges: a weight changes, a node leaves and returns, and after two exchanges the division is
-// right again.
+// TestChanges changes a weight and removes and adds a node. The division must be right again two
+// exchanges after each change.
 func TestChanges(t *testing.T) {
 	var off []float64
 	for seed := range 20 {
@@ -289,7 +289,7 @@ func TestChanges(t *testing.T) {
 			m := misplaced(c.run(period), c.ideal(t), 1)
 			off = append(off, m)
 			if m > 0.1 {
-				t.Errorf("seed %d: %s: %.3f are misplaced after two exchanges", seed, what, m)
+				t.Errorf("seed %d: %s: %.3f of the service is misplaced after two exchanges", seed, what, m)
 			}
 		}
 		c.weights[seed%6] *= 4
@@ -307,8 +307,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestReturningFlow: an application that got more than its part elsewhere for a long time is not
-// locked out where it begins again.
+// TestReturningFlow checks that an application still gets its minimum part on a device where it
+// begins again, after it got more than its entitlement elsewhere for a long time.
 func TestReturningFlow(t *testing.T) {
 	claims := []coord.Claim{
 		{Weight: 1, Own: 0, Total: 50, Room: 51, Wants: true},
@@ -319,7 +319,7 @@ func TestReturningFlow(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := parts[0]/(parts[0]+parts[1]), coord.LeastPart/2; math.Abs(got-want) > 1e-9 {
-		t.Errorf("it keeps %v of the device, want %v", got, want)
+		t.Errorf("the flow keeps %v of the device, want %v", got, want)
 	}
 }
 
@@ -338,7 +338,7 @@ func TestBadClaims(t *testing.T) {
 	}
 }
 
-// TestPartsAreAlwaysSome: whatever the claims, every part is above 0.
+// TestPartsAreAlwaysSome checks that every part is above 0, whatever the claims are.
 func TestPartsAreAlwaysSome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rate := rapid.OneOf(rapid.Just(0.0), rapid.Float64Range(0, 64), rapid.Float64Range(0, 1e9))
@@ -362,7 +362,7 @@ func TestPartsAreAlwaysSome(t *testing.T) {
 			}
 		}
 		if gives > 1e-12 && math.Abs(sum-gives) > 1e-6*gives {
-			t.Fatalf("the parts of %v come to %v of %v", claims, sum, gives)
+			t.Fatalf("the parts of %v add up to %v, want %v", claims, sum, gives)
 		}
 	})
 }

@@ -11,10 +11,10 @@ import (
 type Use struct {
 	// App is the caller's number of the member: 0 or more for an application, negative for a queue.
 	App int
-	// In is the number of the queue that the member is in; 0: the root.
+	// In is the number of the member's queue, or 0 for the root.
 	In     int
-	Served time.Duration // device time; ignored for a queue, where that of its members counts
-	Wanted time.Duration // how long it was backlogged, at most the period's length; ignored for a queue
+	Served time.Duration // device time; ignored for a queue, whose service is the sum of its members'
+	Wanted time.Duration // time with a backlog, at most the period's length; ignored for a queue
 }
 
 // Part is a member's weight in its queue on a device, on the scale of the policy's weights there.
@@ -34,35 +34,36 @@ type Right struct {
 }
 
 const (
-	// maxPending is the number of reports that can wait for an answer. Answers to older ones are
+	// maxPending is the number of reports that can wait for an answer. Answers to older reports are
 	// ignored.
 	maxPending = 8
-	// deviationGain is the part of a deviation from the entitlement that enters its average in a
-	// period. A second of a slow disk has a handful of requests, the last of them cut off, so the
-	// deviation of a single period means little, and a lasting one much.
+	// deviationGain is the part of each period's deviation from the entitlement that enters the
+	// average deviation. A slow disk completes only a few requests per second, and the period cuts
+	// the last one off. So the deviation of a single period says little, and a lasting deviation
+	// says much.
 	deviationGain = 0.1
-	// localPull is the part of its correction with which a device returns toward its local shares.
-	// Many divisions have the same totals. Without the pull, the device would drift into one where
-	// an application starves on one node and has all of another.
+	// localPull is the part of the device's correction that moves each flow back toward its local
+	// share. Many divisions have the same totals. Without localPull, the device would drift into a
+	// division where an application starves on one node and gets all service on another.
 	localPull = 0.02
 )
 
 // Device is the device's side of the exchange: it makes reports, and turns answers into parts.
 type Device struct {
-	parts   []Part    // in force, by App
-	bias    []bias    // by App
+	parts   []Part    // in force, sorted by App
+	bias    []bias    // sorted by app
 	waiting []report  // reports without an answer, oldest first
-	out     []Service // of the present report
+	out     []Service // result of the last Report
 	next    []float64
-	groups  []group         // of the present report
-	index   []groupOf       // groups of its queues, sorted by the queue's number
-	wanted  []time.Duration // by use, in the present report
-	needs   []need          // of the queues in the last answer, sorted by the queue's number
+	groups  []group         // of the last report
+	index   []groupOf       // groups of the last report's queues, sorted by queue
+	wanted  []time.Duration // in the last report, in the order of its uses
+	needs   []need          // of the queues in the last answer, sorted by queue
 }
 
 type bias struct {
 	app       int
-	deviation float64 // average difference of service and entitlement, in seconds per second
+	deviation float64 // average difference between service and entitlement, in seconds per second
 }
 
 type report struct {
@@ -73,22 +74,22 @@ type report struct {
 
 type use struct {
 	app      int
-	in       int // its queue
+	in       int // the number of its queue
 	group    int // the group of its queue
-	ownGroup int // the group of its members, if it is a queue; 0: none
+	ownGroup int // the group of its members if it is a queue, otherwise 0
 	own      float64
 	wants    bool
 	need     need // as reported
 }
 
-// Report converts the uses of a period to the rates and rooms that the node adds up over its
-// devices and sends under the sequence number, in the order of uses. The result is valid until the
-// next call. Each App must occur at most once in uses, and each queue before its members. length
-// must be above 0.
+// Report converts the uses of a period to rates and rooms, in the order of uses. The node adds them
+// up over its devices and sends them under the sequence number. The result is valid until the next
+// call. Each App must occur at most once in uses, and each queue must come before its members.
+// length must be above 0.
 //
-// The reported rate is not the service of this period, but the entitlement by the parts in force
-// plus the average deviation from it (deviationGain). The entitlement of a queue's members together
-// is the queue's own.
+// The reported rate is not the service of this period. It is the entitlement by the parts in force,
+// plus the average deviation from it (deviationGain). The entitlements of a queue's members add up
+// to the queue's own service.
 func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Service {
 	r, groups := d.buildGroups(length, uses)
 	r.sequence = sequence
@@ -133,16 +134,16 @@ func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Ser
 // numbers begin at 1 again. The parts in force stay.
 func (d *Device) Forget() { d.waiting = d.waiting[:0] }
 
-// Drop forgets a member. Its number can then be reused.
+// Drop forgets a member. The caller can then reuse its number.
 func (d *Device) Drop(app int) {
 	d.parts = slices.DeleteFunc(d.parts, func(p Part) bool { return p.App == app })
 	d.bias = slices.DeleteFunc(d.bias, func(b bias) bool { return b.app == app })
 }
 
-// Answer computes parts from the totals in the answer to the report of that number. It calls right
-// for each member of the report; members that right does not know are left out. The caller puts the
-// parts in force at once; they are valid until the next answer. ok is false, and the parts in force
-// stay, if no report of that number is pending.
+// Answer computes parts from the totals in the answer to the report with this sequence number. It
+// calls right for each member of the report, and leaves out members that right does not know. The
+// caller puts the parts in force at once; they are valid until the next answer. If no such report
+// is pending, ok is false and the parts in force stay.
 func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (parts []Part, ok bool) {
 	i := slices.IndexFunc(d.waiting, func(r report) bool { return r.sequence == sequence })
 	if i < 0 {
@@ -163,8 +164,9 @@ func (d *Device) Answer(sequence uint64, right func(app int) (Right, bool)) (par
 	return d.parts, true
 }
 
-// pullToLocal moves claims slightly toward the local shares: what is added to one total is
-// subtracted from others, in terms of the correction that the device can make.
+// pullToLocal moves claims slightly toward the local shares. It lowers the totals of members with
+// less than their local share and raises the others; the changes add up to 0 unless a total would
+// fall below 0.
 func pullToLocal(claims []Claim) {
 	gives, weights := 0.0, 0.0
 	for _, c := range claims {
@@ -180,7 +182,7 @@ func pullToLocal(claims []Claim) {
 	}
 }
 
-// part returns the part in force; 0: none.
+// part returns the part in force, or 0 if the member has none.
 func (d *Device) part(app int) float64 {
 	i, ok := slices.BinarySearchFunc(d.parts, app, func(p Part, app int) int { return cmp.Compare(p.App, app) })
 	if !ok {

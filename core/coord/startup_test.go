@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// TestStartup: totals are complete after the least time, later while nodes come, and never later
-// than the maximum. A node that comes afterwards does not change that.
+// TestStartup checks that totals are complete after the least time, later if nodes keep connecting,
+// and never later than the maximum. A node that connects afterwards does not change that.
 func TestStartup(t *testing.T) {
 	const period = time.Second
 	for _, c := range []struct {
 		name  string
 		comes func(after time.Duration) bool // each 50 ms
-		same  bool                           // it is one node
+		same  bool                           // the same node connects each time
 		whole time.Duration
 	}{
 		{"nobody", func(time.Duration) bool { return false }, false, 2 * time.Second},
@@ -38,17 +38,17 @@ func TestStartup(t *testing.T) {
 				case now && whole < 0:
 					whole = after
 				case !now && whole >= 0:
-					t.Fatalf("%s: whole after %v, and not after %v", c.name, whole, after)
+					t.Fatalf("%s: complete after %v, but not after %v", c.name, whole, after)
 				}
 			}
 			if whole != c.whole {
-				t.Errorf("%s: whole after %v, want %v", c.name, whole, c.whole)
+				t.Errorf("%s: complete after %v, want %v", c.name, whole, c.whole)
 			}
 		}
 	}
 	b := Startup{Least: 2 * time.Second}
 	b.Reset(0)
 	if b.Complete(20*time.Second-1, 10*time.Second) || !b.Complete(20*time.Second, 10*time.Second) {
-		t.Error("of a period of 10 s: not whole after two of them")
+		t.Error("period of 10 s: not complete after two periods")
 	}
 }

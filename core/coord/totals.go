@@ -5,11 +5,11 @@ import (
 	"fmt"
 )
 
-// MaxRate is the largest rate that one member may report for all applications together: 256
-// devices, the most that a node's daemon has.
+// MaxRate is the largest rate that one member may report for all applications together. It is the
+// rate of 256 devices, the maximum of a node's daemon.
 const MaxRate = 256 * Second
 
-// MaxNeed bounds Had and Weight that one member may report for a queue.
+// MaxNeed is the largest Had and the largest Weight that one member may report for a queue.
 const MaxNeed = 100_000_000_000_000
 
 // Second is one second of device time per second, in the unit of Service.
@@ -17,12 +17,12 @@ const Second = 1_000_000_000
 
 // Service is the service that an application gets, and could get.
 type Service struct {
-	Rate int64 // of service, in nanoseconds of device time per second
-	// Room is the rate of service, for all flows, of those devices where the application has a
+	Rate int64 // nanoseconds of device time per second
+	// Room is the total rate of service, for all flows, of the devices where the application has a
 	// backlog.
 	Room int64
-	// Had and Weight are used for queues only: the part of the queue's total that its backlogged
-	// members have, in billionths, and their weight, in millionths.
+	// Had and Weight are used for queues only. Had is the part of the queue's total that its
+	// backlogged members get, in billionths. Weight is these members' weight, in millionths.
 	Had, Weight int64
 }
 
@@ -41,8 +41,8 @@ var (
 	ErrRate           = fmt.Errorf("coord: the reported rates exceed those of %d devices", MaxRate/Second)
 )
 
-// Totals adds up the reports of members, the nodes. Sums are integers, so nothing remains of a
-// member that has left. An application is dropped with its last member.
+// Totals adds up the reports of its members, which are nodes. Sums are integers, so a member that
+// leaves takes exactly its own service out of them. An application is dropped with its last member.
 type Totals struct {
 	maxMembers, maxApps, maxEntries int
 	maxRate                         int64 // of all entries of a member
@@ -62,7 +62,7 @@ type member struct {
 }
 
 type entry struct {
-	app  App // -1: none
+	app  App // -1 if the entry is free
 	last Service
 }
 
@@ -72,14 +72,14 @@ type app struct {
 	total   Service
 }
 
-// NewTotals returns empty totals with limits of at least 1: members, applications, and entries of
-// one member.
+// NewTotals returns empty totals with limits for members, applications, and entries of one member.
+// Each limit must be at least 1.
 func NewTotals(maxMembers, maxApps, maxEntries int) *Totals {
 	return &Totals{maxMembers: maxMembers, maxApps: maxApps, maxEntries: maxEntries, maxRate: MaxRate, byName: map[string]App{}}
 }
 
-// NewQueueTotals returns empty totals of queues. Each service of a member may be in as many entries
-// as there are levels.
+// NewQueueTotals returns empty totals of queues. A member may report the same service in as many
+// entries as there are levels.
 func NewQueueTotals(maxMembers, maxQueues, maxEntries, levels int) *Totals {
 	t := NewTotals(maxMembers, maxQueues, maxEntries)
 	t.maxRate = int64(levels) * MaxRate
@@ -124,7 +124,7 @@ func (t *Totals) Leave(m Member) error {
 }
 
 // Name sets the application of a member's entry i; "" frees the entry. Errors: ErrUnknown,
-// ErrTooManyEntries and ErrTooManyApps; the entry is then unchanged.
+// ErrTooManyEntries and ErrTooManyApps. After an error the entry is unchanged.
 func (t *Totals) Name(m Member, i int, name string) (App, error) {
 	mb, err := t.member(m)
 	if err != nil {
@@ -165,8 +165,8 @@ func (t *Totals) Name(m Member, i int, name string) (App, error) {
 }
 
 // Report sets the service of a member's entry i. Errors: ErrUnknown, and ErrRate if a value is
-// negative, or if the service of the entry or of all entries is above MaxRate; the entry is then
-// unchanged.
+// negative or above its maximum, or if the rates of all entries add up to more than the member's
+// maximum. After an error the entry is unchanged.
 func (t *Totals) Report(m Member, i int, s Service) error {
 	mb, err := t.member(m)
 	if err != nil {
@@ -226,7 +226,7 @@ func (t *Totals) Of(name string) (Service, bool) {
 	return t.apps[a].total, true
 }
 
-// Each calls f for every application, in the order of their numbers.
+// Each calls f for every application, in the order of the applications' numbers.
 func (t *Totals) Each(f func(a App, name string, members int, total Service)) {
 	for i := range t.apps {
 		if ap := &t.apps[i]; ap.members > 0 {

@@ -36,11 +36,11 @@ func TestTotalsAddUp(t *testing.T) {
 			"join": func(t *rapid.T) {
 				m, err := totals.Join()
 				if full := len(model) == maxMembers; full != errors.Is(err, coord.ErrTooManyMembers) {
-					t.Fatalf("%d members: %v", len(model), err)
+					t.Fatalf("joining %d members: %v", len(model), err)
 				}
 				if err == nil {
 					if _, there := model[m]; there {
-						t.Fatalf("member %d twice", m)
+						t.Fatalf("Join returned member %d twice", m)
 					}
 					model[m] = nil
 				}
@@ -136,8 +136,8 @@ func TestTotalsAddUp(t *testing.T) {
 	})
 }
 
-// TestQueueTotals: the service of a member may be in several nested queues, but in each of them at
-// most what it can give.
+// TestQueueTotals checks that a member may report the same service in several nested queues, and at
+// most its devices' service in each of them.
 func TestQueueTotals(t *testing.T) {
 	q := coord.NewQueueTotals(2, 5, 5, 3)
 	m, err := q.Join()
@@ -156,20 +156,20 @@ func TestQueueTotals(t *testing.T) {
 		}
 	}
 	for name, bad := range map[string]coord.Service{
-		"a level too many": {Rate: 1}, "no room": {Room: -1}, "more room than there is": {Room: coord.MaxRate + 1},
-		"less than nothing": {Had: -1}, "a weight below 0": {Weight: -1}, "too much": {Had: coord.MaxNeed + 1}, "too heavy": {Weight: coord.MaxNeed + 1},
+		"one level too many": {Rate: 1}, "negative room": {Room: -1}, "too much room": {Room: coord.MaxRate + 1},
+		"a negative part": {Had: -1}, "a weight below 0": {Weight: -1}, "too large a part": {Had: coord.MaxNeed + 1}, "too large a weight": {Weight: coord.MaxNeed + 1},
 	} {
 		if err := q.Report(m, 3, bad); !errors.Is(err, coord.ErrRate) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	if err := q.Report(m, 0, coord.Service{Rate: coord.MaxRate + 1}); !errors.Is(err, coord.ErrRate) {
-		t.Errorf("more than all devices give: %v", err)
+		t.Errorf("a rate above that of all devices: %v", err)
 	}
 	if got, ok := q.Of("0"); !ok || got != most {
 		t.Errorf("%+v, %v", got, ok)
 	}
 	if err := q.Leave(m); err != nil || q.Apps() != 0 {
-		t.Errorf("%d are left, %v", q.Apps(), err)
+		t.Errorf("%d queues are left, %v", q.Apps(), err)
 	}
 }

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// Queues: each queue divides its service on a device among its members, applications and queues, as
-// the device divides its service among the members of the root. So a queue's total is compared with
-// its siblings', and a member's total with those of the other members of its queue.
+// A queue divides its service on a device among its members, which are applications and queues, as
+// the device divides its service among the members of the root. A queue's total is compared with
+// the totals of its siblings, and a member's total with the totals of the other members of its
+// queue.
 
-// group is the members of one queue on a device, in one report.
+// group describes the members of one queue on a device, in one report.
 type group struct {
-	queue  int     // index of the queue in the report's uses; -1: the root
+	queue  int     // index of the queue in the report's uses; -1 for the root
 	served float64 // service of the backlogged members
-	rest   float64 // service of the others
+	rest   float64 // service of the other members
 	parts  float64 // sum of the parts in force of the backlogged members
 }
 
-// buildGroups makes the groups of a period's uses. It adds up the service of queues from the
-// leaves, and then that of each group.
+// buildGroups makes the groups of a period's uses. It adds up the service of queues, from the
+// leaves to the root, and then the service of each group.
 func (d *Device) buildGroups(length time.Duration, uses []Use) (report, []group) {
 	r := report{uses: make([]use, len(uses))}
 	groups := append(d.groups[:0], group{queue: -1})
@@ -43,8 +44,8 @@ func (d *Device) buildGroups(length time.Duration, uses []Use) (report, []group)
 		}
 		r.uses[i] = e
 	}
-	// A device gives at most one second per second. Service that is booked in bulk, as after a
-	// sync, or at a cost that is not known well yet, counts no more than that.
+	// A device gives at most one second of service per second. The recorded service can exceed this
+	// if it is recorded in bulk, for example after a sync, or if costs are not well known yet.
 	seconds = max(seconds, all)
 	for i := len(uses) - 1; i >= 0; i-- {
 		e := &r.uses[i]
@@ -78,35 +79,37 @@ type share struct {
 	members []use
 	totals  []Service
 	claims  []Claim
-	in, at  int     // the share of its parent, and its claim there; negative: none
-	scarce  float64 // local share divided by its part, at least 1
+	in, at  int     // index of the parent's share, and of the claim there; negative for the root
+	scarce  float64 // the queue's local share divided by its part, at least 1
 	need    need
-	raise   float64 // service that it should have in addition, for its members
+	raise   float64 // additional service that the queue needs for its members
 }
 
-// need is the part of a queue's total, 0 to 1, that its backlogged members have, and their weight,
-// each multiplied by the part of the correction that the device makes for the member. The sums over
-// all devices are the part and the weight of all these members. The part refers to the total in the
-// same answer, so fluctuations of the total have no effect.
+// need describes the backlogged members of a queue on one device: the part of the queue's total, 0
+// to 1, that they get, and their weight. Each member's values are multiplied by the part of the
+// correction that the device makes for this member. So the sums over all devices are the part and
+// the weight of all backlogged members. The part refers to the total in the same answer, so
+// fluctuations of the total have no effect.
 type need struct {
 	queue       int
 	had, weight float64
 }
 
-// needUnit is a queue's whole total in Service.Had, and weightUnit a weight of 1 in Service.Weight.
+// needUnit is the value of Service.Had for a queue's whole total. weightUnit is the value of
+// Service.Weight for a weight of 1.
 const (
 	needUnit   = 1_000_000_000
 	weightUnit = 1_000_000
 )
 
-// service writes a need into a queue's report. Values beyond the limit are scaled down together, as
-// only their ratio matters.
+// service writes a need into a queue's report. Values beyond MaxNeed are scaled down together,
+// because only their ratio matters.
 func (n need) service(s *Service) {
 	fit := min(1, float64(MaxNeed)/max(n.had*needUnit, n.weight*weightUnit, 1))
 	s.Had, s.Weight = int64(n.had*fit*needUnit), int64(n.weight*fit*weightUnit)
 }
 
-// claim makes the claims in all queues of a report.
+// claim makes the claims of all members in a report, by queue.
 func (d *Device) claim(r report, right func(app int) (Right, bool)) []share {
 	shares := make([]share, r.groups)
 	for g := range shares {
@@ -132,21 +135,21 @@ func (d *Device) claim(r report, right func(app int) (Right, bool)) []share {
 }
 
 const (
-	// raiseGain is the part of the missing service of its members that a queue gets with one answer.
-	// With a larger gain, totals of queues oscillate for longer when a member comes or goes, since
-	// devices report that one after another.
+	// raiseGain is the part of its members' missing service that a queue gets with one answer. With
+	// a larger gain, queues' totals oscillate for longer when a member joins or leaves, because
+	// devices report the change one after another.
 	raiseGain = 0.25
-	// maxRaise bounds the raise as a part of the queue's total. Many divisions have the same totals
-	// of queues, and few of them are right for the queues' members. The queues' own totals have
-	// priority: if both cannot be right, they are off by at most this part. Values of 0, 0.02, 0.05
-	// and 0.1 leave 2.2, 1.4, 1.1 and 0.9 % of the service misallocated on a hundred devices after
-	// thirty exchanges.
+	// maxRaise bounds the raise, as a part of the queue's total. Many divisions have the same
+	// totals of queues, and few of them are right for the queues' members. The queues' own totals
+	// have priority: if both cannot be right, the queues' totals are off by at most this part.
+	// Values of 0, 0.02, 0.05 and 0.1 leave 2.2, 1.4, 1.1 and 0.9 % of the service misallocated on
+	// a hundred devices after thirty exchanges.
 	maxRaise = 0.05
 )
 
-// raiseQueues finds the additional service that queues should have here for the sake of their
-// members: two members on different devices get their entitlements only where their queue has
-// service.
+// raiseQueues computes the additional service that queues need on this device for their members.
+// Two members on different devices get their entitlements only if their queue has enough service on
+// both devices.
 func (d *Device) raiseQueues(shares []share) {
 	d.needs = d.needs[:0]
 	for g := len(shares) - 1; g > 0; g-- { // members come after their queue
@@ -170,7 +173,7 @@ func (d *Device) raiseQueues(shares []share) {
 			was := up.members[s.at].need
 			s.raise += c.Total * (was.weight*float64(all.Had)/needUnit/(float64(all.Weight)/weightUnit) - was.had)
 		}
-		up.raise += s.raise // a queue that has too little here makes its parent have too little
+		up.raise += s.raise // a queue with too little service here leaves its parent with too little
 		if gives := wantedService(up.claims); c.Wants && gives >= epsilon {
 			most := maxRaise * c.Total
 			c.Total -= min(max(raiseGain*s.raise/correctionPart(*c, gives), -most), most)
@@ -194,7 +197,7 @@ func (d *Device) divide(shares []share, group int) bool {
 	s := &shares[group]
 	pullToLocal(s.claims)
 	next, err := divide(d.next, s.claims, min(1, LeastPart*s.scarce))
-	if err != nil { // not expected: rates are sums within limits, and weights are above 0
+	if err != nil { // not expected: the rates are bounded sums, and the weights are above 0
 		return false
 	}
 	d.next = next
@@ -207,9 +210,9 @@ func (d *Device) divide(shares []share, group int) bool {
 		part := Part{App: s.members[i].app, Weight: p / sum * weights}
 		d.parts = append(d.parts, part)
 		if o := s.members[i].ownGroup; o > 0 {
-			// Its members keep a minimum that is larger by the factor by which the queue gets less
-			// than its local share. Otherwise a member with the minimum, of a queue with the
-			// minimum, would get almost nothing.
+			// The minimum of the queue's members grows by the factor by which the queue gets less
+			// than its local share. Otherwise a member with the minimum part, in a queue with the
+			// minimum part, would get almost no service.
 			shares[o].scarce = max(1, s.scarce*s.claims[i].Weight/part.Weight)
 		}
 	}

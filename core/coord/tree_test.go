@@ -14,10 +14,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// tree is a model of a cluster whose devices keep flows in queues and give exactly the parts at
-// each level, and of exchanges once a period, each device at a time of its own.
+// tree is a model of a cluster. Its devices keep flows in queues and give each member exactly its
+// part, at each level. Each device exchanges reports and totals once a period, at its own time.
 type tree struct {
-	queues  []queue // a queue's parent is before it
+	queues  []queue // parents come before their queues
 	flows   []leaf
 	devices []*treeDevice
 	totals  *coord.Totals
@@ -27,7 +27,7 @@ type tree struct {
 }
 
 type queue struct {
-	in     int // 0: the root; else the queue's place + 1
+	in     int // 0 for the root, otherwise the index of the queue + 1
 	weight float64
 }
 
@@ -35,15 +35,15 @@ type leaf struct {
 	in      int
 	weight  float64
 	devices []int
-	wants   func(tick int) bool // nil: always
+	wants   func(tick int) bool // nil means always
 }
 
 type treeDevice struct {
 	coord    coord.Device
 	member   coord.Member
 	flows    []int
-	weights  map[int]float64 // by number; parts in force
-	served   map[int]float64 // ticks, since the report
+	weights  map[int]float64 // parts in force, by number
+	served   map[int]float64 // in ticks, since the last report
 	wanted   map[int]int
 	phase    int
 	since    int
@@ -58,7 +58,7 @@ type pendingAnswer struct {
 	totals   map[int]coord.Service
 }
 
-// number is a queue's in coord.Use.
+// number returns a queue's number in coord.Use.
 func number(queue int) int { return -queue }
 
 func newTree(r *rand.Rand, queues []queue, flows []leaf, devices, late int) *tree {
@@ -81,7 +81,7 @@ func newTree(r *rand.Rand, queues []queue, flows []leaf, devices, late int) *tre
 	return t
 }
 
-// weight is a member's in force.
+// weight returns a member's weight in force.
 func (t *tree) weight(d *treeDevice, number int) float64 {
 	if w, ok := d.weights[number]; ok {
 		return w
@@ -92,9 +92,9 @@ func (t *tree) weight(d *treeDevice, number int) float64 {
 	return t.flows[number].weight
 }
 
-// serve gives out a tick of a device.
+// serve divides one tick of a device among its flows.
 func (t *tree) serve(d *treeDevice, got []float64) {
-	inside := map[int]float64{} // weights of those at work in a queue
+	inside := map[int]float64{} // queue -> sum of the weights of its backlogged members
 	counted := map[int]bool{}
 	wants := func(f int) bool { return t.flows[f].wants == nil || t.flows[f].wants(t.tick) }
 	for _, f := range d.flows {
@@ -121,7 +121,7 @@ func (t *tree) serve(d *treeDevice, got []float64) {
 	}
 }
 
-// run lets a number of ticks go by and returns the services of the flows in them, in periods.
+// run advances the model by a number of ticks and returns each flow's service in them, in periods.
 func (t *tree) run(ticks int) []float64 {
 	got := make([]float64, len(t.flows))
 	for range ticks {
@@ -212,9 +212,9 @@ func (t *tree) die() {
 	}
 }
 
-// ideal is the weighted max-min division level by level: of the queues' totals at the root, and, with
-// these, of the members' in each. It is found with the one among all flows, whose weights are
-// brought to what makes each queue's total the one that is due.
+// ideal returns the weighted max-min division at each level: of the queues' totals at the root, and
+// then of the members' totals within each queue. The second step divides among all flows, with
+// weights that are scaled until each queue's total equals its due.
 func (t *tree) ideal(tb interface{ Fatal(...any) }) []float64 {
 	capacity := make([]float64, len(t.devices))
 	for i := range capacity {
@@ -234,7 +234,7 @@ func (t *tree) ideal(tb interface{ Fatal(...any) }) []float64 {
 		}
 		return q
 	}
-	// The due of every queue of the root, flows of the root being queues of their own.
+	// The due of every queue of the root. A flow of the root counts as a queue.
 	var groups []optimum.Seeker
 	groupOf := make([]int, len(t.flows))
 	byQueue := map[int]int{}
@@ -285,8 +285,8 @@ func (t *tree) ideal(tb interface{ Fatal(...any) }) []float64 {
 	return got
 }
 
-// skewedTree draws two or three queues with members, some flows beside them, and a placement in
-// which some are on most devices and others on few.
+// skewedTree draws two or three queues with members, some flows at the root, and a placement in
+// which some flows are on most devices and others on few.
 func skewedTree(r *rand.Rand, devices, late int) *tree {
 	var queues []queue
 	for range 2 + r.IntN(2) {
@@ -335,8 +335,8 @@ func TestTreeComesToTheOptimum(t *testing.T) {
 	}
 }
 
-// TestIdleSharesStayInTheQueue: a member with nothing to do leaves it to its siblings at once, by
-// parts as by weights, and the parts that come then do not take it from them.
+// TestIdleSharesStayInTheQueue checks that the service of an idle member goes to its siblings at
+// once, by parts and by weights, and that the next parts do not take it from them.
 func TestIdleSharesStayInTheQueue(t *testing.T) {
 	all := []int{0, 1, 2}
 	c := newTree(rand.New(rand.NewPCG(1, 1)), []queue{{0, 3}, {0, 1}, {1, 2}},
@@ -352,16 +352,16 @@ func TestIdleSharesStayInTheQueue(t *testing.T) {
 	}
 	c.run(19 * period)
 	holds("all at work", 0.375, 0.1875, 0.1875, 0.25)
-	holds("one is idle since just now", 0.375, 0.375, 0, 0.25)
+	holds("one has just become idle", 0.375, 0.375, 0, 0.25)
 	c.run(9 * period)
 	holds("one is idle", 0.375, 0.375, 0, 0.25)
 	c.die()
 	holds("one is idle, without a broker", 0.375, 0.375, 0, 0.25)
 }
 
-// TestMembersOnDifferentDevices: two members of one queue get their entitlements although they are
-// on different devices, which both have another queue's member; also if their queue is the only one
-// in another queue, and if each is in a queue of its own.
+// TestMembersOnDifferentDevices checks that two members of one queue get their entitlements
+// although they are on different devices, each shared with another queue's member. This must also
+// hold if their queue is the only member of another queue, and if each member has its own queue.
 func TestMembersOnDifferentDevices(t *testing.T) {
 	for name, c := range map[string]struct {
 		queues []queue
@@ -389,9 +389,8 @@ func TestMembersOnDifferentDevices(t *testing.T) {
 	}
 }
 
-// TestComingsAndGoings: applications begin and end all the time, equally on thirty devices that
-// hear of each other with a delay. The totals of queues, which should not change at all, change
-// little.
+// TestComingsAndGoings begins and ends applications all the time, on all of thirty devices, whose
+// totals are late. The queues' totals should not change at all; they must change little.
 func TestComingsAndGoings(t *testing.T) {
 	for _, c := range []struct {
 		every      int // periods, on average
@@ -414,7 +413,7 @@ func TestComingsAndGoings(t *testing.T) {
 		model.run(5 * period)
 		mean, most := 0.0, 0.0
 		for range periods {
-			if f := r.IntN(len(on)); r.IntN(c.every) == 0 && f >= len(queues) { // one of each stays
+			if f := r.IntN(len(on)); r.IntN(c.every) == 0 && f >= len(queues) { // the first member of each queue stays
 				on[f] = !on[f]
 			}
 			got, ideal := make([]float64, len(queues)), make([]float64, len(queues))
@@ -434,7 +433,7 @@ func TestComingsAndGoings(t *testing.T) {
 	}
 }
 
-// TestOneQueueAroundAll: one queue around all applications divides like none.
+// TestOneQueueAroundAll checks that one queue around all applications does not change the division.
 func TestOneQueueAroundAll(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
 	weights, serves := skewed(r, 10, 6)
@@ -465,8 +464,8 @@ func TestOneQueueAroundAll(t *testing.T) {
 	}
 }
 
-// TestLeastPartInQueues: with the minimum part of a queue that has the minimum part, a flow keeps
-// as much as with the minimum part of the device.
+// TestLeastPartInQueues checks the minimum part of a flow whose queue has its minimum part. The
+// flow keeps as much as a flow with the minimum part of the device.
 func TestLeastPartInQueues(t *testing.T) {
 	var d coord.Device
 	uses := []coord.Use{
@@ -498,8 +497,8 @@ func TestLeastPartInQueues(t *testing.T) {
 	}
 }
 
-// TestMovedMembers: a member that has moved to another queue has no part, and the parts of the
-// others do not change.
+// TestMovedMembers checks that a member that has moved to another queue gets no part, and that the
+// other members get theirs.
 func TestMovedMembers(t *testing.T) {
 	var d coord.Device
 	second := func(app, in int) coord.Use {
@@ -515,8 +514,8 @@ func TestMovedMembers(t *testing.T) {
 	}
 }
 
-// TestTreesAreDivided: whatever the tree and the totals, each part is above 0, the parts of a
-// queue's members add up to their weights, and reports are within their limits.
+// TestTreesAreDivided draws trees and totals. Each part must be above 0, the parts of a queue's
+// members must add up to their weights, and reports must be within their limits.
 func TestTreesAreDivided(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d coord.Device
@@ -548,7 +547,7 @@ func TestTreesAreDivided(t *testing.T) {
 				}
 			}
 			if sum > 2*coord.Second {
-				t.Fatalf("%v of one device", sum)
+				t.Fatalf("rates of one device add up to %v", sum)
 			}
 			rate := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 64*coord.Second), rapid.Int64Range(0, 20_000*coord.MaxRate))
 			parts, ok := d.Answer(sequence, func(app int) (coord.Right, bool) {
@@ -568,7 +567,7 @@ func TestTreesAreDivided(t *testing.T) {
 			}
 			for q, w := range want {
 				if math.Abs(sums[q]/w-1) > 1e-6 {
-					t.Fatalf("the parts in %d come to %v of %v", q, sums[q], w)
+					t.Fatalf("the parts in queue %d add up to %v, want %v", q, sums[q], w)
 				}
 			}
 		}

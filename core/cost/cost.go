@@ -1,17 +1,18 @@
 // Package cost estimates how much device time a request takes, with a linear model, and corrects
 // the model while the device runs (tracker.go).
 //
-// Shares are shares of service, and service is device time, not bytes: on a hard disk, 64 KiB at a
-// new place take as long as one more megabyte of a sequential read, and an SSD writes slower than
-// it reads. The device time of a single request cannot be observed while others are in flight, as
-// its latency is mostly waiting. So the cost is predicted: a part for each request and a part for
-// each byte, separately for reads and writes, sequential and random. This is the linear model of
-// the kernel's iocost controller. IBIS (section 4) charges bytes, and leaves device time to the
-// choice of the depth. Here, the tags of SFQ move by device time, so that weights divide the scarce
-// resource.
+// Shares are shares of service, and service is device time, not bytes. On a hard disk, 64 KiB at a
+// new place take as long as one more megabyte of a sequential read, and an SSD writes more slowly
+// than it reads. The device time of a single request cannot be observed while other requests are in
+// flight, because its latency is mostly waiting. So the cost is predicted: a part for each request
+// and a part for each byte, separately for reads and writes, and for sequential and random
+// requests. This is the linear model of the kernel's iocost controller.
 //
-// The unit is time at saturation: a busy device does a second of cost in a second. If a device
-// works on several requests at a time, each costs less than its latency.
+// IBIS (section 4) charges bytes, and takes device time into account only by the choice of the
+// depth. Here, the tags of SFQ advance by device time, so weights divide the scarce resource.
+//
+// The unit is time at saturation: a busy device completes one second of cost per second. If a
+// device works on several requests at a time, the cost of each is less than its latency.
 package cost
 
 import (
@@ -21,7 +22,8 @@ import (
 	"time"
 )
 
-// Limits of a model. Values beyond them are measurement errors, such as a rate of the page cache.
+// Limits of a model. Values beyond them are measurement errors, for example the speed of the page
+// cache.
 const (
 	FixedMax  = time.Second           // the largest fixed part
 	PerMiBMin = 10 * time.Microsecond // 105 GB/s
@@ -31,14 +33,14 @@ const (
 	Max = 1000 * time.Second
 )
 
-// Line is a cost that is linear in a request's bytes: Fixed, plus PerMiB for each MiB.
+// Line is a cost that is linear in a request's bytes: Fixed plus PerMiB for each MiB.
 type Line struct{ Fixed, PerMiB time.Duration }
 
 // Of returns the cost of a request of that many bytes, 0 to Max, rounded down to nanoseconds.
 // Negative values count as 0.
 func (l Line) Of(bytes int64) time.Duration {
 	hi, lo := bits.Mul64(uint64(max(l.PerMiB, 0)), uint64(max(bytes, 0)))
-	if hi >= 1<<19 { // the quotient does not fit a Duration
+	if hi >= 1<<19 { // the quotient does not fit into a Duration
 		return Max
 	}
 	transfer := time.Duration(hi<<44 | lo>>20)
@@ -59,10 +61,10 @@ func (l Line) validate(what string) error {
 	return errors.Join(errs...)
 }
 
-// Coefficients are the costs of one direction. A request is Sequential if it begins where the
-// device's last one ended. Alone is the latency of a random request on an otherwise idle device. It
-// is larger than the cost if the device works on several requests at a time. Zero means equal to
-// the cost.
+// Coefficients are the costs of one direction. A request is sequential if it begins where the
+// device's last request ended. Alone is the latency of a random request on an otherwise idle
+// device. This latency is larger than the cost if the device works on several requests at a time. A
+// zero Alone means that the latency equals the cost.
 type Coefficients struct{ Random, Sequential, Alone Line }
 
 func (c Coefficients) validate(what string) error {
@@ -96,12 +98,12 @@ func (m *Model) of(write bool) *Coefficients {
 	return &m.Read
 }
 
-// wholeFrom is the part of the device above which a request counts as keeping all of it busy, since
-// measured lines have errors of some percent.
+// wholeFrom is the part above which a request counts as keeping the whole device busy, because
+// measured lines have errors of a few percent.
 const wholeFrom = 0.9
 
-// Part returns the part of the device, above 0 to 1, that a request keeps busy while it is alone:
-// its cost divided by its latency.
+// Part returns the part of the device, above 0 to 1, that a request keeps busy while it is alone.
+// It is the request's cost divided by its latency.
 func (m Model) Part(write bool, bytes int64) float64 {
 	c := m.of(write)
 	cost, alone := c.Random.Of(bytes), c.Alone.Of(bytes)
@@ -112,7 +114,7 @@ func (m Model) Part(write bool, bytes int64) float64 {
 }
 
 // Validate returns an error for a model that no disk has: values beyond the limits, or random
-// requests that are cheaper than sequential ones. Of works for such a model as well.
+// requests that are cheaper than sequential ones. Of also works for such a model.
 func (m Model) Validate() error {
 	return errors.Join(m.Read.validate("reads"), m.Write.validate("writes"))
 }

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// hdd is the model of a disk of 12 MB/s with seeks of some 8 ms.
+// hdd is the model of a disk of 12 MB/s with seeks of about 8 ms.
 var hdd = cost.Model{Read: hddLines, Write: hddLines}
 
 var hddLines = cost.Coefficients{
@@ -36,11 +36,11 @@ func TestLine(t *testing.T) {
 		t.Errorf("negative parts cost %v", got)
 	}
 	if cost.Max > sfq.MaxCost {
-		t.Errorf("a cost of %v is more than the scheduler takes", cost.Max)
+		t.Errorf("a cost of %v is above the scheduler's maximum", cost.Max)
 	}
 }
 
-// The exact rule, in arithmetic that knows no bounds.
+// TestLineIsExact compares Line.Of with the rule in unbounded arithmetic.
 func TestLineIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := cost.Line{
@@ -84,7 +84,7 @@ func TestBoundsOfAModel(t *testing.T) {
 		Sequential: cost.Line{Fixed: 0, PerMiB: cost.PerMiBMin},
 	}
 	if err := (cost.Model{Read: edge, Write: edge}).Validate(); err != nil {
-		t.Errorf("the edges are refused: %v", err)
+		t.Errorf("the bounds are refused: %v", err)
 	}
 	for want, change := range map[string]func(*cost.Coefficients){
 		"0 to 1s":     func(c *cost.Coefficients) { c.Random.Fixed++ },
@@ -97,7 +97,7 @@ func TestBoundsOfAModel(t *testing.T) {
 		bad := edge
 		change(&bad)
 		if err := (cost.Model{Read: edge, Write: bad}).Validate(); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "writes") {
-			t.Errorf("%+v: %v, want something with %q", bad, err, want)
+			t.Errorf("%+v: %v, want an error with %q", bad, err, want)
 		}
 		if err := (cost.Model{Read: bad, Write: edge}).Validate(); err == nil || !strings.Contains(err.Error(), "reads") {
 			t.Errorf("%+v: %v", bad, err)

@@ -10,15 +10,15 @@ import (
 	"penstock/lab/scenario"
 )
 
-// The scenarios in testdata/*.txt are read from top to bottom: a comment, a
-// command, and indented under it what the tracker thinks then. After a change of
-// rules rewrite them with `go test ./core/cost -run TestScenarios -update`.
+// TestScenarios runs the scenarios in testdata/*.txt, which are read from top to bottom. A scenario
+// has comments and commands; below each command is the tracker's state, indented. After a change of
+// the rules, rewrite the files with `go test ./core/cost -run TestScenarios -update`.
 //
-//	new [learn]                     a disk of 8 ms a place and 87 ms a MiB, says the model
-//	device read=F write=F           what requests really take, times the model
-//	run LENGTH depth=N read=NxKIB write=NxKIB   so many of each in turn
-//	until slow|healthy LENGTH ...   the same, until the verdict is as said
-//	stall LENGTH KIB                one read takes so much longer
+//	new [learn]                     the model is a disk with seeks of 8 ms and 87 ms per MiB
+//	device read=F write=F           factors of the requests' real time to the model's
+//	run LENGTH depth=N read=NxKIB write=NxKIB   runs requests, N reads and N writes in turn
+//	until slow|healthy LENGTH ...   the same, until the given verdict
+//	stall LENGTH KIB                one read takes longer by LENGTH
 //	idle LENGTH
 //	others COST
 func TestScenarios(t *testing.T) {
@@ -28,7 +28,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// stage is one scenario under way.
+// stage is the state of one running scenario.
 type stage struct {
 	t *testing.T
 	d *device

@@ -2,35 +2,36 @@ package cost
 
 import "math"
 
-// The tilt corrects the ratio of the costs of reads and writes. If intervals with more reads take
-// longer than predicted, compared with intervals with more writes, reads cost more than the model
-// says, and the two scales move apart. Under a constant mixture they move together, and the
-// profile's ratio stays.
+// The tilt corrects the ratio of the costs of reads and writes. Suppose that intervals with more
+// reads take longer than predicted, compared with intervals with more writes. Then reads cost more
+// than the model says, and the two scales move apart. Under a constant mixture they move together,
+// and the profile's ratio stays.
 //
-// Requests in flight at the ends of an interval are counted in a later interval than some of their
-// work was done in. That alone correlates error and mixture: while an elevator passes over a write
-// in favour of reads, the device works on nothing that completes as a write, and when the writes
-// complete they seem to have cost too little. Ratios learnt from intervals of half a second run
-// away for this reason, by a third in half a minute on a hard disk. So ratios are learnt from
-// stretches: consecutive slices that together are several times as long as the work in flight at
-// both ends. Only the part of a change of mixture counts that the ends cannot explain.
+// Requests in flight at the end of an interval count in a later interval, although part of their
+// work was done before. That alone correlates error and mixture. While an elevator passes over a
+// write in favour of reads, the device does work that does not complete as a write; when the writes
+// complete, they seem to have cost too little. For this reason, ratios learnt from intervals of
+// half a second drifted by a third in half a minute on a hard disk. So ratios are learnt from
+// stretches. A stretch is a run of consecutive slices with several times as much work as is in
+// flight at both ends. A change of mixture counts only as far as the work in flight at the ends
+// cannot explain it.
 //
 // A device may also change its speed for good, for example when a cache is full or a limit is set.
-// Whatever the mixture does at that time would seem to be the cause. So the running means are
-// short, and they restart if error and mixture differ from them by more than reads and writes can.
+// A change of mixture at that time would seem to be the cause. So the running means are short. They
+// restart if the error deviates by more than the costs of reads and writes can explain.
 
 const (
 	stretchEnds = 4.0 // least work of a stretch, as a multiple of the work in flight at its ends
-	tiltGain    = 0.3 // of the product of the deviations of error and mixture
+	tiltGain    = 0.3 // part of the product of the deviations of error and mixture
 	meanGain    = 0.3
-	slopeMax    = 0.8  // of the error by the mixture: reads cost over twice as much as writes
-	noise       = 0.05 // of an error
+	slopeMax    = 0.8  // largest slope of the error over the mixture; at 0.8, reads cost over twice as much as writes
+	noise       = 0.05 // error that counts as noise
 	tiltMax     = 1.4
 )
 
 // tiltEstimator estimates the ratio of the costs of reads and writes from stretches.
 type tiltEstimator struct {
-	mix float64 // running mean of the part of reads in the work; negative before the first stretch
+	mix float64 // running mean of the reads' part of the work; negative before the first stretch
 	off float64 // running mean of the error of stretches
 
 	open           bool
@@ -41,11 +42,11 @@ type tiltEstimator struct {
 
 func newTiltEstimator() tiltEstimator { return tiltEstimator{mix: -1} }
 
-// restart drops the open stretch, after a slice that is not usable.
+// restart drops the open stretch. It is called after a slice that cannot be used.
 func (a *tiltEstimator) restart() { *a = tiltEstimator{mix: a.mix, off: a.off} }
 
-// tilt returns the tilt after another slice. pending is the predicted cost in flight at the slice's
-// end.
+// tilt adds a slice and returns the new tilt. pending is the predicted cost in flight at the
+// slice's end.
 func (a *tiltEstimator) tilt(tilt, busy, expected float64, work [2]float64, pending float64) float64 {
 	if !a.open {
 		a.restart()
@@ -73,7 +74,7 @@ func (a *tiltEstimator) tilt(tilt, busy, expected float64, work [2]float64, pend
 	return min(max(tilt*(1+float64(tiltGain*float64(later*more))), 1/tiltMax), tiltMax)
 }
 
-// beyond returns the part of a difference that exceeds slack.
+// beyond returns the part of the difference d that exceeds slack in either direction.
 func beyond(d, slack float64) float64 {
 	switch {
 	case d > slack:

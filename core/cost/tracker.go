@@ -10,20 +10,20 @@ import "time"
 // of the model. Reads and writes have separate scales as far as the load distinguishes them
 // (tilt.go).
 //
-// A device that works on several requests at a time is only partly busy with a few in flight. Each
-// request counts with the part of the device that it keeps busy alone (Model.Part), up to the whole
-// device.
+// A device that works on several requests at a time is only partly busy with a few in flight.
+// Model.Part is the part of the device that a request keeps busy while it is alone. The parts of
+// the requests in flight add up, to at most the whole device.
 //
-// A slice that takes 4 times its prediction is slow. Two slow slices in a row, with 4 busy seconds
-// together, give the verdict Slow. So a device that becomes ten times slower is detected within 10
+// A slice that takes 4 times its prediction is slow. The verdict is Slow after two slow slices in a
+// row with together 4 busy seconds. So a device that becomes ten times slower is detected within 10
 // s, even if a request then takes 3 s. A single stall, whatever its cause, falls into one slice and
-// gives no verdict before it lasts 8 s. Two healthy slices in a row (at most 2 times the
-// prediction), with 2 s together, end the verdict. Slow slices do not change the model's scale, and
-// the scale stays within a factor of 2 of its origin, so that a gradual slowdown is detected as
-// well.
+// does not make the verdict Slow until it lasts 8 s. The verdict ends after two healthy slices in a
+// row, of at most 2 times the prediction and with together 2 s. Slow slices do not change the
+// model's scale. The scale stays within a factor of 2 of its origin, so that a gradual slowdown is
+// detected too.
 //
-// I/O of others on the device (Others) counts as work, so that load is not mistaken for slowness.
-// But its cost is an estimate, so slices with much of it do not correct the model.
+// Foreign I/O on the device (Others) counts as work, so that load is not mistaken for slowness. But
+// its cost is an estimate, so slices with much foreign I/O do not correct the model.
 //
 // Times are durations since any fixed moment, from a clock that does not go back. No method
 // allocates. A Tracker is not safe for concurrent use.
@@ -33,23 +33,23 @@ type Tracker struct {
 
 	scale         [2]float64    // of reads and of writes
 	common        float64       // the common factor of both scales
-	tilt          float64       // reads are common*tilt, writes common/tilt
-	origin        float64       // of common, which stays within a factor of 2 of it
+	tilt          float64       // the scale of reads is common*tilt, of writes common/tilt
+	origin        float64       // common stays within a factor of 2 of origin
 	tiltEstimator tiltEstimator // estimates tilt
 
 	now      time.Duration
 	inFlight int
 	pending  float64 // predicted cost in flight, in ns, unscaled
-	parts    float64 // sum of the parts of the device that the requests in flight keep busy alone
+	parts    float64 // sum of Model.Part over the requests in flight
 
 	busy   float64    // of the open slice, in ns
 	work   [2]float64 // predicted cost completed in the slice, in ns, unscaled
 	others float64
 
-	heard     time.Duration // time of the last call of Others; since then:
+	heard     time.Duration // time of the last call of Others; the next two fields count from then
 	busySince float64       // ns
 	ownSince  float64       // predicted cost completed, in ns, unscaled
-	shared    bool          // others used a relevant part of the device
+	shared    bool          // foreign I/O took a relevant part of the device
 
 	slow, healthy run
 	verdict       Verdict
@@ -70,7 +70,7 @@ type TrackerConfig struct {
 }
 
 const (
-	sliceBusy   = float64(500 * time.Millisecond) // a slice ends with the first completion after this
+	sliceBusy   = float64(500 * time.Millisecond) // a slice ends with the first completion after this busy time
 	slowAt      = 4.0                             // multiple of the prediction
 	healthyAt   = 2.0
 	slowBusy    = float64(4 * time.Second)
@@ -80,14 +80,14 @@ const (
 
 	gain       = 0.05 // part of a slice's error that changes the common scale
 	errorMax   = 0.7  // bounds the error of one slice
-	driftMax   = 2.0  // of the common scale from its origin, in either direction
-	othersMax  = 0.1  // part of others in a slice's work, beyond which the slice corrects nothing
+	driftMax   = 2.0  // largest factor between the common scale and its origin, in either direction
+	othersMax  = 0.1  // foreign part of a slice's work beyond which the slice corrects nothing
 	factorMax  = 1000.0
 	factorGain = 0.3
 
 	learnBusy   = float64(5 * time.Second)
 	learnSlices = 4
-	learnMax    = 100.0 // of the learnt scale, in either direction
+	learnMax    = 100.0 // bounds the learnt scale, in either direction
 )
 
 // run is a sequence of slices of one kind.
@@ -102,8 +102,8 @@ func (r *run) add(busy, expected float64) {
 	r.expected += expected
 }
 
-// learning holds the first slices of a device without a profile. The worst one is left out, since
-// it may contain a stall.
+// learning holds the first slices of a device without a profile. The slowest of them is left out,
+// because it may contain a stall.
 type learning struct {
 	on         bool
 	all, worst run
@@ -129,7 +129,7 @@ func (t *Tracker) Start(now, predicted time.Duration, part float64) {
 func bounded(part float64) float64 { return min(max(part, 1e-3), 1) }
 
 // End records the end of a request. predicted and part must be those given to Start. actual is the
-// model's cost of the request as it turned out, and 0 if the device had nothing to do.
+// model's cost of the work that the request really caused, or 0 if the device had no work.
 func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, part float64, actual time.Duration) {
 	t.advance(now)
 	t.inFlight = max(t.inFlight-1, 0)
@@ -148,11 +148,11 @@ func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, pa
 	}
 }
 
-// Others records the predicted cost of the device's work for others since the last call, preferably
-// too high rather than too low. Negative values count as 0. Only the part of that work counts that
-// was done while requests of the caller were in flight: other work delays no request. Until the
-// next call, slices correct the model only if that part is negligible, since slices may be shorter
-// than the time between calls.
+// Others records the predicted cost of the device's foreign work since the last call. The estimate
+// should rather be too high than too low. Negative values count as 0. Only the part of that work
+// counts that was done while requests of the caller were in flight, because other work delays no
+// request. Until the next call, slices correct the model only if that part is negligible, because
+// slices may be shorter than the time between calls.
 func (t *Tracker) Others(cost time.Duration) {
 	beside := float64(max(cost, 0))
 	if passed := float64(t.now - t.heard); passed > 0 {
@@ -163,15 +163,15 @@ func (t *Tracker) Others(cost time.Duration) {
 	t.heard, t.busySince, t.ownSince = t.now, 0, 0
 }
 
-// Healthy returns the common scale of the healthy device: how many times the model's cost it takes.
-// known is false while the scale is being learnt.
+// Healthy returns the common scale of the healthy device: the device time of a request divided by
+// the model's cost. known is false while the scale is being learnt.
 func (t *Tracker) Healthy() (scale float64, known bool) { return t.common, !t.learning.on }
 
 // Look returns the verdict. It must be called at least every second.
 func (t *Tracker) Look(now time.Duration) Verdict {
 	t.advance(now)
 	if !t.learning.on && !t.verdict.Slow && t.busy >= hangBusy {
-		// No request has ended for long, and those in flight may be nearly done.
+		// No request has ended for a long time; those in flight may be nearly done.
 		if most := t.expected() + float64(t.common*t.pending); t.busy >= slowAt*most {
 			t.verdict = Verdict{Slow: true, Factor: factor(t.busy, most)}
 			t.rescale()
@@ -180,12 +180,12 @@ func (t *Tracker) Look(now time.Duration) Verdict {
 	return t.verdict
 }
 
-// Scale returns the factor between predicted costs of a direction and present device time, including
-// a slowdown.
+// Scale returns the present device time of a direction's requests divided by their predicted cost,
+// including a slowdown.
 func (t *Tracker) Scale(write bool) float64 { return t.scale[index(write)] }
 
-// Tilt returns the part of Scale in which the directions differ. The common factor makes no
-// difference to shares.
+// Tilt returns the factor of Scale in which the directions differ. The other factor is common to
+// both directions and does not affect shares.
 func (t *Tracker) Tilt(write bool) float64 {
 	if write {
 		return 1 / t.tilt
@@ -219,7 +219,7 @@ func (t *Tracker) advance(now time.Duration) {
 }
 
 // expected returns how long the slice's work should take on a healthy device. The conversions
-// prevent fused multiply-add, so that all machines compute the same.
+// prevent fused multiply-add, so that all machines compute the same result.
 func (t *Tracker) expected() float64 {
 	return float64(t.common*t.tilt*t.work[0]) + float64(t.common/t.tilt*t.work[1]) + float64(t.common*t.others)
 }

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// device serves requests one after the other, in virtual time, each in its
-// predicted cost times a factor that the test sets.
+// device serves requests one after the other in virtual time. Each takes its predicted cost times a
+// factor that the test sets.
 type device struct {
 	tracker *cost.Tracker
 	model   cost.Model
@@ -35,8 +35,8 @@ func (d *device) start(write bool, bytes int64) {
 	d.queue = append(d.queue, j)
 }
 
-// finish lets the first request in flight end, looking at the tracker each
-// second until then, and gives the verdict.
+// finish completes the first request in flight and returns the verdict. Until then, it looks at the
+// tracker every second.
 func (d *device) finish(extra time.Duration) cost.Verdict {
 	j := d.queue[0]
 	d.queue = d.queue[1:]
@@ -54,7 +54,7 @@ func (d *device) finish(extra time.Duration) cost.Verdict {
 	return d.tracker.Look(d.now)
 }
 
-// run keeps depth requests in flight for so long, until says stop.
+// run keeps depth requests in flight for length, or until stop returns true.
 func (d *device) run(length time.Duration, depth int, bytes int64, write func() bool, stop func(cost.Verdict) bool) {
 	for end := d.now + length; d.now < end; {
 		for len(d.queue) < depth {
@@ -83,7 +83,7 @@ func TestTenTimesSlowerIsNoticed(t *testing.T) {
 		d.factor = [2]float64{before, before}
 		d.run(time.Duration(rapid.IntRange(20_000, 40_000).Draw(t, "ms before"))*time.Millisecond, depth, bytes, always(write), func(v cost.Verdict) bool {
 			if v.Slow {
-				t.Fatal("a device that is as before is called slow")
+				t.Fatal("an unchanged device is called slow")
 			}
 			return false
 		})
@@ -91,14 +91,14 @@ func TestTenTimesSlowerIsNoticed(t *testing.T) {
 		d.factor = [2]float64{10 * before, 10 * before}
 		d.run(time.Minute, depth, bytes, always(write), slow)
 		if took := d.now - changed; took > 10*time.Second {
-			t.Fatalf("ten times slower was noticed after %v", took)
+			t.Fatalf("the slowdown by ten was noticed after %v", took)
 		}
 		d.run(20*time.Second, depth, bytes, always(write), never)
 		if v := d.tracker.Look(d.now); !v.Slow || !near(v.Factor, 10, 0.3) {
-			t.Fatalf("after a while the verdict is %+v", v)
+			t.Fatalf("some time later the verdict is %+v", v)
 		}
 		if got := d.tracker.Scale(write); !near(got, 10*before, 0.3) {
-			t.Fatalf("scale %.2f of a device that takes %.2f of what the model says", got, 10*before)
+			t.Fatalf("scale %.2f of a device that takes %.2f times the model's cost", got, 10*before)
 		}
 		changed = d.now
 		d.factor = [2]float64{before, before}
@@ -185,7 +185,7 @@ func TestScaleFollowsTheDevice(t *testing.T) {
 	})
 }
 
-// Where the mixture varies, an error of one direction can be recognised.
+// TestDirectionsAreToldApart checks that a varying mixture reveals an error of one direction.
 func TestDirectionsAreToldApart(t *testing.T) {
 	d := newDevice(cost.TrackerConfig{})
 	d.factor = [2]float64{0.8, 1.25}
@@ -207,19 +207,20 @@ func TestUnprofiledDeviceIsLearnt(t *testing.T) {
 		d.finish(5 * time.Second) // a stall at the start
 		d.run(time.Minute+time.Duration(10*f*float64(time.Second)), 2, 1<<20, always(false), func(v cost.Verdict) bool {
 			if v.Slow {
-				t.Fatal("a device that never was quicker is called slow")
+				t.Fatal("a device that was never faster is called slow")
 			}
 			return false
 		})
 		if got := d.tracker.Scale(false); !near(got, f, 0.1) {
-			t.Fatalf("scale %.3f of a device that takes %.3f of the model", got, f)
+			t.Fatalf("scale %.3f of a device that takes %.3f times the model's cost", got, f)
 		}
 	})
 }
 
-// One request at a time does not keep a device busy that can do several.
+// TestParallelDevice uses a device that works on several requests at a time. One request does not
+// keep it busy.
 func TestParallelDevice(t *testing.T) {
-	const occupancy, alone = 2 * time.Millisecond, 16 * time.Millisecond // of requests of a byte
+	const occupancy, alone = 2 * time.Millisecond, 16 * time.Millisecond // of a request of one byte
 	line := func(d time.Duration) cost.Line { return cost.Line{Fixed: d} }
 	m := cost.Model{Read: cost.Coefficients{Random: line(occupancy), Sequential: line(occupancy), Alone: line(alone)}}
 	part := m.Part(false, 1)
@@ -247,7 +248,8 @@ func TestParallelDevice(t *testing.T) {
 	}
 }
 
-// Where the lines of a profile say nearly the same, one request is all there is.
+// TestPart checks that one request counts as the whole device if the profile's two lines are nearly
+// equal.
 func TestPart(t *testing.T) {
 	line := func(ms float64) cost.Line { return cost.Line{Fixed: time.Duration(ms * 1e6)} }
 	for alone, want := range map[float64]float64{0: 1, 10: 1, 11.1: 1, 11.2: 10 / 11.2, 20: 0.5} {
@@ -261,25 +263,25 @@ func TestPart(t *testing.T) {
 func TestLoadOfOthersIsNotSlowness(t *testing.T) {
 	d := newDevice(cost.TrackerConfig{})
 	d.run(5*time.Second, 1, 1<<20, always(false), never)
-	for range 50 { // others get nine tenths of the device
+	for range 50 { // foreign I/O gets nine tenths of the device
 		d.start(false, 1<<20)
 		d.tracker.Others(9 * hdd.Of(false, false, 1<<20))
 		if v := d.finish(9 * hdd.Of(false, false, 1<<20)); v.Slow {
-			t.Fatal("a device that works for others is called slow")
+			t.Fatal("a device with foreign I/O is called slow")
 		}
 	}
 	if got := d.tracker.Scale(false); !near(got, 1, 0.01) {
-		t.Errorf("others moved the scale to %.3f", got)
+		t.Errorf("foreign I/O moved the scale to %.3f", got)
 	}
 }
 
-// Others are heard of once a second, slices are shorter: those between the calls
-// must not take the others' time for the model's error.
+// TestSlicesBetweenCallsOfOthers reports foreign I/O once a second, while slices are shorter.
+// Slices between the calls must not count the time of foreign I/O as an error of the model.
 func TestSlicesBetweenCallsOfOthers(t *testing.T) {
 	d := newDevice(cost.TrackerConfig{})
 	d.run(5*time.Second, 1, 1<<20, always(false), never)
 	heard, theirs := d.now, time.Duration(0)
-	for range 500 { // others get half of the device
+	for range 500 { // foreign I/O gets half of the device
 		d.start(false, 2<<20)
 		foreign := hdd.Of(false, false, 2<<20)
 		theirs += foreign
@@ -290,12 +292,12 @@ func TestSlicesBetweenCallsOfOthers(t *testing.T) {
 		}
 	}
 	if got := d.tracker.Scale(false); !near(got, 1, 0.05) {
-		t.Errorf("others moved the scale to %.3f", got)
+		t.Errorf("foreign I/O moved the scale to %.3f", got)
 	}
 }
 
-// What the device does for others while it does nothing for the caller explains
-// nothing: a device that hangs afterwards is called slow as soon as ever.
+// TestOthersWhileIdle checks that foreign work during the caller's idle time explains no later
+// delay: a device that hangs afterwards is called slow without extra delay.
 func TestOthersWhileIdle(t *testing.T) {
 	for _, learn := range []bool{false, true} {
 		d := newDevice(cost.TrackerConfig{Learn: learn})
@@ -306,9 +308,9 @@ func TestOthersWhileIdle(t *testing.T) {
 			d.tracker.Look(d.now)
 			d.tracker.Others(2 * time.Second)
 		}
-		// Their time is taken to be spread evenly, so half of the busy time seems theirs.
+		// The tracker spreads foreign time evenly, so half of the busy time seems foreign.
 		if got := d.tracker.Scale(false); got < 0.45 || got > 1.05 {
-			t.Errorf("learn %v: others moved the scale to %.3f", learn, got)
+			t.Errorf("learn %v: foreign I/O moved the scale to %.3f", learn, got)
 		}
 		before := d.now
 		d.start(false, 1<<20)
@@ -320,7 +322,8 @@ func TestOthersWhileIdle(t *testing.T) {
 	}
 }
 
-// Whatever is reported, in whatever order, nothing leaves its bounds.
+// TestTrackerStaysWithinBounds reports arbitrary values in any order. All results must stay within
+// their bounds.
 func TestTrackerStaysWithinBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tracker := cost.NewTracker(cost.TrackerConfig{Learn: rapid.Bool().Draw(t, "learn")})
@@ -371,15 +374,15 @@ func TestTrackerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// While an elevator passes over writes it works for them and nothing completes;
-// that must not look as if reads cost more. The device keeps a mixture of depth
-// requests in flight, prefers reads, and serves both in pieces.
+// TestElevatorIsNoTilt models an elevator. While it passes over writes, the device does part of
+// their work and no write completes; that must not look as if reads cost more. The device keeps a
+// mixture of depth requests in flight, prefers reads, and serves both in pieces.
 func TestElevatorIsNoTilt(t *testing.T) {
 	const piece, batch = 128 << 10, 16 // batch of reads before a piece of a write
 	for depth := 2; depth <= 16; depth *= 2 {
 		tracker := cost.NewTracker(cost.TrackerConfig{})
 		var now time.Duration
-		var queue [2][]int64 // what is left of each
+		var queue [2][]int64 // bytes left of each request
 		quantum := int64(512 << 10)
 		whole, bit := hdd.Of(false, true, quantum), hdd.Of(false, true, piece)
 		tag := [2]float64{}
@@ -408,7 +411,7 @@ func TestElevatorIsNoTilt(t *testing.T) {
 			}
 		}
 		if got := tracker.Tilt(false); !near(got, 1, 0.03) {
-			t.Errorf("at depth %d reads are said to cost %.3f of what they do", depth, got)
+			t.Errorf("at depth %d the scale of reads is %.3f times the right one", depth, got)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Line is the reference latency of one direction, from the device's profile: Fixed, plus PerMiB for
-// each MiB of the request.
+// Line is the reference latency of one direction, from the device's profile. It is Fixed plus
+// PerMiB for each MiB of the request.
 type Line struct{ Fixed, PerMiB time.Duration }
 
 func (l Line) at(bytes int64) float64 {
@@ -28,11 +28,12 @@ type Config struct {
 	// paper.
 	Min, Max float64
 
-	// Start is the first D, within the bounds. 0 means Min: a protected application is safe from
-	// the first second, and throughput follows.
+	// Start is the first D, within the bounds. 0 means Min, which protects applications from the
+	// first second; throughput follows as D rises.
 	Start float64
 
-	// Gain is K, in requests for an error of Lref, above 0. 0 means 1.
+	// Gain is K, above 0: the number of requests by which D changes if the error equals Lref. 0
+	// means 1.
 	Gain float64
 
 	// Read and Write are the reference latencies. Without Write, Read applies to both directions.
@@ -72,10 +73,10 @@ func (c *Config) validate() error {
 type Report struct {
 	Periods      int           // periods in which requests completed
 	AtMin, AtMax int           // of these, with the depth at that bound
-	Held         int           // of these, an increase was withheld because the depth had held no request back
+	Held         int           // of these, with an increase withheld because the depth had held no request back
 	Clipped      int           // of these, late periods whose decrease was clipped
-	Latency      time.Duration // L of the last one, including the part of others
-	Others       float64       // part of others in it, 0 to OthersMax
-	Reference    time.Duration // Lref of the last one
+	Latency      time.Duration // L of the last counted period, including the part of foreign I/O
+	Others       float64       // part of foreign I/O in it, 0 to OthersMax
+	Reference    time.Duration // Lref of the last counted period
 	Depth        float64       // D now, not rounded
 }

@@ -19,39 +19,39 @@
 //
 // There are four departures from the paper.
 //
-// Foreign I/O. The paper's scheduler sees all I/O of its device. Here, I/O of others takes device
-// time that no depth can recover, and governed requests wait behind it inside the device. If others
-// keep the device busy for a part p of the time, the governed requests by themselves need (1 - p)
-// L; for a device that serves requests in turn this is exact. Only (1 - p) L moves D (Others).
-// Otherwise whoever floods the device from outside would push the governed flows to the minimum
-// depth and get the rest.
+// Foreign I/O. The paper's scheduler sees all I/O of its device. Here, foreign I/O takes device
+// time that no depth can recover, and governed requests wait behind it inside the device. If
+// foreign I/O keeps the device busy for a part p of the time, the governed requests alone would
+// have a latency of (1 - p) L. For a device that serves requests in turn this is exact. So D depends
+// on (1 - p) L instead of L (Others). Otherwise a program could flood the device from outside, push
+// the governed flows to the minimum depth and get the rest.
 //
 // Unsaturated periods. If the depth never held a request back in a period, low latency shows low
-// load and not spare capacity. D does not increase then; otherwise it would wind up to its maximum
-// in quiet times and be too large for the next burst.
+// load, not spare capacity. Then D does not increase. Otherwise it would reach its maximum in quiet
+// times and be too large for the next burst.
 //
 // Idle periods. A period without completed requests carries no information. D stays, and the period
 // is not reported.
 //
 // Clipped decreases. The paper's step is at most K upwards and unbounded downwards. A single cache
-// flush of 2 s inside the device would take D from 12 to 1, and recovery would take 11 periods of
-// lost throughput, although no depth could have shortened the flush. So a late period, one whose
-// step is below -K, lowers D by at most K; the next late period in a row by at most 2 K, then 4 K.
-// A flush costs one request of depth, while lasting high latency takes D from 12 to 1 in four
-// periods. The step is clipped and not the statistic: if the flush ends with the period, all
-// completed requests were hit by it, and a median or trimmed mean is as late as the mean. Moreover,
-// Lref is a mean of a skewed distribution, so a statistic without the slow requests would settle
-// above D*. The clipped mean keeps the equilibrium, as no step near it is late.
+// flush of 2 s inside the device would take D from 12 to 1. Recovery would take 11 periods of lost
+// throughput, although no depth could have shortened the flush. Here, a period is late if its step
+// is below -K. The first late period lowers D by at most K, the next one in a row by at most 2 K,
+// then 4 K. A flush costs one request of depth, while lasting high latency takes D from 12 to 1 in
+// four periods. The step is clipped and not the statistic: if the flush ends with the period, it
+// has delayed all completed requests, and a median or trimmed mean is as late as the mean.
+// Moreover, Lref is the mean of a skewed distribution, so a statistic without the slow requests
+// would settle above D*. A clipped step keeps the equilibrium, because no step near it is late.
 //
-// D is kept as a real number, so that small errors add up, and is rounded down when it is applied.
-// There is no hysteresis: if the right depth lies between two integers, alternating between them in
-// proportion meets Lref on average.
+// D is a real number, so that small errors add up. It is rounded down when it is applied. There is
+// no hysteresis: if the right depth lies between two integers, D alternates between them, and the
+// mean latency is Lref.
 package depth
 
 import "time"
 
-// OthersMax bounds the part of the device that others are assumed to use. It is an estimate, and what
-// remains of L must not consist of its error.
+// OthersMax bounds the part of the device that foreign I/O is assumed to use. The part is an
+// estimate; above OthersMax, its error could exceed the remaining part of L.
 const OthersMax = 0.9
 
 // Controller controls the depth of one device. It is not safe for concurrent use.
@@ -75,12 +75,13 @@ func New(cfg Config) (*Controller, error) {
 	return &Controller{cfg: cfg, depth: cfg.Start, fall: cfg.Gain}, nil
 }
 
-// Depth returns the depth in force: D rounded down, with a tolerance of a millionth so that three
-// increases by a third make one.
+// Depth returns the depth in force. It is D rounded down, with a tolerance of a millionth, so that
+// three increases by a third make one request.
 func (c *Controller) Depth() int { return int(c.depth + 1e-6) }
 
 // Observe records a completed request: its direction, its size in bytes, and the time from its
-// dispatch to its completion. Negative values, which only a broken clock can cause, count as 0.
+// dispatch to its completion. A negative size or latency counts as 0; only a broken clock can cause
+// a negative latency.
 func (c *Controller) Observe(write bool, bytes int64, latency time.Duration) {
 	line := c.cfg.Read
 	if write {
@@ -91,7 +92,7 @@ func (c *Controller) Observe(write bool, bytes int64, latency time.Duration) {
 	c.completed++
 }
 
-// Limited records that in this period a request waited for no other reason than the depth.
+// Limited records that in this period a request waited only because of the depth.
 func (c *Controller) Limited() { c.limited = true }
 
 // Others sets the part of the device's busy time, 0 to 1, that foreign requests take. It applies
@@ -125,8 +126,8 @@ func (c *Controller) move() {
 	r.Latency = time.Duration(c.latency / float64(c.completed))
 	r.Reference = time.Duration(c.reference / float64(c.completed))
 	r.Others = c.others
-	// The quotient of the means equals that of the sums. The conversions prevent fused multiply-add,
-	// so that all machines compute the same.
+	// Sums replace the means here, because only their ratio matters. The conversions prevent fused
+	// multiply-add, so that all machines compute the same result.
 	own := float64(c.latency * (1 - c.others))
 	step := float64(c.cfg.Gain * ((c.reference - own) / c.reference))
 	if step > 0 && !c.limited {
@@ -136,7 +137,7 @@ func (c *Controller) move() {
 	c.depth = min(max(c.depth+c.clip(step), c.cfg.Min), c.cfg.Max)
 }
 
-// clip limits a decrease to what the number of late periods in a row allows.
+// clip limits a decrease by the number of late periods in a row.
 func (c *Controller) clip(step float64) float64 {
 	if step >= -c.cfg.Gain {
 		c.fall = c.cfg.Gain

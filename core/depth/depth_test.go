@@ -46,9 +46,9 @@ func TestConfigIsCheckedAtItsEdges(t *testing.T) {
 	}
 }
 
-// However the latencies come, D stays within its bounds, never rises in a period
-// in which it was not the limit, never by more than the gain, falls by no more than
-// the late periods in a row allow, and the counts add up.
+// TestInvariants checks that D stays within its bounds for all latencies. D never rises in a period
+// in which the depth held no request back, and never by more than the gain. It falls by no more
+// than the number of late periods in a row allows, and the counts add up.
 func TestInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := depth.Config{Read: line, Write: depth.Line{Fixed: time.Millisecond, PerMiB: 50 * time.Millisecond}, Min: 2, Max: 7,
@@ -81,19 +81,19 @@ func TestInvariants(t *testing.T) {
 			case !(after.Depth >= 2 && after.Depth <= 7) || got > int(after.Depth+1e-6) || got < int(after.Depth) || got != c.Depth():
 				t.Fatalf("depth %d, D %v, bounds 2 to 7", got, after.Depth)
 			case rise > 0 && !limited:
-				t.Fatalf("D rose by %v in a period without limit", rise)
+				t.Fatalf("D rose by %v in a period in which the depth held no request back", rise)
 			case -rise > fall*(1+1e-9):
-				t.Fatalf("D fell by %v, at most %v were due", -rise, fall)
+				t.Fatalf("D fell by %v, want at most %v", -rise, fall)
 			case rise > cfg.Gain*(1+1e-9):
 				t.Fatalf("D rose by %v, the gain is %v", rise, cfg.Gain)
 			case !(after.Others >= 0 && after.Others <= depth.OthersMax):
-				t.Fatalf("others take %v of the device", after.Others)
+				t.Fatalf("foreign I/O takes %v of the device", after.Others)
 			case requests == 0 && rise != 0:
 				t.Fatalf("D moved by %v in a period without requests", rise)
 			case after.Periods != periods || after.AtMin+after.AtMax > after.Periods || after.Held+after.Clipped > after.Periods:
 				t.Fatalf("%+v after %d periods with requests", after, periods)
 			}
-			// The next period may lower D by more only if this one was late: twice Lref.
+			// The next period may lower D by more only if this one was late: at least twice Lref.
 			late := float64(after.Latency)*(1-after.Others) >= 2*float64(after.Reference)*(1-1e-6)-1
 			switch {
 			case requests > 0 && late:
@@ -105,8 +105,8 @@ func TestInvariants(t *testing.T) {
 	})
 }
 
-// On a device whose latency is proportional to the depth, D settles around the
-// depth that gives the reference latency, wherever it starts.
+// TestSettlesAtTheReference checks that D settles around the depth that gives the reference
+// latency, from any start, on a device with latency proportional to the depth.
 func TestSettlesAtTheReference(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		right := rapid.Float64Range(1.2, 11).Draw(t, "right depth")
@@ -130,9 +130,9 @@ func TestSettlesAtTheReference(t *testing.T) {
 	})
 }
 
-// A foreigner with requests of its own at the device is served in turn with the
-// governed ones. However many they are, D settles where it would have without
-// them; were they not left out, D would be at its minimum.
+// TestOthersDoNotPushTheDepthDown puts foreign requests on the device, which serves them in turn
+// with the governed ones. However many they are, D settles at the depth that it has without them.
+// If they were not subtracted, D would fall to its minimum.
 func TestOthersDoNotPushTheDepthDown(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		right := rapid.Float64Range(2, 8).Draw(t, "right depth")
@@ -159,8 +159,9 @@ func TestOthersDoNotPushTheDepthDown(t *testing.T) {
 	})
 }
 
-// A single period that is as late as can be costs K, and at a K of 1 never more
-// than half of D. If latency stays as it is, D is at the bottom in four periods.
+// TestOneLatePeriodIsNoneThatLast checks that a single period, however late, lowers D by at most K,
+// and with a K of 1 by at most half of D. If the latency lasts, D reaches its minimum in four
+// periods.
 func TestOneLatePeriodIsNoneThatLast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		start := rapid.Float64Range(1, 12).Draw(t, "start")

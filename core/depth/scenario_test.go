@@ -10,14 +10,14 @@ import (
 	"penstock/lab/scenario"
 )
 
-// The scenarios in testdata/*.txt are read from top to bottom: a comment, a
-// command, and indented under it what the controller did. After a change of
-// rules rewrite them with `go test ./core/depth -run TestScenarios -update`.
+// TestScenarios runs the scenarios in testdata/*.txt, which are read from top to bottom. A scenario
+// has comments and commands; below each command is the controller's result, indented. After a
+// change of the rules, rewrite the files with `go test ./core/depth -run TestScenarios -update`.
 //
 //	new [min=N] [max=N] [start=N] [gain=N] read=FIXED+PERMIB [write=FIXED+PERMIB]
 //	period [limited] [read=COUNTxKIB@LATENCY] [write=COUNTxKIB@LATENCY] [xN]
-//	others PART      of the device's time
-//	device [limited] KIB LATENCY [xN]   eight reads a period, each of LATENCY times the depth
+//	others PART      foreign part of the device's time
+//	device [limited] KIB LATENCY [xN]   eight reads a period, each with a latency of LATENCY times the depth
 //	report
 func TestScenarios(t *testing.T) {
 	scenario.Test(t, func(t *testing.T) scenario.Stage {
@@ -26,13 +26,13 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// stage is one scenario under way.
+// stage is the state of one running scenario.
 type stage struct {
 	t *testing.T
 	c *depth.Controller
 }
 
-// run carries out a command as many times as its last word says, if it does.
+// run carries out a command. A last word xN repeats the command N times.
 func (st *stage) run(words []string) string {
 	args, times := words[1:], 1
 	if n := len(args); n > 0 && strings.HasPrefix(args[n-1], "x") {

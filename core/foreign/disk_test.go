@@ -24,44 +24,44 @@ const (
 	perMiB = time.Second * time.Duration(mib) / 12_000_000
 )
 
-// load is what one party wants of the disk.
+// load is a series of requests from one source.
 type load struct {
 	size    int64 // of a request
-	burst   int   // requests that come together, as the kernel reads ahead
+	burst   int   // requests that arrive together, as with readahead
 	write   bool
 	random  bool
-	apart   time.Duration // between bursts; 0: the next comes when one is done
-	depth   int           // bursts in flight, where apart is 0
+	apart   time.Duration // time between bursts; 0 if a burst follows when another one ends
+	depth   int           // bursts in flight, if apart is 0
 	foreign bool
-	quantum int64 // the caller's: a burst is a quantum, unless moved
-	moved   bool  // the kernel does it for the caller's flows
+	quantum int64 // size of the caller's quantum, which is one burst; 0 for other loads
+	moved   bool  // the kernel moves these bytes for the caller's flows
 	next    time.Duration
 	waiting int
 }
 
-// request is one at the disk.
+// request is a request at the disk.
 type request struct {
 	of    *load
-	last  bool // of its burst
+	last  bool // set for the last request of a burst
 	since time.Duration
 }
 
-// disk serves requests in the order of their arrival, and goes to a new place
-// where one does not follow the one before.
+// disk serves requests in the order of their arrival. It seeks if a request does not follow the
+// previous one.
 type disk struct {
-	now, busy   time.Duration // until when
+	now, busy   time.Duration // the disk is busy until this time
 	queue       []request
 	loads       []*load
-	at          *load // whose request was the last one
+	at          *load // load of the last request
 	random      *rand.Rand
 	counters    foreign.Counters
 	own, flying foreign.Counters
 	work        time.Duration // of the caller's requests, by the model
-	truth       time.Duration // what others took
-	theirs      [2]int64      // bytes of others
+	truth       time.Duration // device time of foreign requests
+	theirs      [2]int64      // foreign bytes
 	moved       [2]int64
-	slower      float64           // times the model
-	control     *depth.Controller // of the caller, if it has one
+	slower      float64           // real cost divided by the model's
+	control     *depth.Controller // the caller's, or nil
 }
 
 func newDisk(seed uint64) *disk { return &disk{random: rand.New(rand.NewPCG(seed, 0)), slower: 1} }
@@ -76,7 +76,7 @@ func (d *disk) arrive(l *load) {
 	}
 }
 
-// run lets so much time pass.
+// run advances the disk's time by length.
 func (d *disk) run(length time.Duration) {
 	for end := d.now + length; ; {
 		next := end
@@ -106,8 +106,8 @@ func (d *disk) run(length time.Duration) {
 	}
 }
 
-// serve does the first request; its counters are of its beginning, which is as
-// good as its end.
+// serve serves the first request. The disk's counters change at the beginning of the request;
+// counting at its end would not matter here.
 func (d *disk) serve() {
 	r := d.queue[0]
 	d.queue = d.queue[1:]
@@ -146,14 +146,14 @@ func side(write bool) int {
 	return 0
 }
 
-// second is what a look a second later found, and the truth.
+// second is the result of one look, with the true values.
 type second struct {
 	foreign.Result
 	truth time.Duration
 	bytes [2]int64
 }
 
-// look lets a time pass and looks.
+// look advances the disk's time by length and calls Observe.
 func (d *disk) look(e *foreign.Estimate, length time.Duration) second {
 	truth, theirs := d.truth, d.theirs
 	d.run(length)
@@ -168,17 +168,17 @@ func (d *disk) look(e *foreign.Estimate, length time.Duration) second {
 	return s
 }
 
-// own are quanta that the kernel cuts into pieces, depth at a time.
+// own returns the caller's load: depth quanta in flight, each of which the kernel cuts into pieces.
 func own(write bool, quantum, piece int64, depth int) *load {
 	return &load{write: write, quantum: quantum, size: piece, burst: int(quantum / piece), depth: depth}
 }
 
-// stream is another's that reads or writes on, perSecond requests in bursts.
+// stream returns a foreign sequential load of perSecond requests a second, in bursts.
 func stream(write bool, size int64, perSecond float64, burst int) *load {
 	return &load{write: write, size: size, burst: burst, foreign: true, apart: time.Duration(float64(time.Second) * float64(burst) / perSecond)}
 }
 
-// scattered are requests of others at random places.
+// scattered returns a foreign load at random places.
 func scattered(write bool, size int64, perSecond float64) *load {
 	l := stream(write, size, perSecond, 1)
 	l.random = true

@@ -1,30 +1,30 @@
-// Package foreign estimates the I/O of others on a device: of other processes, of file systems for
-// their own blocks, and of the kernel's writeback for others.
+// Package foreign estimates the foreign I/O on a device: the I/O of other processes, of file
+// systems for their own blocks, and of the kernel's writeback for other processes.
 //
 // The kernel counts the requests and bytes of a device for all its users together, and the caller
-// knows its own. The difference in bytes is foreign. Its device time is not known: 70 requests of
-// 64 KiB a second take 0.4 s of a disk of 12 MB/s if they are sequential and 1.1 s if they are
-// random, with equal counters. A single estimate would be wrong for one of its two uses, so there
-// are two.
+// knows its own. The difference in bytes is foreign. Its device time is not known. For example, 70
+// requests of 64 KiB a second take 0.4 s of a disk of 12 MB/s if they are sequential and 1.1 s if
+// they are random, with equal counters. A single estimate would be wrong for one of its two uses,
+// so there are two.
 //
-// Cost is an upper estimate: each request is random, but all of them together take no more than the
-// elapsed time less the caller's own. cost.Tracker uses it to tell load from slowness, where too
-// small a value makes a healthy disk look slow. On a device that is always busy, the bound is
-// exact.
+// Cost is an upper estimate. It assumes that each request is random. All of them together take no
+// more than the elapsed time minus the time of the caller's own requests. cost.Tracker uses Cost to
+// distinguish load from slowness; a value that is too small would make a healthy disk look slow. On
+// a device that is always busy, the bound is exact.
 //
-// Part is a lower estimate. The depth controller uses it: the time of others is subtracted from the
-// latency, so too large a value lets governed requests queue up inside the device, out of the
-// scheduler's reach. Only requests that must be small count as random: among n requests of b bytes,
-// at least n - b/64 KiB are smaller than 64 KiB. Requests of streams are larger, since the kernel
-// reads ahead and merges. For larger requests at random places, the transfer time, which is
-// counted, is a good part of the whole.
+// Part is a lower estimate. The depth controller subtracts the time of foreign I/O from the
+// latency. With a value that is too large, governed requests would queue up inside the device, out
+// of the scheduler's reach. Only requests that must be small count as random: among n requests of b
+// bytes in all, at least n - b/64 KiB are smaller than 64 KiB. Requests of streams are larger,
+// because the kernel reads ahead and merges. Larger requests at random places count by their
+// transfer time, which is a good part of their whole time.
 //
-// The kernel counts a request when it ends, and the caller a quantum when all of it has ended. So a
-// lead of the kernel's counters is foreign only as far as it exceeds what the caller has in flight;
-// the rest is decided later. No byte is lost that way, but few bytes beside many in flight are
-// found late: 30 pages a second beside two quanta of 1 MiB after a quarter of a minute. A quantum
-// becomes several requests of the kernel. Their number is learnt from intervals without relevant
-// foreign I/O.
+// The kernel counts a request when it ends. The caller counts a quantum when all of it has ended.
+// So bytes by which the kernel's counters lead are foreign only if they exceed the caller's bytes
+// in flight; the rest is decided later. No byte is lost that way, but a few foreign bytes beside
+// many in flight are found late: 30 pages a second beside two quanta of 1 MiB are found after a
+// quarter of a minute. A quantum becomes several requests of the kernel. Their number is learnt
+// from intervals without relevant foreign I/O.
 package foreign
 
 import (
@@ -45,27 +45,28 @@ func (c *Counters) Add(write bool, bytes int64) {
 
 // Result is the foreign I/O of an interval.
 type Result struct {
-	// Cost is the upper estimate of its cost since the last call of Observe, by the model: 0 to the
-	// elapsed time less the cost of the caller's own. Work of the kernel for the caller's flows
-	// (Moved) is the caller's own; a cost.Tracker gets it in addition to Cost.
+	// Cost is the upper estimate of the cost of foreign I/O since the last call of Observe, by the
+	// model. It is 0 to the elapsed time minus the cost of the caller's own requests. The kernel's
+	// work for the caller's flows (Moved) counts as the caller's own; a cost.Tracker gets it in
+	// addition to Cost.
 	Cost time.Duration
-	// Part is the lower estimate of its part of the device's busy time in the last seconds, 0 to
-	// depth.OthersMax.
+	// Part is the lower estimate of the part of the device's busy time that foreign I/O took in the
+	// last seconds, 0 to depth.OthersMax.
 	Part float64
-	// Bytes are those found since the last call, of reads and of writes.
+	// Bytes are the foreign bytes found since the last call, of reads and of writes.
 	Bytes [2]int64
 }
 
 const (
-	smoothing  = 7.0 / 3 * float64(time.Second) // with one call a second, 0.3 of the new rate enters the average
-	negligible = 0.03                           // part of the device's work below which foreign I/O counts as none
-	workMax    = time.Duration(1 << 61)         // two of them can be added without overflow
+	smoothing  = 7.0 / 3 * float64(time.Second) // with one call a second, the new rate enters the average by 0.3
+	negligible = 0.03                           // foreign I/O below this part of the device's work is ignored
+	workMax    = time.Duration(1 << 61)         // the sum of two does not overflow
 )
 
 // Estimate is the state for one device. It is not safe for concurrent use.
 type Estimate struct {
 	model cost.Model
-	scale float64 // 0: not known
+	scale float64 // 0 if unknown
 
 	begun       bool
 	now         time.Duration
@@ -75,17 +76,17 @@ type Estimate struct {
 
 	directions [2]directionEstimate
 	busy       float64 // cost per time of the caller's own requests
-	excess     float64 // what the bound cut off Cost at the last call: own work is uneven
+	excess     float64 // cost that the bound cut off at the last call; it is carried over because own work is uneven
 }
 
-// New returns the estimate of a device whose requests have the model's costs.
+// New returns an estimate for a device with the model's costs.
 func New(model cost.Model) *Estimate {
 	return &Estimate{model: model, scale: 1, directions: [2]directionEstimate{newDirectionEstimate(), newDirectionEstimate()}}
 }
 
-// Correct sets how many times the model's cost the healthy device takes, for the bounds by elapsed
-// time. It is 1 until the first call. 0, a negative number or NaN means that it is not known; these
-// bounds do not apply then.
+// Correct sets the scale: the cost of requests on the healthy device, divided by the model's cost.
+// The bounds by elapsed time use it. It is 1 until the first call. A scale of 0, a negative scale
+// or NaN means that the scale is unknown; these bounds then do not apply.
 func (e *Estimate) Correct(scale float64) {
 	if !(scale > 0) {
 		scale = 0
@@ -93,9 +94,9 @@ func (e *Estimate) Correct(scale float64) {
 	e.scale = scale
 }
 
-// Moved counts bytes that the kernel moved for the caller's flows outside of its requests, such as
-// readahead and writeback. They are the caller's own, at the cost of one random request. If they
-// were found as foreign before, they are subtracted from later Results.
+// Moved counts bytes that the kernel moved for the caller's flows outside of its requests, for
+// example by readahead and writeback. They are the caller's own, at the cost of one random request.
+// Bytes that were reported as foreign before are subtracted from later Results.
 func (e *Estimate) Moved(write bool, bytes int64) {
 	if bytes <= 0 {
 		return
@@ -104,16 +105,16 @@ func (e *Estimate) Moved(write bool, bytes int64) {
 	e.add(e.model.Of(write, false, bytes))
 }
 
-// add adds to the caller's own work.
+// add adds the cost of work to the caller's own work.
 func (e *Estimate) add(work time.Duration) {
 	e.work = min(e.work+min(max(work, 0), workMax), workMax)
 }
 
-// Observe evaluates the interval since the last call, and should be called about once a second.
-// device and own are the counters of the device and of the caller, which must not decrease; flying
-// is what the caller has in flight; work is the cost of the caller's requests that ended in the
-// interval. The first call finds nothing. If counters have decreased, or increased by more than any
-// disk can do, another device has the name, and the estimate restarts.
+// Observe evaluates the interval since the last call. It should be called about once a second.
+// device and own are the counters of the device and of the caller; they must not decrease. flying
+// counts the caller's requests in flight. work is the cost of the caller's requests that ended in
+// the interval. The first call finds no foreign I/O. If counters have decreased, or increased by
+// more than any disk can do, another device has taken the name, and the estimate restarts.
 func (e *Estimate) Observe(now time.Duration, device, own, flying Counters, work time.Duration) Result {
 	e.add(work)
 	elapsed := now - e.now
@@ -180,13 +181,13 @@ func (c Counters) below(before Counters) bool {
 	return false
 }
 
-// leapt reports whether bytes have increased by more than any disk moves in a time.
+// leapt reports whether bytes have increased by more than any disk can move in the elapsed time.
 func (c Counters) leapt(before Counters, elapsed time.Duration) bool {
 	most := float64(elapsed) / float64(cost.PerMiBMin) * (1 << 20)
 	return difference(c.Bytes[0], before.Bytes[0]) > most || difference(c.Bytes[1], before.Bytes[1]) > most
 }
 
-// difference returns a-b as a float, since counters may have any value.
+// difference returns a-b as a float, because counters may have any value.
 func difference(a, b int64) float64 { return float64(a) - float64(b) }
 
 func index(write bool) int {

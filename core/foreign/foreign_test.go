@@ -12,7 +12,7 @@ import (
 	"penstock/core/foreign"
 )
 
-// mean looks so many times and returns what was found and the truth, by second.
+// mean looks a number of times and returns the means of the results and of the true cost.
 func mean(d *disk, e *foreign.Estimate, looks int) (cost, truth, part float64) {
 	for range looks {
 		s := d.look(e, time.Second)
@@ -32,14 +32,15 @@ func begin(depth int) (*disk, *foreign.Estimate) {
 	return d, e
 }
 
-// A stream of 64 KiB requests: 1.1 s a second if each were at a place of its own.
+// TestStreamIsNotPricedAsRandom uses a stream of 64 KiB requests. At random places, they would take
+// 1.1 s a second.
 func TestStreamIsNotPricedAsRandom(t *testing.T) {
 	const rate = 73
 	if random := rate * hdd.Of(false, false, 64*kib).Seconds(); random < 1.1 || random > 1.15 {
-		t.Fatalf("as random requests they would cost %.2f s a second, not 1.1", random)
+		t.Fatalf("as random requests they cost %.2f s a second, want 1.1", random)
 	}
 	if follow := rate * hdd.Of(false, true, 64*kib).Seconds(); follow < 0.39 || follow > 0.41 {
-		t.Fatalf("without seeks they would cost %.2f s a second, not 0.4", follow)
+		t.Fatalf("without seeks they cost %.2f s a second, want 0.4", follow)
 	}
 	for depth := 1; depth <= 8; depth *= 2 {
 		d, e := begin(depth)
@@ -58,8 +59,9 @@ func TestStreamIsNotPricedAsRandom(t *testing.T) {
 	}
 }
 
-// Beside others the depth settles where it does without them. Pages are found late
-// and in lumps, so that beside them it is lower; it is never much higher.
+// TestDepthBesideOthers checks that foreign I/O does not change the depth at which the controller
+// settles. Foreign pages are found late and in lumps, so the depth beside them is lower. It is
+// never much higher.
 func TestDepthBesideOthers(t *testing.T) {
 	for name, test := range map[string]struct {
 		other *load
@@ -93,14 +95,14 @@ func TestDepthBesideOthers(t *testing.T) {
 				}
 			}
 			if got := sum / observed; got < test.least || got > 1.1*right {
-				t.Errorf("D settles at %.2f, %d is right", got, right)
+				t.Errorf("D settles at %.2f, want %d", got, right)
 			}
 		})
 	}
 }
 
-// However others come, the depth's estimate stays below the truth, noise aside,
-// and the accounts' does not, where the disk is busy all the time.
+// TestLoadsOfOthers uses several foreign loads. The estimate for the depth must stay below the
+// truth, except for noise. The estimate of the cost must not, if the disk is always busy.
 func TestLoadsOfOthers(t *testing.T) {
 	for name, loads := range map[string][]*load{
 		"pages":               {scattered(false, 4*kib, 40)},
@@ -125,13 +127,14 @@ func TestLoadsOfOthers(t *testing.T) {
 				t.Errorf("part %.2f, the truth is %.2f", part, truth)
 			}
 			if part < truth/4 {
-				t.Errorf("part %.2f of %.2f is next to nothing", part, truth)
+				t.Errorf("part %.2f is too small, the truth is %.2f", part, truth)
 			}
 		})
 	}
 }
 
-// What the caller does is nobody else's, in whatever pieces, however deep.
+// TestOwnOnly checks that the caller's own I/O is never foreign, with any size of pieces and any
+// depth.
 func TestOwnOnly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, e := newDisk(1), foreign.New(hdd)
@@ -146,15 +149,15 @@ func TestOwnOnly(t *testing.T) {
 			for range rapid.IntRange(1, 20).Draw(t, "looks") {
 				length := time.Duration(rapid.IntRange(200, 3000).Draw(t, "ms")) * time.Millisecond
 				if s := d.look(e, length); s.Cost != 0 || s.Part != 0 || s.Bytes != [2]int64{} {
-					t.Fatalf("%+v of a device that nobody else uses", s.Result)
+					t.Fatalf("%+v of a device without foreign I/O", s.Result)
 				}
 			}
 		}
 	})
 }
 
-// Bytes are exact in the long run: once nothing is in flight, those found are
-// those that others moved.
+// TestBytesAddUp checks that bytes are exact in the long run: once nothing is in flight, the bytes
+// found equal the foreign bytes.
 func TestBytesAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d, e := newDisk(rapid.Uint64().Draw(t, "seed")), foreign.New(hdd)
@@ -184,8 +187,9 @@ func TestBytesAddUp(t *testing.T) {
 	})
 }
 
-// What the kernel moved for the caller's flows and the caller learns late is given
-// back; what it claims in vain is not held against others for ever.
+// TestMovedLate reports bytes with Moved after they were found as foreign. They are subtracted from
+// later results. If Moved claims more bytes than were found, later foreign bytes must still be
+// found.
 func TestMovedLate(t *testing.T) {
 	e := foreign.New(hdd)
 	var device foreign.Counters
@@ -212,12 +216,13 @@ func TestMovedLate(t *testing.T) {
 	for range 10 {
 		sum += look(4 * mib)
 	}
-	if sum < 8*mib { // 10 MiB were others' before, net of 6
-		t.Error("a claim of more bytes than there are hides others for ever")
+	if sum < 8*mib { // 10 MiB were foreign before, after the subtraction of 6
+		t.Error("a claim of more bytes than were found hides later foreign I/O")
 	}
 }
 
-// The bounds hold whatever comes: counters that jump, clocks that stand still.
+// TestBounds checks the bounds for all input, such as jumping counters and a clock that stands
+// still.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := foreign.New(hdd)
@@ -254,7 +259,7 @@ func TestBounds(t *testing.T) {
 			work += max(w, 0)
 			r := e.Observe(now, device, own, counters("flying"), w)
 			if r.Cost < 0 || r.Cost > 0 && r.Cost > now-last-work {
-				t.Fatalf("cost %v of %v, of which the caller's own take %v", r.Cost, now-last, work)
+				t.Fatalf("cost %v in %v, of which the caller's own work takes %v", r.Cost, now-last, work)
 			}
 			if !(r.Part >= 0 && r.Part <= depth.OthersMax) || r.Bytes[0] < 0 || r.Bytes[1] < 0 {
 				t.Fatalf("%+v", r)
@@ -266,7 +271,8 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// A model that is off by a factor bounds nothing until the factor is known.
+// TestCorrect uses a model that is wrong by a factor. The bounds by elapsed time apply only once
+// the factor is known.
 func TestCorrect(t *testing.T) {
 	for _, slower := range []float64{0.2, 1, 3} {
 		for _, scale := range []float64{0, slower, math.NaN(), -1} {
@@ -287,20 +293,21 @@ func TestCorrect(t *testing.T) {
 	}
 }
 
-// No time that passed, no cost; the counters are kept for when some has.
+// TestClockThatStandsStill checks that there is no cost if no time has passed. The counters are
+// used once time has passed.
 func TestClockThatStandsStill(t *testing.T) {
 	e := foreign.New(hdd)
 	var none, device foreign.Counters
 	e.Observe(time.Second, none, none, none, 0)
 	device.Add(false, mib)
 	if r := e.Observe(time.Second, device, none, none, time.Millisecond); r != (foreign.Result{}) {
-		t.Errorf("%+v in no time", r)
+		t.Errorf("%+v although no time has passed", r)
 	}
 	if r := e.Observe(time.Second-1, device, none, none, 0); r != (foreign.Result{}) {
-		t.Errorf("%+v in less than no time", r)
+		t.Errorf("%+v although the clock went back", r)
 	}
 	if r := e.Observe(2*time.Second, device, none, none, 0); r.Bytes[0] != mib || r.Cost == 0 || r.Part != depth.OthersMax {
-		t.Errorf("%+v of 1 MiB read for others", r)
+		t.Errorf("%+v after a foreign read of 1 MiB", r)
 	}
 }
 
@@ -320,8 +327,8 @@ func TestObserveAllocatesNothing(t *testing.T) {
 	}
 }
 
-// steady is what is found of so many requests a second of others beside that much
-// work of the caller's, once it has settled.
+// steady returns the result for a number of foreign requests a second and the given own work, after
+// it has settled.
 func steady(requests, size int64, work time.Duration) (r foreign.Result) {
 	e := foreign.New(hdd)
 	var device foreign.Counters
@@ -338,8 +345,8 @@ func TestEdges(t *testing.T) {
 	transfer := func(bytes int64) float64 { return hdd.Of(false, true, bytes).Seconds() }
 	part := func(theirs, own float64) float64 { return theirs / (theirs + own) }
 
-	// From 64 KiB on requests are a stream's; of 32 KiB half are at random places, of
-	// pages nearly all.
+	// Requests of 64 KiB or more belong to a stream. Of requests of 32 KiB, half are at random
+	// places, and of pages nearly all.
 	for size, small := range map[int64]float64{4 * kib: 15. / 16, 32 * kib: 1. / 2, 63 * kib: 1. / 64, 64 * kib: 0, 128 * kib: 0} {
 		want := part(10*small*seek.Seconds()+transfer(10*size), 0.5)
 		if got := steady(10, size, time.Second/2); !near(got.Part, want) {
@@ -350,24 +357,25 @@ func TestEdges(t *testing.T) {
 		}
 	}
 
-	// The cost is bounded by what the caller's own work leaves.
+	// The cost is at most the time that the caller's own work leaves.
 	most := 30 * hdd.Of(false, false, 4*kib)
 	for _, beyond := range []time.Duration{0, time.Millisecond, time.Second} {
 		if got := steady(30, 4*kib, time.Second-most+beyond).Cost; got > max(0, most-beyond) || got < max(0, most-beyond)-time.Microsecond {
-			t.Errorf("work that leaves %v less than all: cost %v of %v", beyond, got, most)
+			t.Errorf("own work that leaves %v too little time: cost %v of %v", beyond, got, most)
 		}
 	}
 
-	// A thirtieth of the work is nothing. Small requests of others have next to no transfer.
+	// Foreign I/O below 3 % of the work is ignored. Small requests have almost no transfer time.
 	one := hdd.Of(false, false, 4*kib).Seconds()
 	for own, some := range map[float64]bool{one * 97 / 3 * 0.99: true, one * 97 / 3 * 1.01: false} {
 		if got := steady(1, 4*kib, time.Duration(own*float64(time.Second))).Cost > 0; got != some {
-			t.Errorf("%.4f s of others beside %.4f s of the caller's: counted %v", one, own, got)
+			t.Errorf("%.4f s of foreign work beside %.4f s of own work: counted %v", one, own, got)
 		}
 	}
 }
 
-// Counters of another device begin again, whether they are lower or far higher.
+// TestAnotherDevice checks that the estimate restarts if counters are lower or far higher than
+// before.
 func TestAnotherDevice(t *testing.T) {
 	most := int64(time.Second/cost.PerMiBMin) * mib // in a second
 	for jump, found := range map[int64]int64{-1: 0, 0: 0, 4096: 4096, most: most, most + 1: 0, 1 << 60: 0} {

@@ -10,19 +10,19 @@ import (
 	"penstock/lab/scenario"
 )
 
-// The scenarios in testdata/*.txt are read from top to bottom: a comment, a
-// command, and indented under it what the estimate says, beside the truth. After a
-// change of rules rewrite them with `go test ./core/foreign -run TestScenarios -update`.
+// TestScenarios runs the scenarios in testdata/*.txt, which are read from top to bottom. A scenario
+// has comments and commands; below each command are the estimate and the truth, indented. After a
+// change of the rules, rewrite the files with `go test ./core/foreign -run TestScenarios -update`.
 //
 //	new                                   a disk of 12 MB/s with seeks of 10 ms
 //	own read|write KIB piece=KIB depth=N  the caller keeps N quanta in flight, in pieces
-//	kernel read|write KIB rate=N          what it does for the caller's flows, beside the quanta
-//	stream read|write KIB rate=N burst=N  others: requests a second that follow each other
-//	random read|write KIB rate=N          others: each at another place
-//	end own|others                        they stop
+//	kernel read|write KIB rate=N          kernel I/O for the caller's flows, outside of the quanta
+//	stream read|write KIB rate=N burst=N  foreign sequential requests, N a second
+//	random read|write KIB rate=N          foreign requests at random places, N a second
+//	end own|others                        stops these requests
 //	other                                 another device under the same name
-//	correct SCALE                         what is known of the model
-//	look [LENGTH] [xN]                    after a second, or LENGTH
+//	correct SCALE                         sets the scale of the model's costs
+//	look [LENGTH] [xN]                    evaluates after a second, or after LENGTH
 func TestScenarios(t *testing.T) {
 	scenario.Test(t, func(t *testing.T) scenario.Stage {
 		st := &stage{t: t}
@@ -30,7 +30,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// stage is one scenario under way.
+// stage is the state of one running scenario.
 type stage struct {
 	t *testing.T
 	d *disk

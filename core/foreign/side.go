@@ -3,25 +3,26 @@ package foreign
 import "penstock/core/cost"
 
 const (
-	pageBytes  = 4 << 10   // the smallest request
+	pageBytes  = 4 << 10   // size of the smallest request
 	smallBytes = 64 << 10  // smaller requests do not belong to a stream
-	pieceBytes = 512 << 10 // a usual request of a stream, before the size is learnt
+	pieceBytes = 512 << 10 // usual size of a stream's request, before it is learnt
 
-	learnBytes  = 1 << 20 // least bytes of an interval from which pieces are learnt
+	learnBytes  = 1 << 20 // minimum bytes of an interval from which pieces are learnt
 	learnPart   = 0.1     // largest part of foreign requests in such an interval
 	fewerPieces = 0.3     // gain if there are fewer pieces
-	morePieces  = 0.005   // gain if there are more, which may be small foreign requests
+	morePieces  = 0.005   // gain if there are more pieces, which may be small foreign requests
 )
 
 // directionEstimate is the estimate for reads or writes.
 type directionEstimate struct {
 	bytes, requests counterLead
-	pieces          float64 // requests of the kernel per byte of the caller
+	pieces          float64 // kernel requests per byte of the caller
 	learnt          bool
 	unmatched       float64 // foreign requests whose bytes may still count as in flight
 
-	// Bytes that were reported as foreign and not claimed by the caller later, and bytes that the
-	// caller claimed and that were not yet subtracted from a later result.
+	// reported are the bytes that were reported as foreign and that the caller did not claim later.
+	// reclaimed are the bytes that the caller claimed and that are not yet subtracted from a
+	// result.
 	reported, reclaimed float64
 
 	byteRate, rate float64 // of foreign I/O, per nanosecond
@@ -29,8 +30,8 @@ type directionEstimate struct {
 
 func newDirectionEstimate() directionEstimate { return directionEstimate{pieces: 1.0 / pieceBytes} }
 
-// interval is what happened since the last call: the device's counts, the caller's, and what the
-// caller has in flight now.
+// interval contains the increases since the last call of the device's and the caller's counters,
+// and the caller's bytes and requests in flight now.
 type interval struct {
 	deviceBytes, deviceRequests float64 // bytes, requests
 	ownBytes, ownRequests       float64
@@ -68,8 +69,8 @@ func (s *directionEstimate) learn(n interval, others float64) {
 	s.learnt = true
 }
 
-// claim returns the bytes to report: those found, less those that the caller claimed after they
-// were reported.
+// claim returns the bytes to report: the bytes found, minus bytes that the caller claimed after
+// they were reported.
 func (s *directionEstimate) claim(found float64) int64 {
 	s.reclaimed = min(s.reclaimed, s.reported)
 	back := min(s.reclaimed, found)
@@ -83,7 +84,7 @@ func (s *directionEstimate) upperCost(c *cost.Coefficients) float64 {
 	return float64(s.rate*float64(c.Random.Fixed)) + float64(s.byteRate/(1<<20)*float64(c.Random.PerMiB))
 }
 
-// lowerCost returns the cost per time if only those requests are random that must be small.
+// lowerCost returns the cost per time if only the requests that must be small are random.
 func (s *directionEstimate) lowerCost(c *cost.Coefficients) float64 {
 	small := max(0, s.rate-s.byteRate/smallBytes)
 	stream := min(s.rate-small, s.byteRate/pieceBytes)
@@ -91,12 +92,13 @@ func (s *directionEstimate) lowerCost(c *cost.Coefficients) float64 {
 		float64(s.byteRate/(1<<20)*float64(c.Sequential.PerMiB))
 }
 
-// counterLead is the lead of the device's counter over the caller's that is not foreign. The two
-// are not read at the same moment, so it may be negative, down to what was in flight.
+// counterLead is the part of the device counter's lead over the caller's counter that is not
+// foreign. The two counters are not read at the same moment, so the lead may be negative, down to
+// the amount that was in flight.
 type counterLead struct{ by, flying float64 }
 
-// move adds the difference of the increases, and returns what is foreign of it, or what the caller
-// claims beyond what was in flight.
+// move adds the difference of the two counters' increases. It returns the foreign part of the lead,
+// or the amount that the caller claims beyond the amount in flight.
 func (a *counterLead) move(more, flying float64) (others, claimed float64) {
 	a.by += more
 	others = max(0, a.by-flying)

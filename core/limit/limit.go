@@ -1,24 +1,24 @@
-// Package limit enforces a rate: it decides when something may proceed without exceeding the rate.
+// Package limit enforces a rate. It decides when a request may proceed without exceeding the rate.
 //
-// A share (package sfq) divides what there is. It does not keep an application from using a whole
-// device that nobody else wants. An operator who wants that, because the device is reserved for
-// others later or because its bytes are paid for, sets a rate. The limit comes before the
-// scheduler: a flow over its limit is not backlogged, so neither the scheduler and its tags nor
-// other flows are affected.
+// A share (package sfq) divides the device's service. It does not keep an application from
+// using a whole device while no other application has a backlog. An operator may want to prevent
+// that, because the device is reserved for other applications later or because the bytes are paid
+// for, and sets a rate. The limit comes before the scheduler: a flow over its limit is not
+// backlogged, so the limit affects neither the scheduler and its tags nor other flows.
 //
-// A token bucket needs a size: a small bucket loses rate with every delay, a large one lets a burst
+// A token bucket needs a size. A small bucket loses rate with every delay, a large one lets a burst
 // pass after each pause, and a request larger than the bucket never fits. Here the account is kept
-// in time, as in the virtual scheduling form of the leaky bucket (GCRA): a request of any size may
-// proceed once all earlier ones are paid for, and then takes the time of its bytes at the rate.
-// Bytes that bypassed the limit, because the kernel wrote them out or a starved stream was let
-// through, are charged afterwards. They are paid off first, up to a bound, so that one event does
-// not stop an application for minutes.
+// in time, as in the virtual scheduling form of the leaky bucket (GCRA). A request of any size may
+// proceed once all earlier requests are paid for. It then takes the time of its bytes at the rate.
+// Some bytes bypass the limit, because the kernel wrote them out or a starved stream was let
+// through. They are charged afterwards and paid off first, up to a bound, so that one such event
+// does not stop an application for minutes.
 //
-// The same account paces a device that has a rate of its own, such as a network interface. It then
+// The same account paces a device with its own rate, for example a network interface. It then
 // covers all flows together.
 //
 // golang.org/x/time/rate does not fit: it has no bound on debt, cannot return unused bytes, and
-// takes its tokens as floats.
+// counts its tokens as floats.
 package limit
 
 import (
@@ -34,8 +34,8 @@ const (
 	MaxRate = 1 << 40
 )
 
-// MinLimit is the lowest limit of an application, in bytes per second. A lower one would not hold,
-// since a stream that has waited for the arbiter's MaxWait is let through regardless of its limit.
+// MinLimit is the lowest limit of an application, in bytes per second. A lower limit would not
+// hold, because the arbiter lets a stream through after MaxWait, regardless of its limit.
 const MinLimit = 64 << 10
 
 // MaxTime is the largest Credit and Debt.
@@ -46,8 +46,8 @@ type Config struct {
 	// Rate is in bytes per second, MinRate to MaxRate.
 	Rate int64
 
-	// Credit is the unused time that can be made up for, 0 to MaxTime: after a pause, as many bytes
-	// may pass at once as the rate gives in this time. It compensates for a caller that is late.
+	// Credit is the unused time that can be made up for, 0 to MaxTime. After a pause, the bytes of
+	// this time at the rate may pass at once. Credit compensates for callers that are late.
 	Credit time.Duration
 
 	// Debt bounds the wait that Charge can cause for later requests, 0 to MaxTime.
@@ -72,7 +72,7 @@ func (c Config) Validate() error {
 type Bucket struct {
 	cfg Config
 
-	// Everything taken so far is paid for at this time plus remainder/rate nanoseconds.
+	// All bytes taken so far are paid for at paidUntil plus remainder/rate nanoseconds.
 	paidUntil time.Duration
 	remainder uint64
 }
@@ -88,8 +88,8 @@ func New(cfg Config) (*Bucket, error) {
 // Rate returns the rate in bytes per second.
 func (b *Bucket) Rate() int64 { return b.cfg.Rate }
 
-// Take takes bytes if they may pass now, and returns 0. Otherwise it changes nothing and returns
-// the time after which the call is worth repeating. Negative numbers count as 0.
+// Take takes bytes and returns 0 if they may pass now. Otherwise it changes nothing and returns the
+// time after which the caller should try again. Negative numbers count as 0.
 func (b *Bucket) Take(now time.Duration, bytes int64) (wait time.Duration) {
 	if wait = b.Wait(now); wait == 0 {
 		b.add(now, bytes)
@@ -97,7 +97,7 @@ func (b *Bucket) Take(now time.Duration, bytes int64) (wait time.Duration) {
 	return wait
 }
 
-// Wait returns the time until something may be taken; 0: now.
+// Wait returns the time until bytes may be taken, or 0 if they may be taken now.
 func (b *Bucket) Wait(now time.Duration) time.Duration {
 	wait := b.paidUntil - now
 	if b.remainder > 0 {
@@ -106,8 +106,8 @@ func (b *Bucket) Wait(now time.Duration) time.Duration {
 	return max(0, wait)
 }
 
-// Charge takes bytes that have passed without asking. Later requests wait for them, by at most
-// Config.Debt. Negative bytes are returned: they were taken and did not pass.
+// Charge takes bytes that have passed without Take. Later requests wait for them, by at most
+// Config.Debt. A negative number returns bytes that were taken and did not pass.
 func (b *Bucket) Charge(now time.Duration, bytes int64) {
 	if bytes < 0 {
 		b.giveBack(bytes)
@@ -120,7 +120,7 @@ func (b *Bucket) Charge(now time.Duration, bytes int64) {
 	}
 }
 
-// SetRate changes the rate, with the limits of Config.Rate. Debt is kept as a number of bytes.
+// SetRate changes the rate, within the limits of Config.Rate. Debt is kept as a number of bytes.
 func (b *Bucket) SetRate(now time.Duration, rate int64) error {
 	cfg := b.cfg
 	cfg.Rate = rate
@@ -143,7 +143,7 @@ func (b *Bucket) SetRate(now time.Duration, rate int64) error {
 	return nil
 }
 
-// add adds the time of the bytes, starting at now less the credit at the earliest.
+// add adds the time of the bytes. That time begins at now minus the credit at the earliest.
 func (b *Bucket) add(now time.Duration, bytes int64) {
 	if first := now - b.cfg.Credit; b.paidUntil < first {
 		b.paidUntil, b.remainder = first, 0
@@ -161,7 +161,7 @@ func (b *Bucket) add(now time.Duration, bytes int64) {
 	b.paidUntil, b.remainder = b.paidUntil+took, rest
 }
 
-// giveBack removes the time of bytes, a negative number.
+// giveBack removes the time of bytes, which is a negative number.
 func (b *Bucket) giveBack(bytes int64) {
 	took, rest := b.timeOf(-uint64(bytes))
 	if rest > b.remainder {
@@ -172,7 +172,7 @@ func (b *Bucket) giveBack(bytes int64) {
 	b.paidUntil = max(b.paidUntil, -never) - took
 }
 
-// never is a time that is not reached. Two of them can be added without overflow.
+// never is a time that no clock reaches. The sum of two such times does not overflow.
 const never = time.Duration(math.MaxInt64 / 4)
 
 // timeOf returns how long the bytes take at the rate: whole nanoseconds, at most never, and the
@@ -189,7 +189,8 @@ func (b *Bucket) timeOf(bytes uint64) (took time.Duration, rest uint64) {
 	return time.Duration(q), rest
 }
 
-// Forfeit drops all credit beyond keep. It is for a caller that had nothing to take meanwhile.
+// Forfeit drops all credit beyond keep. It is called after a time in which the caller had nothing
+// to take.
 func (b *Bucket) Forfeit(now, keep time.Duration) {
 	if first := now - keep; b.paidUntil < first {
 		b.paidUntil, b.remainder = first, 0

@@ -11,8 +11,8 @@ import (
 	"penstock/core/limit"
 )
 
-// model is the bucket in exact numbers, written from its description: a debt in
-// bytes that the rate pays off, and that credit lets sink below zero.
+// model is the bucket in exact numbers, written from its description. It has a debt in bytes, which
+// the rate pays off. Credit lets the debt fall below zero.
 type model struct {
 	cfg  limit.Config
 	at   time.Duration
@@ -25,7 +25,7 @@ func (m *model) worth(d time.Duration) *big.Rat {
 	return new(big.Rat).Mul(seconds(d), new(big.Rat).SetInt64(m.cfg.Rate))
 }
 
-// to lets time pass.
+// to advances the model's clock.
 func (m *model) to(now time.Duration) {
 	m.debt.Sub(m.debt, m.worth(now-m.at))
 	m.at = now
@@ -53,7 +53,7 @@ func (m *model) charge(bytes int64) {
 	}
 }
 
-// rate changes the rate: a debt stays in bytes, unused time stays time.
+// rate changes the rate: a debt keeps its bytes, and unused time keeps its length.
 func (m *model) rate(rate int64) {
 	if m.debt.Sign() < 0 {
 		m.debt.Mul(m.debt, big.NewRat(rate, m.cfg.Rate))
@@ -78,7 +78,7 @@ func newBucket(t *rapid.T, cfg limit.Config) *limit.Bucket {
 	return b
 }
 
-// The bucket decides as the exact model does, to the nanosecond.
+// TestSameDecisionsAsTheExactModel compares the bucket with the exact model, to the nanosecond.
 func TestSameDecisionsAsTheExactModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)
@@ -108,7 +108,7 @@ func TestSameDecisionsAsTheExactModel(t *testing.T) {
 				}
 				slack.Add(slack, m.worth(2))
 				if rate > m.cfg.Rate {
-					slack.Mul(slack, big.NewRat(rate, m.cfg.Rate)) // an error in time is as many bytes more
+					slack.Mul(slack, big.NewRat(rate, m.cfg.Rate)) // the same error in time is more bytes at a higher rate
 				}
 				m.rate(rate)
 				slack.Add(slack, m.worth(2))
@@ -124,7 +124,7 @@ func TestSameDecisionsAsTheExactModel(t *testing.T) {
 					off.Set(seconds(wait))
 				}
 				if off.Abs(off).Cmp(tolerance) > 0 {
-					t.Fatalf("waits %v, the model %s s", wait, exact.FloatString(12))
+					t.Fatalf("the bucket waits %v, the model %s s", wait, exact.FloatString(12))
 				}
 				n := bytes.Draw(t, "taken")
 				if b.Take(now, n) != wait {
@@ -138,8 +138,8 @@ func TestSameDecisionsAsTheExactModel(t *testing.T) {
 	})
 }
 
-// Whatever is asked for when: between any two moments no more is taken than the
-// rate gives, the credit, and one request.
+// TestNeverMoreThanTheRate requests bytes at arbitrary times. Between any two moments, the bucket
+// lets no more pass than the rate, the credit and one request allow.
 func TestNeverMoreThanTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)
@@ -165,15 +165,15 @@ func TestNeverMoreThanTheRate(t *testing.T) {
 				sum += log[j].bytes
 				allowed := float64(cfg.Rate)*(log[j].at-log[i].at+cfg.Credit).Seconds() + float64(largest)
 				if float64(sum) > allowed*(1+1e-9)+1 {
-					t.Fatalf("%d bytes between %v and %v, of %.0f", sum, log[i].at, log[j].at, allowed)
+					t.Fatalf("%d bytes between %v and %v, want at most %.0f", sum, log[i].at, log[j].at, allowed)
 				}
 			}
 		}
 	})
 }
 
-// A caller that asks each time it should gets the whole rate. So does a caller that is late by less
-// than the credit.
+// TestTheRateIsReached checks that a caller that asks each time it should gets the whole rate, even
+// if it is late by less than the credit.
 func TestTheRateIsReached(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		cfg := config(t)
@@ -187,11 +187,11 @@ func TestTheRateIsReached(t *testing.T) {
 			}
 			n := rapid.Int64Range(1<<10, 4<<20).Draw(t, "bytes")
 			if wait := b.Take(now, n); wait > 0 {
-				t.Fatalf("told to come at %v, then to wait %v more", now, wait)
+				t.Fatalf("the caller came at the required time %v, and has to wait %v more", now, wait)
 			}
 			sum += n
 		}
-		// Up to now, when the last of it went; a nanosecond is lost in each wait.
+		// sum has passed by now. Each wait loses up to a nanosecond.
 		if due := float64(cfg.Rate) * (now.Seconds() - 200e-9 - time.Duration(late).Seconds()); float64(sum) < due*(1-1e-9) {
 			t.Fatalf("%d bytes in %v at %d bytes/s", sum, now, cfg.Rate)
 		}
@@ -220,7 +220,7 @@ func TestBoundsAtTheirEdges(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		// The largest numbers there are neither overflow nor wedge it.
+		// The largest numbers neither overflow nor block the bucket.
 		now := 10 * time.Minute
 		b.Charge(now, math.MaxInt64)
 		if wait := b.Wait(now); wait != c.cfg.Debt {
@@ -228,7 +228,7 @@ func TestBoundsAtTheirEdges(t *testing.T) {
 		}
 		now += c.cfg.Debt
 		if wait := b.Take(now, math.MaxInt64); wait != 0 {
-			t.Errorf("%+v: not free after its debt: %v", c.cfg, wait)
+			t.Errorf("%+v: not free after the end of its debt: %v", c.cfg, wait)
 		}
 		if b.Wait(now) <= 0 {
 			t.Errorf("%+v: the largest request took no time", c.cfg)
@@ -239,7 +239,7 @@ func TestBoundsAtTheirEdges(t *testing.T) {
 		b.Charge(now, math.MinInt64)
 		b.Charge(now, math.MinInt64)
 		if b.Wait(now) != 0 || b.Take(now, 1) != 0 {
-			t.Errorf("%+v: all given back, and it waits %v", c.cfg, b.Wait(now))
+			t.Errorf("%+v: all bytes are returned, and the bucket still waits %v", c.cfg, b.Wait(now))
 		}
 	}
 }

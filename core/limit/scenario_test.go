@@ -10,12 +10,12 @@ import (
 	"penstock/lab/scenario"
 )
 
-// The scenarios show what a bucket lets through and when. After a change of rules
-// rewrite them with `go test ./core/limit -run TestScenarios -update`.
+// TestScenarios shows which requests a bucket lets through, and when. After a change of the rules,
+// rewrite the files with `go test ./core/limit -run TestScenarios -update`.
 //
 //	new rate=KIBPERSECOND [credit=TIME] [debt=TIME]
-//	at TIME                 the clock; prints nothing
-//	take KIB [xN]           N requests, each as soon as it may; the clock goes with them
+//	at TIME                 sets the clock; prints nothing
+//	take KIB [xN]           N requests, each as soon as it may pass; advances the clock
 //	ask KIB                 one request now
 //	charge KIB              may be negative
 //	rate KIBPERSECOND
@@ -79,7 +79,7 @@ func (st *stage) take(args []string) string {
 	for range times {
 		st.now += st.b.Wait(st.now)
 		if wait := st.b.Take(st.now, st.kib(args[0])); wait > 0 {
-			st.t.Fatalf("at %v, when it should go, another %v", st.now, wait)
+			st.t.Fatalf("at %v, when the request should pass, it has to wait another %v", st.now, wait)
 		}
 		fmt.Fprintf(&out, "taken at %v\n", st.now)
 	}

@@ -1,13 +1,13 @@
 package policy
 
-// Bandwidth as a resource (IBIS, section 6): an application requests MB/s from its cluster
-// manager, beside CPU and memory, and is admitted only if they are available. A rule with
-// Bandwidth turns the amount that is allocated into the application's weight. So admitted
-// applications divide a device in the promised ratio, and unused service goes to the others:
-// weights are work-conserving, rates are not.
+// Bandwidth is a resource (IBIS, section 6). An application requests MB/s from its cluster manager,
+// like CPU and memory, and is admitted only if they are available. A rule with Bandwidth uses the
+// allocated amount as the application's weight. So admitted applications divide a device in the
+// promised ratio, and unused service goes to the others: weights are work-conserving, rates are
+// not.
 
-// bandwidthWeight returns the weight for the bandwidth that an application has allocated. ok is
-// false if the rule does not say so or nothing is allocated; the rule's weight counts then.
+// bandwidthWeight returns the weight for an application's allocated bandwidth. If the rule does not
+// use bandwidth or none is allocated, ok is false and the rule's weight applies.
 func (r *Rule) bandwidthWeight(f Facts) (weight int, ok bool) {
 	if !r.Bandwidth || f.Bandwidth <= 0 {
 		return 0, false

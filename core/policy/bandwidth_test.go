@@ -16,9 +16,9 @@ func TestBandwidthIsTheWeight(t *testing.T) {
 		}
 	}
 	if g := p.Grant(Facts{Bandwidth: 60}); g.Weight != 2 {
-		t.Errorf("by a rule without bandwidth: %+v", g)
+		t.Errorf("with a rule without bandwidth: %+v", g)
 	}
-	// A tag asks for nothing where what is held counts.
+	// A tag has no effect if the allocated bandwidth decides.
 	if g := p.Grant(Facts{Queue: "root.etl", Bandwidth: 60, Tags: []string{"io.weight=9"}}); g.Weight != 60 || g.Tagged {
 		t.Errorf("with a tag: %+v", g)
 	}

@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// Groups collect applications that no queue holds, such as HDFS clients outside of YARN. All
-// applications that match the rules of one group share the group's weight evenly. A group stands
-// beside the topmost queues, or inside one queue (GroupQueue), and counts as a queue there.
+// Groups collect applications that are in no queue, such as HDFS clients outside of YARN. All
+// applications that match the rules of one group share the group's weight evenly. A group is a
+// member of the root, like the topmost queues, or of one queue (GroupQueue).
 
-// GroupLevel returns the name of a group as a level of the queue tree. No queue has such a name.
+// GroupLevel returns the name of a group as a level of the queue tree. Queues cannot have such
+// names.
 func GroupLevel(group string) string { return groupPrefix + group }
 
 const groupPrefix = "group:"
@@ -26,7 +27,7 @@ func (r *Rule) validateGroup(add func(field, format string, args ...any)) {
 	}
 }
 
-// validateGroups checks the rules of each group against each other.
+// validateGroups checks that all rules of a group give the same weight and queue.
 func (p *Policy) validateGroups(add func(at, field, format string, args ...any)) {
 	first := map[string]int{}
 	listed := map[string]bool{}

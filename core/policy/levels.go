@@ -9,12 +9,12 @@ type Level struct {
 	Weight int
 }
 
-// MaxWay is the largest number of levels: those of a queue, and a group in it.
+// MaxWay is the largest number of levels: the levels of a queue and a group in it.
 const MaxWay = maxLevels + 1
 
-// Levels returns the path from the root to a grant's application: the queues that have a weight,
-// topmost first, and its group. Grant.Weight applies among the members of the last level. An empty
-// path is the root.
+// Levels returns the path from the root to a grant's application. The path has the queues with a
+// weight, topmost first, and then the application's group. Grant.Weight applies among the members
+// of the last level. An empty path means the root.
 func (p *Policy) Levels(g Grant) []Level {
 	var down []Level
 	for queue := g.Queue; queue != ""; queue = above(queue) {

@@ -24,13 +24,13 @@ func TestLevels(t *testing.T) {
 		facts policy.Facts
 		want  []policy.Level
 	}{
-		"no queue":                {policy.Facts{}, nil},
-		"one that nobody listed":  {policy.Facts{Queue: "other.x"}, nil},
-		"the root":                {policy.Facts{Queue: "root"}, []policy.Level{{"root", 5}}},
-		"below a listed one":      {policy.Facts{Queue: "root.etl.a"}, []policy.Level{{"root", 5}, {"root.etl", 3}}},
-		"the deepest":             {policy.Facts{Queue: "root.etl.a.nightly.x"}, []policy.Level{{"root", 5}, {"root.etl", 3}, {"root.etl.a.nightly", 2}}},
-		"a group in a queue":      {policy.Facts{Flow: "clients", Queue: "elsewhere"}, []policy.Level{{"root", 5}, {"root.etl", 3}, {"group:hdfs", 4}}},
-		"a group beside the root": {policy.Facts{Flow: "alone", Queue: "root"}, []policy.Level{{"group:one", 6}}},
+		"no queue":                  {policy.Facts{}, nil},
+		"a queue without weight":    {policy.Facts{Queue: "other.x"}, nil},
+		"the root":                  {policy.Facts{Queue: "root"}, []policy.Level{{"root", 5}}},
+		"below a queue with weight": {policy.Facts{Queue: "root.etl.a"}, []policy.Level{{"root", 5}, {"root.etl", 3}}},
+		"three levels":              {policy.Facts{Queue: "root.etl.a.nightly.x"}, []policy.Level{{"root", 5}, {"root.etl", 3}, {"root.etl.a.nightly", 2}}},
+		"a group in a queue":        {policy.Facts{Flow: "clients", Queue: "elsewhere"}, []policy.Level{{"root", 5}, {"root.etl", 3}, {"group:hdfs", 4}}},
+		"a group beside the root":   {policy.Facts{Flow: "alone", Queue: "root"}, []policy.Level{{"group:one", 6}}},
 	} {
 		if got := p.Levels(p.Grant(test.facts)); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
@@ -49,8 +49,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// The levels say the same as Weights: the product, down from the root, of each part among those
-// at work.
+// TestLevelsMakeTheWeights checks that Levels and Weights agree: a weight is the product, from the
+// root down, of each member's part among the members at work.
 func TestLevelsMakeTheWeights(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &policy.Policy{Default: 1}
@@ -66,7 +66,7 @@ func TestLevelsMakeTheWeights(t *testing.T) {
 			grants = append(grants, p.Grant(policy.Facts{Flow: rapid.SampledFrom([]string{"x", "in a group"}).Draw(t, "flow"),
 				Queue: rapid.SampledFrom([]string{"", "r", "r.a.x", "r.b", "r.b.c", "s"}).Draw(t, "queue")}))
 		}
-		inside := map[string]map[string]int{} // path -> what is in it, with its weight
+		inside := map[string]map[string]int{} // path -> its members, with their weights
 		note := func(at, what string, weight int) {
 			if inside[at] == nil {
 				inside[at] = map[string]int{}
@@ -99,13 +99,14 @@ func TestLevelsMakeTheWeights(t *testing.T) {
 				want /= sum()
 			}
 			if math.Abs(got/want-1) > 1e-9 {
-				t.Fatalf("%d weighs %v, its levels make %v: %+v", i, got, want, grants[i])
+				t.Fatalf("application %d has the weight %v, its levels result in %v: %+v", i, got, want, grants[i])
 			}
 		}
 	})
 }
 
-// TestQueuesByPath: a validated policy finds the same queues as one that is not.
+// TestQueuesByPath checks that a validated policy finds the same queues as one that is not
+// validated.
 func TestQueuesByPath(t *testing.T) {
 	p := policy.Policy{Default: 1, Queues: []policy.Queue{{"root.a.b", 3}, {"root", 2}, {"root.ab", 5}}}
 	q := p

@@ -1,13 +1,13 @@
 package policy
 
-// Outcome is what an application gets beside others at work.
+// Outcome is an application's grant, and its entitlement among the applications at work.
 type Outcome struct {
 	Grant
-	Among float64 // weight among all at work, as by Weights
+	Among float64 // weight among all applications at work, as returned by Weights
 	Due   float64 // entitlement: part of all service, 0 to 1
 }
 
-// Outcomes returns what each application gets if exactly these are at work.
+// Outcomes returns the outcome of each application if exactly these applications are at work.
 func (p *Policy) Outcomes(atWork []Facts) []Outcome {
 	grants := make([]Grant, len(atWork))
 	for i, f := range atWork {

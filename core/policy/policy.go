@@ -1,10 +1,10 @@
-// Package policy evaluates an operator's rules: which weight and limits each application has. The
-// first rule that matches what the cluster knows of the application (queue, user, tags, name, type)
-// applies.
+// Package policy evaluates an operator's rules. They determine the weight and limits of each
+// application. The first rule that matches the cluster's facts about the application (queue, user,
+// tags, name, type) applies.
 //
 // Operators think in queues, users and jobs. A rule gives an application its weight among the
 // members of its queue, and queues have weights among their siblings. Nodes divide service level by
-// level (Levels). Operators are shown one number for each application (Weights): the product, from
+// level (Levels). Operators see one number for each application (Weights). It is the product, from
 // the root down, of each member's part among the members at work. A queue without applications at
 // work takes nothing from its siblings.
 //
@@ -27,50 +27,52 @@ const (
 	MaxRules   = 10_000
 	MaxQueues  = 10_000
 	MaxPattern = 256 // bytes of a pattern
-	MaxValue   = 256 // bytes of a fact that a pattern is matched with; a literal is compared with all of it
-	MaxTags    = 32  // the first tags of an application, which count; YARN allows 10
+	MaxValue   = 256 // bytes of a fact that a pattern is matched with; a literal is compared with the whole fact
+	MaxTags    = 32  // only the first 32 tags of an application count; YARN allows 10
 	MaxWeight  = 1_000_000
-	MinLimit   = limit.MinLimit // bytes a second at one device
+	MinLimit   = limit.MinLimit // bytes per second on one device
 	maxLevels  = 16
 )
 
-// WeightTag begins a tag with which a submitter asks for a weight: io.weight=4.
+// WeightTag is the prefix of a tag with which a submitter requests a weight, such as io.weight=4.
 const WeightTag = "io.weight="
 
-// Facts is what is known of an application. What is not known is empty, and matches only patterns
-// that match everything.
+// Facts describes an application. An unknown fact is empty, and matches only patterns that match
+// everything.
 type Facts struct {
-	Flow  string // the name of its flows: the application's id, or that of a system flow
+	Flow  string // the name of its flows: the application's id, or the name of a system flow
 	Queue string // root.etl.nightly
 	User  string
 	Name  string // chosen by the submitter
 	Type  string // MAPREDUCE, SPARK
 	Tags  []string
-	// Bandwidth is the amount of the cluster manager's bandwidth resource that it holds, in MB/s.
+	// Bandwidth is the amount of the cluster manager's bandwidth resource that the application has
+	// allocated, in MB/s.
 	Bandwidth int64
 }
 
-// Rule matches applications by shell patterns (* ? [abc]); an empty one matches everything. All
+// Rule matches applications by shell patterns (* ? [abc]); an empty pattern matches everything. All
 // patterns must match; Tag must match one of the tags.
 type Rule struct {
 	Flow, Queue, User, Name, Type, Tag string
 
 	Weight int // 1 to MaxWeight
-	// MaxWeight is the largest weight that a tag can ask for; 0: tags are ignored.
+	// MaxWeight is the largest weight that a tag can request. 0 means that tags are ignored.
 	MaxWeight int
-	Limit     int64 // bytes a second at one device, MinLimit to limit.MaxRate; 0: none
-	// Reserve is the least rate of each application, in bytes a second at one device; 0: none. It is
-	// checked and passed on, but not enforced yet.
+	Limit     int64 // bytes per second on one device, MinLimit to limit.MaxRate; 0 means no limit
+	// Reserve is the minimum rate of each application, in bytes per second on one device. 0 means
+	// none. It is checked and passed on, but not enforced.
 	Reserve int64
-	// Group collects all applications of its rules into one member with this Weight. It is in
-	// GroupQueue, a queue that has a weight; empty: the root.
+	// Group is the name of a group. All applications that match its rules form one member with this
+	// Weight. The member is in GroupQueue, a queue with a weight; an empty GroupQueue means the
+	// root.
 	Group, GroupQueue string
-	// Bandwidth: the bandwidth that an application holds, in MB/s, is its weight.
+	// Bandwidth is set if the application's allocated bandwidth, in MB/s, is its weight.
 	Bandwidth bool
 }
 
-// Queue is the weight of a queue among its siblings. Applications in queues below it that have no
-// weight of their own count as members of this queue.
+// Queue is the weight of a queue among its siblings. A queue without its own weight is ignored: its
+// applications count as members of the nearest queue above it that has a weight.
 type Queue struct {
 	Path   string
 	Weight int // 1 to MaxWeight
@@ -81,7 +83,7 @@ type Policy struct {
 	Default int
 	Rules   []Rule
 	Queues  []Queue
-	// Set has weights of single applications by flow. They override the rules.
+	// Set contains weights of single applications, by flow. They override the rules.
 	Set map[string]int
 
 	weights map[string]int // of Queues, by path; nil before Validate
@@ -89,20 +91,21 @@ type Policy struct {
 
 // Grant is what the policy gives to one application.
 type Grant struct {
-	Rule   int    // index of the rule; negative: none matched
+	Rule   int    // index of the rule; negative if no rule matched
 	Weight int    // among the members of its queue
-	Queue  string // the nearest queue with a weight; empty: none
+	Queue  string // the nearest queue with a weight; empty if there is none
 	Limit  int64
 	Tagged bool // the weight comes from a tag of the application
 	Set    bool // the weight was set for this application
-	// Group is the application's group; Weight is then 1, and GroupWeight the weight of the group.
+	// Group is the application's group. If it is set, Weight is 1, and GroupWeight is the weight of
+	// the group.
 	Group       string
 	GroupWeight int
 	Reserve     int64
 }
 
-// Validate checks a policy and returns all mistakes, joined; each is an *Error. Queues must not
-// change afterwards.
+// Validate checks a policy and returns all mistakes as joined *Errors. Queues must not change
+// afterwards.
 func (p *Policy) Validate() error {
 	var mistakes []error
 	add := func(at, field, format string, args ...any) {
@@ -156,8 +159,8 @@ func (p *Policy) validateQueues(add func(at, field, format string, args ...any))
 	}
 }
 
-// Error is a mistake in a policy. At is the entry, such as rules[3], and
-// Field the field of it, if there is one to name.
+// Error is a mistake in a policy. At is the entry, such as rules[3]. Field is the field of the
+// entry, or empty if no single field is wrong.
 type Error struct{ At, Field, What string }
 
 func (e *Error) Error() string { return e.At + ": " + e.What }
@@ -218,7 +221,7 @@ func (p *Policy) Grant(f Facts) Grant {
 		}
 		break
 	}
-	if w, set := p.Set[f.Flow]; set { // it is a member of its own queue, and not of a group
+	if w, set := p.Set[f.Flow]; set { // the application is a member of its own queue, and not of a group
 		g.Weight, g.Tagged, g.Set = w, false, true
 	} else if g.Rule >= 0 && p.Rules[g.Rule].Group != "" {
 		r := &p.Rules[g.Rule]
@@ -238,9 +241,9 @@ func (r *Rule) matches(f Facts) bool {
 	return r.Tag == "" || slices.ContainsFunc(f.Tags, func(tag string) bool { return match(r.Tag, tag) })
 }
 
-// match is path.Match with * matching slashes as well, as names may contain them. Its worst case is
-// the product of the lengths. Submitters choose values of any length, so a pattern is matched with
-// the beginning only.
+// match is path.Match, except that * also matches slashes, because names may contain them. In the
+// worst case, the time is the product of the lengths. Submitters choose values of any length, so
+// only the beginning of a value is matched with a pattern.
 func match(pattern, value string) bool {
 	if !strings.ContainsAny(pattern, `*?[\`) {
 		return pattern == value
@@ -250,7 +253,8 @@ func match(pattern, value string) bool {
 	return ok && err == nil
 }
 
-// wish returns the weight that an application's tags ask for, the smallest one of several.
+// wish returns the weight that an application's tags request. If there are several, it returns the
+// smallest.
 func wish(tags []string) (int, bool) {
 	least := 0
 	for _, tag := range tags {
@@ -265,7 +269,7 @@ func wish(tags []string) (int, bool) {
 	return least, least > 0
 }
 
-// queueOf returns the nearest queue with a weight, upwards.
+// queueOf returns the nearest queue with a weight: the queue itself or one above it.
 func (p *Policy) queueOf(queue string) string {
 	for ; queue != ""; queue = above(queue) {
 		if _, listed := p.weightOf(queue); listed {
@@ -292,8 +296,9 @@ func (p *Policy) weightOf(queue string) (weight int, listed bool) {
 }
 
 // Weights returns the weight of each application at work among all of them, as if there were no
-// queues: without a queue its own weight; otherwise its part of its queue, times the queue's part
-// of its parent, and so on, times the weight of the topmost queue.
+// queues. Without a queue, this is the application's own weight. Otherwise it is the application's
+// part of its queue, times the queue's part of its parent, and so on, times the weight of the
+// topmost queue.
 func (p *Policy) Weights(atWork []Grant) []float64 {
 	weightOf := map[string]float64{}
 	for _, q := range p.Queues {
@@ -312,7 +317,7 @@ func (p *Policy) Weights(atWork []Grant) []float64 {
 		}
 		return ""
 	}
-	// Sum of the weights of each queue's children at work, queues and applications.
+	// Sum of the weights of each queue's children at work. Children are queues and applications.
 	children := map[string]float64{}
 	counted := map[string]bool{}
 	in := make([]string, len(atWork)) // the queue or group of each application

@@ -51,13 +51,13 @@ func TestWeightsOfQueues(t *testing.T) {
 	etl, adhoc, gold, none := Grant{Weight: 1, Queue: "root.etl"}, Grant{Weight: 1, Queue: "root.adhoc"}, Grant{Weight: 2, Queue: "root.adhoc.gold"}, Grant{Weight: 4}
 	for name, test := range map[string]struct {
 		atWork []Grant
-		want   []float64 // parts of all
+		want   []float64 // parts of the whole
 	}{
-		"a queue is one, however many are in it":       {[]Grant{etl, etl, etl, adhoc}, []float64{0.25, 0.25, 0.25, 0.25}},
-		"an idle queue takes nothing":                  {[]Grant{adhoc, adhoc}, []float64{0.5, 0.5}},
-		"a queue below a queue is one of its children": {[]Grant{etl, adhoc, gold}, []float64{0.75, 0.05, 0.2}},
-		"only its child is at work":                    {[]Grant{etl, gold}, []float64{0.75, 0.25}},
-		"without a queue: beside the queues":           {[]Grant{etl, adhoc, none}, []float64{3. / 8, 1. / 8, 4. / 8}},
+		"a queue counts once, however many members it has": {[]Grant{etl, etl, etl, adhoc}, []float64{0.25, 0.25, 0.25, 0.25}},
+		"an idle queue takes nothing":                      {[]Grant{adhoc, adhoc}, []float64{0.5, 0.5}},
+		"a queue below a queue is one of its children":     {[]Grant{etl, adhoc, gold}, []float64{0.75, 0.05, 0.2}},
+		"only its child is at work":                        {[]Grant{etl, gold}, []float64{0.75, 0.25}},
+		"without a queue, a member of the root":            {[]Grant{etl, adhoc, none}, []float64{3. / 8, 1. / 8, 4. / 8}},
 	} {
 		got := p.Weights(test.atWork)
 		sum := 0.0
@@ -73,8 +73,9 @@ func TestWeightsOfQueues(t *testing.T) {
 	}
 }
 
-// TestWeightsAddUp: whatever the tree, the weights add up to those of the root's children at work,
-// all are above 0, and applications of one queue have weights in proportion.
+// TestWeightsAddUp draws trees of queues. The weights must add up to those of the root's children
+// at work, all weights must be above 0, and weights of applications of one queue must be in
+// proportion.
 func TestWeightsAddUp(t *testing.T) {
 	paths := []string{"a", "a.b", "a.b.c", "a.d", "e", "e.f.g"}
 	rapid.Check(t, func(t *rapid.T) {
@@ -126,8 +127,8 @@ func TestWeightsAddUp(t *testing.T) {
 	})
 }
 
-// TestGroups: a group is one member among its siblings, whatever the number of its applications,
-// and whichever of its rules they match.
+// TestGroups checks that a group is one member among its siblings, whatever the number of its
+// applications and whichever of its rules they match.
 func TestGroups(t *testing.T) {
 	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}, {"root.adhoc", 1}}, Rules: []Rule{
 		{Flow: "clients", Weight: 2, Group: "system"}, {Flow: "balancer", Weight: 2, Group: "system"},
@@ -143,12 +144,12 @@ func TestGroups(t *testing.T) {
 		atWork []Facts
 		want   []float64
 	}{
-		"one of it has all of it":     {[]Facts{clients, etl}, []float64{2. / 5, 3. / 5}},
-		"two share it":                {[]Facts{clients, balancer, etl}, []float64{1. / 5, 1. / 5, 3. / 5}},
-		"in a queue, not one's own":   {[]Facts{intern, etl}, []float64{1. / 4, 3. / 4}},
-		"beside the queue's own":      {[]Facts{intern, other, adhoc, etl}, []float64{0.1, 0.1, 0.05, 0.75}},
-		"nobody of it at work":        {[]Facts{etl}, []float64{1}},
-		"two groups, at their places": {[]Facts{clients, intern}, []float64{2. / 3, 1. / 3}},
+		"one application has the whole group":     {[]Facts{clients, etl}, []float64{2. / 5, 3. / 5}},
+		"two applications share the group":        {[]Facts{clients, balancer, etl}, []float64{1. / 5, 1. / 5, 3. / 5}},
+		"in another queue than the application's": {[]Facts{intern, etl}, []float64{1. / 4, 3. / 4}},
+		"beside the queue's own applications":     {[]Facts{intern, other, adhoc, etl}, []float64{0.1, 0.1, 0.05, 0.75}},
+		"no application of the group at work":     {[]Facts{etl}, []float64{1}},
+		"two groups in different queues":          {[]Facts{clients, intern}, []float64{2. / 3, 1. / 3}},
 	} {
 		due := 0.0
 		for i, o := range p.Outcomes(test.atWork) {
@@ -158,11 +159,11 @@ func TestGroups(t *testing.T) {
 			}
 		}
 		if math.Abs(due-1) > 1e-12 {
-			t.Errorf("%s: all are due %v", name, due)
+			t.Errorf("%s: the entitlements add up to %v", name, due)
 		}
 	}
 	if got := p.Outcomes(nil); len(got) != 0 {
-		t.Errorf("of nobody: %v", got)
+		t.Errorf("without applications: %v", got)
 	}
 }
 
@@ -190,8 +191,8 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestEndlessGlob: the worst patterns with the worst names take a bounded time. A value ten times
-// as long would take minutes.
+// TestEndlessGlob checks that the worst patterns with the worst names take a bounded time. A value
+// ten times as long would take minutes.
 func TestEndlessGlob(t *testing.T) {
 	p := &Policy{Default: 1}
 	for _, pattern := range []string{
@@ -212,16 +213,17 @@ func TestEndlessGlob(t *testing.T) {
 	}
 	begin := time.Now()
 	if g := p.Grant(Facts{Name: name, Tags: tags}); g.Rule != -1 {
-		t.Error("it matched")
+		t.Error("the pattern matched")
 	}
 	if took := time.Since(begin); took > 30*time.Second {
-		t.Errorf("it took %v", took)
+		t.Errorf("matching took %v", took)
 	} else {
 		t.Logf("%d rules took %v", len(p.Rules), took)
 	}
 }
 
-// TestLongValues: patterns are matched with the beginning of a value, and literals with all of it.
+// TestLongValues checks that patterns are matched with the beginning of a value, and literals with
+// the whole value.
 func TestLongValues(t *testing.T) {
 	long := strings.Repeat("x", MaxValue)
 	p := &Policy{Default: 1, Rules: []Rule{{Name: "x*end", Weight: 2}, {Name: long, Weight: 3}, {Name: "x*", Weight: 4}}}
@@ -255,6 +257,6 @@ func TestSetWeights(t *testing.T) {
 	}
 	p.Set["c"] = 3
 	if got := p.Grant(Facts{Flow: "c", Tags: []string{"io.weight=8"}}); got != (Grant{Rule: 1, Weight: 3, Set: true}) {
-		t.Errorf("set above a wish: %+v", got)
+		t.Errorf("a set weight and a tag: %+v", got)
 	}
 }

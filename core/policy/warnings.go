@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// maxComparisons bounds the work of Warnings: pairs of rules, all of those of some 2,800 rules.
-// Of further rules only duplicates, and rules behind one that matches everything, are found.
+// maxComparisons bounds the work of Warnings, in pairs of rules. It covers all pairs of about 2,800
+// rules. Among further rules, Warnings finds only duplicates, and rules below a rule that matches
+// everything.
 const maxComparisons = 4_000_000
 
-// Warning says that a rule can never decide anything.
+// Warning reports a rule that never applies.
 type Warning struct {
-	Rule, By  int  // the index of the rule, and of the earlier one that takes its matches
+	Rule, By  int  // the indexes of the rule and of the earlier rule that takes all its matches
 	Duplicate bool // both have the same patterns
 }
 
@@ -19,7 +20,7 @@ func (w Warning) String() string {
 	return fmt.Sprintf("rules[%d]: %s", w.Rule, w.Against(fmt.Sprintf("rules[%d]", w.By)))
 }
 
-// Against returns the warning without the rule that it is about; by names the earlier rule.
+// Against returns the warning without the name of the rule. by is the name of the earlier rule.
 func (w Warning) Against(by string) string {
 	if w.Duplicate {
 		return "duplicate: " + by + " has the same patterns and comes first"
@@ -27,8 +28,9 @@ func (w Warning) Against(by string) string {
 	return "unreachable: " + by + " matches everything that this rule matches, and comes first"
 }
 
-// Warnings returns the rules that can never decide anything, in their order: duplicates of an
-// earlier rule, and rules whose matches an earlier rule takes all. The policy must be valid.
+// Warnings returns the rules that never apply, in their order. These are duplicates of an earlier
+// rule, and rules below an earlier rule that matches everything they match. The policy must be
+// valid.
 func (p *Policy) Warnings() []Warning {
 	var all []Warning
 	same := map[[6]fieldPattern]int{}
@@ -62,8 +64,8 @@ func (p *Policy) Warnings() []Warning {
 	return all
 }
 
-// covers reports whether the rule matches every application that another rule matches, as far
-// as the patterns show it.
+// covers reports whether the rule matches every application that another rule matches, as far as
+// the patterns show.
 func (r *Rule) covers(o *Rule) bool {
 	wide, narrow := r.patterns(), o.patterns()
 	for i := range wide {
@@ -76,7 +78,7 @@ func (r *Rule) covers(o *Rule) bool {
 
 // covers reports whether every value that matches narrow also matches wide. It recognizes equal
 // patterns, a literal narrow pattern, and a wide pattern of the form prefix*. An application may
-// have no tags, so only the empty tag pattern covers one that is empty.
+// have no tags, so only an empty tag pattern covers an empty tag pattern.
 func covers(wide, narrow string, tag bool) bool {
 	switch {
 	case wide == "" || wide == narrow:

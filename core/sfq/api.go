@@ -15,33 +15,33 @@ const (
 // after RemoveFlow.
 type Flow int32
 
-// Ticket is the charge of a dispatched request, from Next to Settle.
+// Ticket identifies a dispatched request from Next to Settle, and holds its charge.
 type Ticket struct {
-	seq   uint64 // Scheduler.seq at the dispatch; 0: not the ticket of a Scheduler
+	seq   uint64 // Scheduler.seq at the dispatch; 0 in a ticket of MakeTicket
 	cost  int64
 	flow  Flow
-	queue int32 // of the flow, at the dispatch
+	queue int32 // the flow's queue at the dispatch
 }
 
 // Flow returns the flow of the request.
 func (t Ticket) Flow() Flow { return t.flow }
 
-// Cost returns what Next charged, in cost units.
+// Cost returns the cost that Next charged, in cost units.
 func (t Ticket) Cost() int64 { return t.cost }
 
-// MakeTicket returns a ticket for another algorithm with the methods of a Scheduler. A Scheduler does
-// not accept it.
+// MakeTicket returns a ticket for another algorithm that has the methods of a Scheduler. A
+// Scheduler does not accept it.
 func MakeTicket(f Flow, cost int64) Ticket { return Ticket{flow: f, cost: cost} }
 
-// Errors, for errors.Is. They are returned as they are, without an allocation.
+// The errors of a Scheduler. They are returned unwrapped, so an error does not allocate.
 var (
 	ErrTooManyFlows  = errors.New("sfq: no room for another flow: remove one, use a shared flow, or raise Config.MaxFlows")
 	ErrFlowBusy      = errors.New("sfq: the flow is ready or has outstanding requests: make it unready and settle them before removing it")
-	ErrUnknownFlow   = errors.New("sfq: no such flow: use a number that AddFlow returned and RemoveFlow has not taken back")
-	ErrTicket        = errors.New("sfq: nothing is outstanding on this ticket: settle each ticket that Next returned once")
+	ErrUnknownFlow   = errors.New("sfq: no such flow: add it with AddFlow, and do not use it after RemoveFlow")
+	ErrTicket        = errors.New("sfq: no request with this ticket is outstanding: settle each ticket once")
 	ErrWeight        = fmt.Errorf("sfq: a weight must be 1 to %d: scale all weights alike, only their ratios count", MaxWeight)
-	ErrCost          = fmt.Errorf("sfq: a cost must be 1 to %d cost units (0 only of a flow that is not ready, or of a request that was not served): split the request", int64(MaxCost))
-	ErrQueue         = fmt.Errorf("sfq: a flow's queue has at most %d levels above it, each with a name of 1 to %d bytes: shorten its path", MaxLevels, MaxQueueName)
+	ErrCost          = fmt.Errorf("sfq: a cost must be 1 to %d cost units (0 only if the flow is not ready or the request was not served): split larger requests", int64(MaxCost))
+	ErrQueue         = fmt.Errorf("sfq: the path of a flow has at most %d queues, each with a name of 1 to %d bytes: shorten the path", MaxLevels, MaxQueueName)
 	ErrTooManyQueues = errors.New("sfq: no room for another queue: put flows into fewer queues, or raise Config.MaxQueues")
 )
 
@@ -58,8 +58,8 @@ type Config struct {
 	// bytes. Memory is allocated as queues are used.
 	MaxQueues int
 
-	// MaxLead bounds how long charges can keep a flow from being dispatched, in cost units of the
-	// device's service, 1 to 2^60; 0 means DefaultMaxLead.
+	// MaxLead bounds how long charges can keep a flow from being dispatched. It is the service that
+	// the device can give meanwhile, in cost units, 1 to 2^60; 0 means DefaultMaxLead.
 	MaxLead int64
 }
 
@@ -75,11 +75,11 @@ func (c *Config) validate() error {
 	}
 	switch {
 	case c.MaxFlows < 1 || c.MaxFlows > 1<<20:
-		return fmt.Errorf("sfq: at most %d flows: give 1 to %d", c.MaxFlows, 1<<20)
+		return fmt.Errorf("sfq: MaxFlows %d: use 1 to %d", c.MaxFlows, 1<<20)
 	case c.MaxQueues < 1 || c.MaxQueues > 1<<16:
-		return fmt.Errorf("sfq: at most %d queues: give 1 to %d", c.MaxQueues, 1<<16)
+		return fmt.Errorf("sfq: MaxQueues %d: use 1 to %d", c.MaxQueues, 1<<16)
 	case c.MaxLead < 1 || c.MaxLead > 1<<60:
-		return fmt.Errorf("sfq: a lead of at most %d cost units: give 1 to 2^60", c.MaxLead)
+		return fmt.Errorf("sfq: MaxLead %d: use 1 to 2^60 cost units", c.MaxLead)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func New(cfg Config) (*Scheduler, error) {
 	return s, nil
 }
 
-// AddFlow adds a flow of weight 1 to MaxWeight. It starts without debt or credit, also if its
+// AddFlow adds a flow of weight 1 to MaxWeight. It starts without debt or credit, even if its
 // number was used before. Errors: ErrWeight, ErrTooManyFlows.
 func (s *Scheduler) AddFlow(weight int) (Flow, error) {
 	if weight < 1 || weight > MaxWeight {
@@ -143,5 +143,5 @@ func (s *Scheduler) flow(f Flow) (*flow, error) {
 // Waiting returns the number of ready flows.
 func (s *Scheduler) Waiting() int { return s.waiting }
 
-// Outstanding returns the number of requests that are dispatched and not settled.
+// Outstanding returns the number of dispatched requests that are not settled.
 func (s *Scheduler) Outstanding() int { return s.queues[0].outstanding }

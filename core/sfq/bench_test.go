@@ -9,12 +9,12 @@ import (
 
 func cost(i int) int64 { return int64(64<<10 + i*7919%(1<<20)) }
 
-// decide is one dispatched request from end to end: Next, Settle, and the announcement of
-// the flow's next request.
+// decide performs all calls for one dispatched request: Next, Settle, and Ready for the flow's next
+// request.
 func decide(b *testing.B, s *sfq.Scheduler, correction, next int64) {
 	t, ok := s.Next()
 	if !ok {
-		b.Fatal("nothing to dispatch")
+		b.Fatal("no flow is ready")
 	}
 	if err := s.Settle(t, t.Cost()+correction); err != nil {
 		b.Fatal(err)
@@ -59,7 +59,8 @@ func BenchmarkDecision(b *testing.B) {
 	}
 }
 
-// BenchmarkDecisionInQueues is the same with 1,000 flows in 40 queues, on that many levels.
+// BenchmarkDecisionInQueues measures one decision with 1,000 flows in 40 queues, for several
+// numbers of levels.
 func BenchmarkDecisionInQueues(b *testing.B) {
 	for _, levels := range []int{1, 3} {
 		b.Run(fmt.Sprintf("levels=%d", levels), func(b *testing.B) {

@@ -30,8 +30,8 @@ func TestConfigIsCheckedAtItsEdges(t *testing.T) {
 	}
 }
 
-// The scheduler keeps its bounds and refuses what is not there; what it refuses changes
-// nothing.
+// TestBounds checks that the scheduler keeps its bounds and returns errors for unknown flows and
+// tickets. A call that returns an error must change nothing.
 func TestBounds(t *testing.T) {
 	s, err := sfq.New(sfq.Config{})
 	if err != nil {
@@ -65,17 +65,17 @@ func TestBounds(t *testing.T) {
 		want("Ready at 0 of an unknown flow", s.Ready(f, 0), sfq.ErrUnknownFlow)
 	}
 	if f, err := s.AddFlow(1); f != 77 || err != nil {
-		t.Errorf("a removed flow's number: got %d, %v, want 77", f, err)
+		t.Errorf("the number of a removed flow: got %d, %v, want 77", f, err)
 	}
 	for _, cost := range []int64{-1, sfq.MaxCost + 1} {
 		want("Ready", s.Ready(0, cost), sfq.ErrCost)
 		want("Charge", s.Charge(0, cost), sfq.ErrCost)
 	}
-	want("Charge of nothing", s.Charge(0, 0), sfq.ErrCost)
-	want("Charge of the most", s.Charge(0, sfq.MaxCost), nil)
+	want("Charge of 0", s.Charge(0, 0), sfq.ErrCost)
+	want("Charge of MaxCost", s.Charge(0, sfq.MaxCost), nil)
 	want("SetWeight", s.SetWeight(0, sfq.MaxWeight+1), sfq.ErrWeight)
 	if ticket, ok := s.Next(); ok {
-		t.Errorf("Next dispatched %+v, nothing is ready", ticket)
+		t.Errorf("Next dispatched %+v although no flow is ready", ticket)
 	}
 	want("Ready", s.Ready(0, sfq.MaxCost), nil)
 	want("RemoveFlow of a ready flow", s.RemoveFlow(0), sfq.ErrFlowBusy)
@@ -96,15 +96,16 @@ func TestBounds(t *testing.T) {
 		want("Settle", s.Settle(ticket, cost), sfq.ErrCost)
 	}
 	for _, no := range []sfq.Ticket{{}, sfq.MakeTicket(0, 1), sfq.MakeTicket(-1, 1), sfq.MakeTicket(1<<20, 1)} {
-		want("Settle of a ticket of no dispatch", s.Settle(no, 1), sfq.ErrTicket)
+		want("Settle of a ticket that Next did not return", s.Settle(no, 1), sfq.ErrTicket)
 	}
-	want("Settle at no cost", s.Settle(ticket, 0), nil)
+	want("Settle at cost 0", s.Settle(ticket, 0), nil)
 	want("Settle again", s.Settle(ticket, 0), sfq.ErrTicket)
 	want("RemoveFlow", s.RemoveFlow(0), nil)
-	want("Settle after that", s.Settle(ticket, 0), sfq.ErrTicket)
+	want("third Settle", s.Settle(ticket, 0), sfq.ErrTicket)
 }
 
-// A ticket of a queue that is gone, or that another queue took the number of, is refused.
+// TestTicketOfAQueueThatIsGone checks that Settle refuses a second use of a ticket after its queue
+// was removed, also after another queue got its number.
 func TestTicketOfAQueueThatIsGone(t *testing.T) {
 	s, err := sfq.New(sfq.Config{})
 	if err != nil {
@@ -132,9 +133,9 @@ func TestTicketOfAQueueThatIsGone(t *testing.T) {
 	}
 }
 
-// The tags stay exact where the sum of a run outgrows 64 bits: two flows of different weight
-// were given the same service per weight, more than 2^60, and one cost unit still decides
-// between them.
+// TestTagsBeyond64Bits checks that tags stay exact after the sum of a run exceeds 64 bits. Two
+// flows of different weight receive the same service per weight, more than 2^60. One cost unit must
+// still decide between them.
 func TestTagsBeyond64Bits(t *testing.T) {
 	s, err := sfq.New(sfq.Config{})
 	if err != nil {
@@ -172,23 +173,24 @@ func TestTagsBeyond64Bits(t *testing.T) {
 		t.Helper()
 		ticket := dispatch()
 		if ticket.Flow() != want {
-			t.Errorf("dispatched flow %d, due was %d\n%s", ticket.Flow(), want, s)
+			t.Errorf("dispatched flow %d, want %d\n%s", ticket.Flow(), want, s)
 		}
 		if err := s.Settle(ticket, cost); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// Both start tags are equal now.
+	// Both start tags are equal here.
 	ready(0, 1)
 	ready(1, 1)
 	due(1-dispatch().Flow(), 1)
-	due(0, 1) // 1/3 against 1
+	due(0, 1) // 1/3 versus 1
 	due(0, 1) // 2/3
-	due(1, 1) // 1 against 1: flow 1 was served longer ago
-	due(0, 1) // 1 against 2
+	due(1, 1) // 1 versus 1: flow 1 was served longer ago
+	due(0, 1) // 1 versus 2
 }
 
-// A decision allocates nothing once the slabs have grown to the load.
+// TestNoAllocationInSteadyState checks that a decision does not allocate once the slices have grown
+// to the load.
 func TestNoAllocationInSteadyState(t *testing.T) {
 	s, err := sfq.New(sfq.Config{})
 	if err != nil {

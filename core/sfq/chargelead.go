@@ -2,22 +2,25 @@ package sfq
 
 import "math/bits"
 
-// The lead of a member is the distance of its next start tag from v. While others are ready, the
-// member waits until v has caught up. A lead that the member's own requests cause is never cut: one
-// request at weight 1 beside a flow of weight 1,000 rightly causes a long wait, and a caller with
-// one request at a time cannot make it longer. Charges have no such bound. A flow with ten minutes
-// of service outside of the scheduler, as while a node only observes, would be locked out for ten
-// minutes once it has to queue, and for 32 times as long beside a flow of weight 32.
+// The lead of a member is the distance of its next start tag from v. While other members are ready,
+// the member waits until v has caught up. A lead that the member's own requests cause is never cut.
+// One request at weight 1 beside a flow of weight 1,000 rightly causes a long wait, and a caller
+// with one request at a time cannot make the wait longer. Charges have no such bound. For example,
+// a node that only observes may charge ten minutes of service outside of the scheduler to a flow.
+// When the flow has to queue later, it would be locked out for ten minutes, and for 32 times as
+// long beside a flow of weight 32.
 //
 // So each member keeps the part of its lead that charges have caused (charged). This part is cut to
-// the progress of v in MaxLead of device time if all members that are ready now stay ready: MaxLead
-// / W, where W is the sum of their weights and the member's own. The virtual time of a queue
-// progresses while the queue is served, so its members have the queue's share of MaxLead (budget).
-// v catches up with the part of the own requests first, so charged is at most the whole lead
-// (fade). W grows when other members become ready; Trim takes that into account.
+// MaxLead / W, where W is the sum of the weights of the ready members and of the member itself.
+// That is the progress of v in MaxLead of device time if all members that are ready now stay ready.
+// The virtual time of a queue progresses while the queue is served, so its members use the queue's
+// share of MaxLead (budget). v first catches up with the part of the member's own requests, so
+// charged is at most the whole lead (fade). W grows when other members become ready; Trim takes
+// that into account.
 
-// Trim cuts the leads that charges have caused to the bound of Config.MaxLead, beside the members
-// that are ready now. It visits all flows and queues, and is meant for a slow timer.
+// Trim cuts the leads that charges have caused to the bound of Config.MaxLead. The bound takes into
+// account which members are ready now. Trim visits all flows and queues, so it should be called
+// rarely.
 func (s *Scheduler) Trim() {
 	for f := range s.flows {
 		s.trim(Flow(f))
@@ -39,8 +42,8 @@ func (s *Scheduler) trim(id Flow) {
 	}
 }
 
-// Void clears the lead of a flow and of the queues above it. A flow that is behind stays so. Errors:
-// ErrUnknownFlow.
+// Void clears the lead of a flow and of the queues above it. A flow that is behind v stays behind.
+// Errors: ErrUnknownFlow.
 func (s *Scheduler) Void(f Flow) error {
 	if _, err := s.flow(f); err != nil {
 		return err
@@ -49,8 +52,8 @@ func (s *Scheduler) Void(f Flow) error {
 		m := s.member(id)
 		s.resetIfStale(m)
 		if v := s.queues[m.parent].v; v.less(m.finish()) {
-			// This begins a run. If an earlier request turns out to have cost less, its cost is
-			// forgiven already and must not become a credit.
+			// This begins a run. If an earlier request turns out to have cost less, the difference
+			// must not become a credit, because its cost is already cleared.
 			m.prev, m.floor, m.served, m.charged = v, v, 0, tag{}
 			m.hasService, m.runStart = false, s.seq
 			s.reorder(id)
@@ -70,7 +73,8 @@ func (s *Scheduler) chargeMember(id Flow, m *member, cost int64) {
 	s.boundLead(id, m)
 }
 
-// fade lowers charged to the present lead. It must be called before anything but v changes the lead.
+// fade lowers charged to the present lead. It must be called before the lead changes for another
+// reason than the progress of v.
 func (m *member) fade(v tag) {
 	if m.charged == (tag{}) {
 		return
@@ -81,7 +85,7 @@ func (m *member) fade(v tag) {
 	}
 }
 
-// boundLead cuts the part of a lead that charges have caused.
+// boundLead cuts the part of a lead that charges have caused to its bound.
 func (s *Scheduler) boundLead(id Flow, m *member) {
 	most := divide(s.budget(m.parent), s.readyWeights(id))
 	if !most.less(m.charged) {
@@ -100,8 +104,8 @@ func (s *Scheduler) boundLead(id Flow, m *member) {
 	m.shiftTags(tag{}.sub(over))
 }
 
-// budget returns a queue's share of the device's next MaxLead of service, if all members that are
-// ready now stay ready.
+// budget returns a queue's share of the next MaxLead of the device's service, if all members that
+// are ready now stay ready.
 func (s *Scheduler) budget(q int32) int64 {
 	if q == 0 {
 		return s.cfg.MaxLead

@@ -28,9 +28,9 @@ func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
 	return t, nil
 }
 
-// Due reports whether a flow that is not ready would be dispatched next if it became ready now:
-// whether its start tag, and that of each queue above it, would be the smallest. It returns false
-// for an unknown flow.
+// Due reports whether a flow that is not ready would be dispatched next if it became ready now.
+// That is so if its start tag and the start tag of each queue above it would be the smallest. Due
+// returns false for an unknown flow.
 func (s *Scheduler) Due(f Flow) bool {
 	if _, err := s.flow(f); err != nil {
 		return false

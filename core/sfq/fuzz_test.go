@@ -6,10 +6,10 @@ import (
 	"penstock/core/sfq"
 )
 
-// FuzzScheduler runs a byte string as operations of three bytes each: what, on which flow, how
-// much. The first byte selects the depth, the largest lead, and whether weights are powers of two.
-// The model checks every decision. It is exact, and takes quadratic time, hence the bound on the
-// length.
+// FuzzScheduler runs a byte string as operations of three bytes each: the operation, the flow and
+// the amount. The first byte of the string selects the depth, the largest lead, and whether weights
+// are powers of two. The model checks every decision. It is exact and takes quadratic time, so the
+// length is bounded.
 func FuzzScheduler(f *testing.F) {
 	f.Add([]byte{1})
 	f.Add([]byte{0x32, 3, 0, 5, 3, 1, 5, 11, 0, 2, 6, 0, 0, 6, 0, 0, 11, 0xe0, 3, 9, 0, 60, 11, 0xc1, 3, 2, 0, 9, 11, 1, 62})
@@ -27,7 +27,7 @@ func fuzz(t *testing.T, ops []byte) {
 	p.addFlow(32)
 	for ops = ops[1:]; len(ops) >= 3; ops = ops[3:] {
 		which, much := int(ops[1]), int(ops[2])
-		// Small, and now and then the largest.
+		// Most amounts are small, and a few are the largest.
 		amount := min(1+int64(much&63)<<(much>>6*13), sfq.MaxCost)
 		if ops[0] >= 250 {
 			var path []sfq.Level

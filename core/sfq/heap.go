@@ -1,23 +1,23 @@
 package sfq
 
-// heap holds the ready members of a queue by the start tag of their next request and, among equal
-// tags, by sequence number. It is indexed, so that a member whose tag has changed is moved in O(log
-// n). Nodes have four children: that halves the levels of a binary heap, and siblings share cache
-// lines. Keys are stored in the heap, so comparisons need no other memory. container/heap would
-// allocate for each operation.
+// heap holds the ready members of a queue, ordered by the start tag of their next request and,
+// among equal tags, by sequence number. It is indexed, so that a member with a changed tag can move
+// in O(log n). Nodes have four children: that halves the levels of a binary heap, and siblings
+// share cache lines. The entries contain the keys, so comparisons need no other memory.
+// container/heap would allocate for each operation.
 type heap struct {
 	entries []entry
 	*heapPositions
 }
 
-// heapPositions holds the positions of members in their heaps. Heaps can share it if each member is
-// in at most one of them.
+// heapPositions holds the positions of members in their heaps. Heaps can share it because each
+// member is in at most one of them.
 type heapPositions struct {
-	index []int32 // position in entries by the member's slot; -1: in no heap
+	index []int32 // position in entries by the member's slot; -1 if the member is in no heap
 }
 
-// slot maps flows and queues, whose numbers are negative, to even and odd indexes, so that few
-// queues take little room.
+// slot maps flows to even indexes and queues, whose numbers are negative, to odd ones. So a few
+// queues take little memory.
 func slot(id Flow) int { return int(id<<1 ^ id>>31) }
 
 type entry struct {

@@ -10,13 +10,13 @@ import (
 	"penstock/lab/requests"
 )
 
-// debtors are flows in a tree of queues that always have something queued. Some are charged
-// beside the queue without end.
+// debtors are flows in a tree of queues that always have a request queued. Some flows receive
+// charges all the time.
 type debtors struct {
 	s       *requests.Queues
 	paths   [][]sfq.Level
 	weights []int
-	largest int64 // cost of a request
+	largest int64 // largest cost of a request
 	lead    int64
 }
 
@@ -63,12 +63,12 @@ func (d *debtors) fill(t *rapid.T) {
 	}
 }
 
-// serve dispatches a request with all flows ready, and returns whose it was and its cost.
+// serve dispatches a request while all flows are ready, and returns its flow and its cost.
 func (d *debtors) serve(t *rapid.T) (sfq.Flow, int64) {
 	d.fill(t)
 	r, ok := d.s.Next()
 	if !ok {
-		t.Fatalf("nothing to dispatch\n%s", d.s)
+		t.Fatalf("no flow is ready\n%s", d.s)
 	}
 	if err := d.s.Complete(r.Handle, r.Cost); err != nil {
 		t.Fatal(err)
@@ -76,11 +76,11 @@ func (d *debtors) serve(t *rapid.T) (sfq.Flow, int64) {
 	return r.Flow, r.Cost
 }
 
-// patience is how much service the device gives at most before a flow is dispatched, all
-// being ready. From the flow up, a member waits at each level for its lead and for what it
-// has to be served itself before; siblings of all weights W are served meanwhile, each with
-// up to one request beyond its due. Its lead is what charges made, cut to the level's
-// MaxLead, and one request of its own.
+// patience returns an upper bound of the device's service before a flow is dispatched, while all
+// flows are ready. At each level from the flow up, the member waits for its lead, and for the
+// service that it needs itself for the level below. Meanwhile its siblings, with the sum W of all
+// weights, are served, each with up to one request beyond its due. The lead is the part from
+// charges, cut to the level's MaxLead, and one request of the member's own.
 func (d *debtors) patience(f int) float64 {
 	path, weight := d.paths[f], d.weights[f]
 	share := map[string]float64{"/": 1}
@@ -124,9 +124,9 @@ func (d *debtors) siblings() (sum map[string]float64, count map[string]int) {
 	return sum, count
 }
 
-// However much was charged beside the queue, and to whom, before and after others became
-// ready: after a trim, a flow is dispatched after at most MaxLead of the
-// device's time at each level, and what its and its siblings' requests take.
+// TestChargesLockNobodyOut charges arbitrary amounts to arbitrary flows, before and after other
+// flows become ready. After a trim, a flow must be dispatched within MaxLead of the device's time
+// at each level, plus the time of its own and its siblings' requests.
 func TestChargesLockNobodyOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDebtors(t)
@@ -150,17 +150,17 @@ func TestChargesLockNobodyOut(t *testing.T) {
 				return
 			}
 			if waited += float64(cost); waited > most {
-				t.Fatalf("flow %d has waited for %v of service, allowed are %v\n%s", f, waited, most, d.s)
+				t.Fatalf("flow %d has waited for %v of service, want at most %v\n%s", f, waited, most, d.s)
 			}
-			if steps == 2000 { // costs of 1 beside a lead of millions
+			if steps == 2000 { // requests of cost 1 take too long to catch up with a lead of millions
 				return
 			}
 		}
 	})
 }
 
-// A flow's own requests are no debt: whatever was dispatched and corrected, a trim changes
-// nothing where nobody was charged, with the smallest lead that there is.
+// TestTrimLeavesWhatRequestsMade checks that a flow's own requests cause no debt. Without charges,
+// a trim must change nothing, for any dispatches and corrections, even with the smallest MaxLead.
 func TestTrimLeavesWhatRequestsMade(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDebtors(t)
@@ -197,7 +197,7 @@ func TestTrimLeavesWhatRequestsMade(t *testing.T) {
 			"": func(t *rapid.T) {
 				before := d.s.String()
 				if d.s.Trim(); d.s.String() != before {
-					t.Fatalf("a trim made of\n%s\nthis:\n%s", before, d.s)
+					t.Fatalf("a trim changed\n%s\nto\n%s", before, d.s)
 				}
 			},
 		})

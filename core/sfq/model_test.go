@@ -7,51 +7,51 @@ import (
 	"penstock/core/sfq"
 )
 
-// model is SFQ(D) once more: exact rational numbers, no data structure but
-// slices, every tag summed up from the beginning of its run each time it is
-// asked for. Queues are flows that have members. It is written from the rules alone:
+// model is an independent implementation of SFQ(D). It uses exact rational numbers and slices, and
+// sums up each tag from the beginning of its run. Queues are flows with members. The model follows
+// only these rules:
 //
-//	S = max(v, F of the flow's previous), F = S + cost/weight
-//	smallest S first, between equal ones the flow that became ready or was served
-//	    longest ago
-//	v = S of the last dispatched, never backwards; at the end of a busy
-//	    period the largest F
-//	a run begins with a request at an empty queue; a correction within the run
-//	    changes the cost that was summed; one from an earlier run changes the F
-//	    that the run began from
-//	a run without service leaves no trace
-//	a charge is service within the run, of a run of its own if the queue is empty
-//	all that is in a queue, and in queues in it, is the queue's as if it were a flow;
-//	    each has a v of its own, and a busy period, for its members
-//	what charges put a flow or queue ahead of v by shrinks to what it is ahead at any
-//	    moment; a charge, and a trim, lower all of its tags until that, times the weights
-//	    of those that wait and its own, is within its queue's share of the largest lead
-//	void makes v all tags of those that are ahead
-//	a flow, or queue, that changes its weight or its queue keeps what it is ahead of v or
-//	    behind, times its weight; tags are then rounded down to 2^-32
+//	S = max(v, F of the flow's previous request), F = S + cost/weight
+//	the request with the smallest S goes first; among equal S, the flow that became
+//	    ready or was served the longest ago
+//	v = S of the last dispatched request, and never decreases; at the end of a busy
+//	    period, v is the largest F
+//	a run begins with a request at an empty queue; a correction within the run changes
+//	    the cost in its sum; a correction from an earlier run changes the F from which
+//	    the run began
+//	a run without service has no effect
+//	a charge is service within the run; if the queue is empty, the charge begins a run
+//	the requests of a queue's members, at all levels, are the queue's requests, as if it
+//	    were a flow; each queue has its own v and busy period for its members
+//	the lead of a flow or queue from charges is never above its whole lead; a charge or
+//	    a trim lowers all of its tags until this lead, times the weights of its waiting
+//	    siblings and its own, is within its queue's share of the largest lead
+//	void sets all tags of a flow and its queues that are ahead of v to v
+//	if a flow or queue changes its weight or its queue, its distance from v times its
+//	    weight stays; its tags are then rounded down to 2^-32
 type model struct {
 	root    *modelFlow
 	flows   map[sfq.Flow]*modelFlow
 	depth   int
 	out     int
-	turn    int // dispatched, and become ready
+	turn    int // number of dispatches and of times that a flow became ready
 	maxLead int64
 }
 
 // modelFlow is a flow, or a queue.
 type modelFlow struct {
 	weight int64
-	before *big.Rat // F of all before the run
+	before *big.Rat // F of all service before the run
 	vBegin *big.Rat // v when the run began
 	run    int
 	turn   int
 	served []*modelService
-	ahead  *big.Rat // by charges
+	ahead  *big.Rat // lead from charges
 	queue  []*modelRequest
 	out    int
-	parent *modelFlow // nil: it is the root
+	parent *modelFlow // nil for the root
 
-	// Of a queue:
+	// Only for queues:
 	v       *big.Rat
 	members []*modelFlow
 	name    string
@@ -63,10 +63,10 @@ type modelRequest struct {
 	flow     sfq.Flow
 	cost     int64
 	service  *modelService // nil while queued
-	accounts []account     // of the flow, and of the queues that it was in then
+	accounts []account     // of the flow and of its queues at the dispatch
 }
 
-// account is where a request was charged: whose it is, and in which run.
+// account names a flow or queue to which a request was charged, and its run at that time.
 type account struct {
 	of  *modelFlow
 	run int
@@ -107,8 +107,8 @@ func (f *modelFlow) reweigh(weight int64) {
 	}
 }
 
-// keep takes a flow's tags from one virtual time to another and multiplies what they are
-// apart from it.
+// keep converts a flow's tags from one virtual time to another, and multiplies their distances from
+// it by ratio.
 func (f *modelFlow) keep(from, to, ratio *big.Rat) {
 	for _, tag := range []*big.Rat{f.before, f.vBegin} {
 		tag.Sub(tag, from)
@@ -121,7 +121,7 @@ func (f *modelFlow) keep(from, to, ratio *big.Rat) {
 // roundDown makes a number a multiple of 2^-32.
 func roundDown(x *big.Rat) {
 	down := new(big.Int).Mul(x.Num(), big.NewInt(1<<32))
-	down.Div(down, x.Denom()) // towards below, as the divisor is above 0
+	down.Div(down, x.Denom()) // Div rounds down because the divisor is above 0
 	x.SetFrac(down, big.NewInt(1<<32))
 }
 
@@ -161,7 +161,7 @@ func (m *model) setQueue(flow sfq.Flow, path []sfq.Level) {
 	m.root.fade()
 }
 
-// named returns the queue of that name in a queue, nil if there is none.
+// named returns the queue with this name in a queue, or nil.
 func (q *modelFlow) named(name string) *modelFlow {
 	for _, m := range q.members {
 		if m.name == name {
@@ -171,7 +171,7 @@ func (q *modelFlow) named(name string) *modelFlow {
 	return nil
 }
 
-// queues counts those below a queue.
+// queues returns the number of queues below a queue.
 func (q *modelFlow) queues() int {
 	n := 0
 	for _, m := range q.members {
@@ -190,14 +190,14 @@ func (f *modelFlow) leave() {
 	q.forget()
 }
 
-// forget ends a queue without members, unless some of its requests are out.
+// forget removes a queue without members and without outstanding requests.
 func (q *modelFlow) forget() {
 	if q.parent != nil && len(q.members) == 0 && q.out == 0 {
 		q.leave()
 	}
 }
 
-// waiting returns how many requests are queued in a flow or a queue.
+// waiting returns the number of requests queued in a flow or queue.
 func (q *modelFlow) waiting() int {
 	n := len(q.queue)
 	for _, m := range q.members {
@@ -213,7 +213,7 @@ func larger(a, b *big.Rat) *big.Rat {
 	return b
 }
 
-// start is the start tag of what the flow would dispatch next.
+// start returns the start tag of the flow's next request.
 func (f *modelFlow) start() *big.Rat {
 	sum := new(big.Rat).Set(larger(f.before, f.vBegin))
 	for _, s := range f.served {
@@ -222,7 +222,7 @@ func (f *modelFlow) start() *big.Rat {
 	return sum
 }
 
-// finish is the F of all that the flow was served.
+// finish returns the F of all service of the flow.
 func (f *modelFlow) finish() *big.Rat {
 	if len(f.served) == 0 {
 		return f.before
@@ -238,7 +238,7 @@ func (f *modelFlow) begin(turn int) {
 	f.turn = turn
 }
 
-// accounts are a flow and the queues that it is in, below the root.
+// accounts returns a flow and the queues above it, without the root.
 func (f *modelFlow) accounts() []*modelFlow {
 	if f.parent == nil {
 		return nil
@@ -246,7 +246,8 @@ func (f *modelFlow) accounts() []*modelFlow {
 	return append([]*modelFlow{f}, f.parent.accounts()...)
 }
 
-// beginAll begins runs of all that have nothing queued.
+// beginAll begins runs of a flow and of the queues above it, as far as they have no requests
+// queued.
 func (m *model) beginAll(f *modelFlow) {
 	m.turn++
 	for _, a := range f.accounts() {
@@ -265,13 +266,13 @@ func (m *model) submit(flow sfq.Flow, cost int64) *modelRequest {
 	return r
 }
 
-// waiting returns how many requests are queued.
+// waiting returns the number of queued requests.
 func (m *model) waiting() int { return m.root.waiting() }
 
 // first returns the request that is due, or nil.
 func (m *model) first() *modelRequest { return m.root.due() }
 
-// due is what goes first of a flow or queue; nil if it has nothing.
+// due returns the request of a flow or queue that goes first, or nil if none is queued.
 func (q *modelFlow) due() *modelRequest {
 	if len(q.queue) > 0 {
 		return q.queue[0]
@@ -293,8 +294,8 @@ func (q *modelFlow) due() *modelRequest {
 	return best.due()
 }
 
-// late is how much larger the start tag of one flow is than another's: of the two members of
-// the same queue that they are in, or are.
+// late returns the start tag of one flow minus that of another. It compares their ancestors, or the
+// flows themselves, that are members of the same queue.
 func (m *model) late(a, b sfq.Flow) *big.Rat {
 	as, bs := m.flows[a].accounts(), m.flows[b].accounts()
 	for i, j := len(as)-1, len(bs)-1; ; i, j = i-1, j-1 {
@@ -338,7 +339,7 @@ func (m *model) end(r *modelRequest, cost int64) {
 	m.root.out--
 	m.out--
 	m.root.fade()
-	// Its flow's queue is where it was charged, which the flow may have left since.
+	// The request was charged to the queue that its flow was in at the dispatch.
 	q := m.root
 	if len(r.accounts) > 1 {
 		q = r.accounts[1].of
@@ -371,13 +372,13 @@ func (m *model) charge(flow sfq.Flow, cost int64) {
 	}
 }
 
-// lead is what a flow is ahead of v, at least 0.
+// lead returns the distance by which a flow is ahead of v, at least 0.
 func (f *modelFlow) lead() *big.Rat {
 	return larger(new(big.Rat).Sub(f.finish(), f.parent.v), new(big.Rat))
 }
 
-// fade takes from what charges put a flow or queue, and all that are in it, ahead by what v
-// has caught up with.
+// fade lowers the lead from charges to the whole lead, for a flow or queue and all members below
+// it.
 func (f *modelFlow) fade() {
 	if f.parent != nil && f.ahead.Sign() > 0 {
 		if lead := f.lead(); lead.Cmp(f.ahead) < 0 {
@@ -389,7 +390,7 @@ func (f *modelFlow) fade() {
 	}
 }
 
-// rivals is the sum of the weights of a flow, or queue, and its siblings that wait.
+// rivals returns the sum of the weights of a flow or queue and of its waiting siblings.
 func (f *modelFlow) rivals() int64 {
 	weights := f.weight
 	for _, m := range f.parent.members {
@@ -400,7 +401,7 @@ func (f *modelFlow) rivals() int64 {
 	return weights
 }
 
-// budget is a queue's share of the largest lead, rounded down at each level.
+// budget returns a queue's share of the largest lead, rounded down at each level.
 func (q *modelFlow) budget(maxLead int64) int64 {
 	if q.parent == nil {
 		return maxLead
@@ -410,7 +411,7 @@ func (q *modelFlow) budget(maxLead int64) int64 {
 	return b.Div(b, big.NewInt(q.rivals())).Int64()
 }
 
-// cut lowers all tags as far as charges put them too far ahead.
+// cut lowers all tags by the amount by which the lead from charges is too large.
 func (f *modelFlow) cut(maxLead int64) {
 	most := big.NewRat(f.parent.budget(maxLead), f.rivals())
 	roundDown(most)
@@ -419,7 +420,7 @@ func (f *modelFlow) cut(maxLead int64) {
 		return
 	}
 	f.ahead = most
-	// F before the run goes down first, as far as the run's beginning; then all tags do.
+	// F before the run is lowered first, down to v at the run's beginning; then all tags are.
 	if above := new(big.Rat).Sub(f.before, f.vBegin); above.Sign() > 0 {
 		if above.Cmp(over) > 0 {
 			above = over

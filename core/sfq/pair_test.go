@@ -9,19 +9,19 @@ import (
 	"penstock/lab/requests"
 )
 
-// pair drives a scheduler and the model through the same operations and stops
-// the test at the first difference. Indices are taken modulo what there is, so
-// that any numbers make a valid walk.
+// pair drives a scheduler and the model through the same operations and stops the test at the first
+// difference. Indices are taken modulo the number of flows or requests, so any numbers make a valid
+// walk.
 type pair struct {
 	t     fataler
 	s     *requests.Queues
 	m     *model
 	cfg   sfq.Config
-	exact bool // all weights are powers of two: nothing is ever rounded
+	exact bool // all weights are powers of two, so there is no rounding
 	flows []sfq.Flow
 	live  []live
 	ref   uint64
-	slack *big.Rat // how far apart two start tags must be for their order to be certain
+	slack *big.Rat // minimum distance of two start tags for their order to be certain
 }
 
 type live struct {
@@ -35,18 +35,18 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
-// tolerance is pair.slack at first: one rounding is below 2^-32, and a walk has fewer than
-// 2^12. A change to a smaller weight makes what went before larger (keeps).
+// tolerance is the initial slack of a pair. One rounding is below 2^-32, and a walk has fewer than
+// 2^12 roundings. A change to a smaller weight enlarges earlier errors (keeps).
 var tolerance = big.NewRat(1, 1<<20)
 
-// keeps notes that tags are multiplied by old/new, and so is how far off they are, and v.
+// keeps records that tags are multiplied by old/new, and their errors and the error of v too.
 func (p *pair) keeps(old, new int64) {
 	if r := big.NewRat(2*old-new, new); r.Cmp(big.NewRat(1, 1)) > 0 {
 		p.slack = r.Mul(r, p.slack)
 	}
 }
 
-// mostQueued bounds a flow's queue in a walk, as the model sums up each request.
+// mostQueued bounds a flow's queue in a walk, because the model sums up each request.
 const mostQueued = 5
 
 func newPair(t fataler, cfg sfq.Config, depth int, exact bool) *pair {
@@ -68,7 +68,7 @@ func (p *pair) want(what string, got, want error) bool {
 	return want == nil
 }
 
-// weight rounds a weight down to a power of two where it has to be one.
+// weight rounds a weight down to a power of two if the pair is exact.
 func (p *pair) weight(w int) int {
 	for p.exact && w&(w-1) != 0 {
 		w &= w - 1
@@ -100,7 +100,7 @@ func (p *pair) setQueue(i int, path []sfq.Level) {
 		want = sfq.ErrTooManyQueues
 	}
 	if p.want("SetQueue", p.s.SetQueue(f, path), want) {
-		p.keeps(2, 1) // two virtual times, each off
+		p.keeps(2, 1) // two virtual times, each with an error
 		p.m.setQueue(f, path)
 	}
 	p.check()
@@ -116,7 +116,7 @@ func (p *pair) addFlow(weight int) {
 	}
 	if p.want("AddFlow", err, want) {
 		if slices.Contains(p.flows, f) || int(f) >= p.cfg.MaxFlows {
-			p.t.Fatalf("AddFlow gave out %d, live are %v", f, p.flows)
+			p.t.Fatalf("AddFlow returned %d, existing flows are %v", f, p.flows)
 		}
 		p.flows = append(p.flows, f)
 		p.m.addFlow(f, int64(weight))
@@ -176,8 +176,8 @@ func (p *pair) submit(i int, cost int64) {
 	p.check()
 }
 
-// next also checks that work is conserved: a request is dispatched if and only
-// if one waits and the depth allows it.
+// next also checks that the scheduler is work-conserving: it dispatches a request if and only if
+// one waits and the depth allows it.
 func (p *pair) next() {
 	p.t.Helper()
 	r, ok := p.s.Next()
@@ -199,7 +199,7 @@ func (p *pair) next() {
 	if got != due {
 		late := p.m.late(got.flow, due.flow)
 		if p.exact || late.Cmp(p.slack) > 0 {
-			p.t.Fatalf("Next dispatched r%d of flow %d, its start tag is %s too large: due is flow %d\n%s",
+			p.t.Fatalf("Next dispatched r%d of flow %d, its start tag is %s too large: want flow %d\n%s",
 				r.Ref, r.Flow, late.FloatString(9), due.flow, p.s)
 		}
 	}
@@ -207,7 +207,7 @@ func (p *pair) next() {
 	p.check()
 }
 
-// pick returns the i-th live request that is, or is not, outstanding.
+// pick returns the i-th live request that is outstanding, or that is not.
 func (p *pair) pick(i int, outstanding bool) (live, bool) {
 	var of []live
 	for _, r := range p.live {
@@ -225,7 +225,7 @@ func (p *pair) forget(r live) {
 	p.live = slices.DeleteFunc(p.live, func(l live) bool { return l.h == r.h })
 }
 
-// complete ends an outstanding request; cost < 0 stands for the submitted cost.
+// complete ends an outstanding request; a negative cost means the submitted cost.
 func (p *pair) complete(i int, cost int64) {
 	p.t.Helper()
 	r, ok := p.pick(i, true)
@@ -293,7 +293,7 @@ func (p *pair) setDepth(d int) {
 	p.check()
 }
 
-// drain serves what is left, so that every walk ends in a full order.
+// drain serves the remaining requests, so that every walk ends in a full order.
 func (p *pair) drain() {
 	p.t.Helper()
 	for p.s.Waiting() > 0 || p.s.Outstanding() > 0 {

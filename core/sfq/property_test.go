@@ -48,21 +48,21 @@ func walkWith(t *rapid.T, exact bool, more func(*pair) map[string]func(*rapid.T)
 	for range 3 {
 		p.addFlow(weight.Draw(t, "weight"))
 	}
-	// One Repeat is some 30 operations: too few for a queue to fill and age.
+	// One Repeat has about 30 operations. These are too few for a queue to fill and age.
 	for range rapid.IntRange(1, 8).Draw(t, "length") {
 		t.Repeat(actions)
 	}
 	p.drain()
 }
 
-// With weights that are powers of two nothing is rounded, so every decision,
-// ties included, must be the exact model's.
+// TestSameDecisionsAsModelExactly uses weights that are powers of two, so there is no rounding.
+// Every decision, ties included, must equal the exact model's.
 func TestSameDecisionsAsModelExactly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { walk(t, true) })
 }
 
-// With any weights the decision may differ only where two exact start tags are
-// closer than the rounding of a whole walk.
+// TestSameDecisionsAsModelWithinRounding uses any weights. A decision may differ only if the two
+// exact start tags are closer than the rounding error of a whole walk.
 func TestSameDecisionsAsModelWithinRounding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { walk(t, false) })
 }
@@ -76,15 +76,14 @@ func newQueues(t fataler, cfg sfq.Config, depth int) *requests.Queues {
 	return requests.New(s, depth)
 }
 
-// rivals are two flows that always have requests queued, beside a third one that
-// comes and goes.
+// rivals are two flows that always have requests queued. A third flow comes and goes.
 type rivals struct {
 	s      *requests.Queues
 	flows  [2]sfq.Flow
 	weight [2]int64
-	cost   [2]int64 // largest
-	done   [2]int64 // cost of what was completed
-	begun  [2]int64 // cost of what was dispatched
+	cost   [2]int64 // largest cost of a request
+	done   [2]int64 // cost of the completed requests
+	begun  [2]int64 // cost of the dispatched requests
 	out    []requests.Request
 }
 
@@ -112,7 +111,7 @@ func (r *rivals) refill(t *rapid.T, i int) {
 
 func (r *rivals) index(f sfq.Flow) int { return slices.Index(r.flows[:], f) }
 
-// dispatch fills the depth.
+// dispatch dispatches requests until the depth is reached.
 func (r *rivals) dispatch(t *rapid.T) {
 	for {
 		q, ok := r.s.Next()
@@ -127,7 +126,7 @@ func (r *rivals) dispatch(t *rapid.T) {
 	}
 }
 
-// gap is the difference of the service per weight, times both weights.
+// gap returns the difference of the service per weight, times both weights.
 func (r *rivals) gap(service [2]int64) int64 {
 	return service[0]*r.weight[1] - service[1]*r.weight[0]
 }
@@ -135,9 +134,9 @@ func (r *rivals) gap(service [2]int64) int64 {
 // allowed is (c_f/w_f + c_g/w_g), times both weights.
 func (r *rivals) allowed() int64 { return r.cost[0]*r.weight[1] + r.cost[1]*r.weight[0] }
 
-// The fairness bounds hold for every interval: for what is dispatched that of
-// SFQ, and for what is completed, in whatever order the device completes, that
-// of SFQ(D). A third flow that comes and goes does not matter.
+// TestFairnessBound checks the fairness bounds in every interval. Dispatched requests must keep the
+// bound of SFQ. Completed requests must keep the bound of SFQ(D), in whatever order the device
+// completes them. A third flow that comes and goes must not matter.
 func TestFairnessBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 12).Draw(t, "depth")
@@ -166,7 +165,7 @@ func TestFairnessBound(t *testing.T) {
 			}
 			least, most = min(least, r.gap(r.done)), max(most, r.gap(r.done))
 		}
-		// One unit of rounding: the tags are floored to 2^-32.
+		// The 1 is for rounding: the tags are rounded down to 2^-32.
 		if got, want := mostBegun-leastBegun, r.allowed(); got > want+1 {
 			t.Fatalf("dispatched service per weight drifted by %d, SFQ allows %d", got, want)
 		}
@@ -176,9 +175,9 @@ func TestFairnessBound(t *testing.T) {
 	})
 }
 
-// Cancelled service does not count: however many outstanding requests of one
-// flow are cancelled, and however wrong the submitted costs were, the service
-// really done stays within a bound that does not grow.
+// TestNoDebtAfterCancelAndCorrection checks that cancelled service does not count. Many outstanding
+// requests of one flow are cancelled, and submitted costs are wrong. The real service must stay
+// within a bound that does not grow.
 func TestNoDebtAfterCancelAndCorrection(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 6).Draw(t, "depth")
@@ -205,14 +204,14 @@ func TestNoDebtAfterCancelAndCorrection(t *testing.T) {
 				t.Fatal(err)
 			}
 			if gap, want := r.gap(r.done), 2*int64(depth+1)*r.allowed(); gap > want || -gap > want {
-				t.Fatalf("service per weight is %d apart, allowed are %d", gap, want)
+				t.Fatalf("service per weight differs by %d, want at most %d", gap, want)
 			}
 		}
 	})
 }
 
-// Requests that are submitted and cancelled before their turn leave the order of
-// all others as it would have been.
+// TestCancelOfQueuedLeavesOrder checks that requests that are submitted and cancelled before their
+// turn do not change the order of all others.
 func TestCancelOfQueuedLeavesOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		with, without := newQueues(t, sfq.Config{}, 1), newQueues(t, sfq.Config{}, 1)
@@ -252,7 +251,7 @@ func TestCancelOfQueuedLeavesOrder(t *testing.T) {
 			a, _ := with.Next()
 			b, _ := without.Next()
 			if a.Ref != b.Ref {
-				t.Fatalf("step %d dispatched r%d, without the cancelled ones r%d\n%s\n%s", step, a.Ref, b.Ref, with, without)
+				t.Fatalf("step %d dispatched r%d, without the cancelled requests r%d\n%s\n%s", step, a.Ref, b.Ref, with, without)
 			}
 			if err := with.Complete(a.Handle, a.Cost); err != nil {
 				t.Fatal(err)

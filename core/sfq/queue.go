@@ -1,16 +1,17 @@
 package sfq
 
-// Queues: hierarchical start-time fair queueing (Goyal, Guo and Vin, "A hierarchical CPU scheduler
-// for multimedia operating systems", OSDI 1996, section 3). Each queue is an SFQ over its members,
-// which are flows and further queues. It has a virtual time of its own, which progresses while the
-// queue is served. To its parent, a queue is what a flow is: it has one weight and one start tag,
-// and all service of its members counts as its own. So the rules of sfq.go apply at each level
-// unchanged. Service that a member does not use goes to the other members of its queue, and only
-// what the queue does not use goes to the queue's siblings. With one weight for each flow, the
-// product of the weights from the root, the unused service of an idle member would go to all flows.
+// Queues implement hierarchical start-time fair queueing (Goyal, Guo and Vin, "A hierarchical CPU
+// scheduler for multimedia operating systems", OSDI 1996, section 3). Each queue is an SFQ over its
+// members, which are flows and further queues. It has its own virtual time, which progresses while
+// the queue is served. To its parent, a queue looks like a flow: it has one weight and one start
+// tag, and all service of its members counts as its own. So the rules of sfq.go apply unchanged at
+// each level. Service that a member does not use goes to the other members of its queue. Only
+// service that the whole queue does not use goes to the queue's siblings. The alternative is one
+// weight for each flow, the product of the weights on its path. The unused service of an idle
+// member would then go to all flows.
 //
-// The root is queue 0, and contains the flows that were put into no other queue. A queue exists
-// from the first flow that names it until its last flow and its last outstanding request are gone.
+// The root is queue 0. It contains the flows that are in no other queue. A queue exists from the
+// first flow that names it until its last flow and its last outstanding request are gone.
 
 // Limits of queues.
 const (
@@ -18,14 +19,14 @@ const (
 	MaxQueueName = 512 // bytes
 )
 
-// Level is a queue on the path from the root to a flow: its name, and its weight among its siblings.
+// Level is a queue on the path from the root to a flow. Weight is its weight among its siblings.
 type Level struct {
 	Name   string
 	Weight int
 }
 
-// root is the member that stands for the whole scheduler. Members are numbered: flows from 0, and
-// queue q as ^q, which is negative.
+// root is the root queue as a member. Flows have member numbers from 0 on, and queue q has the
+// number ^q, which is negative.
 const root = Flow(-1)
 
 const none = int32(-1) // parent of the root
@@ -80,11 +81,11 @@ func (s *Scheduler) ready(id Flow) bool {
 	return len(s.queues[^id].ready.entries) > 0
 }
 
-// SetQueue puts a flow into a queue, given as the path from the root; an empty path is the root.
-// The weights of the path apply from now on to all flows in these queues. A flow may move at any
-// time. Outstanding requests stay charged to the old queue and are corrected there. The service by
-// which the flow is ahead of or behind its old siblings becomes its distance from the new ones.
-// Errors: ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
+// SetQueue puts a flow into the queue with the given path from the root. An empty path means the
+// root. The weights of the path apply at once to all flows in these queues. A flow may move at any
+// time. Its outstanding requests stay charged to the old queue and are corrected there. A flow
+// keeps the service by which it was ahead of or behind v in the old queue as its distance from v in
+// the new one. Errors: ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
 func (s *Scheduler) SetQueue(f Flow, path []Level) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -127,7 +128,6 @@ func (s *Scheduler) SetQueue(f Flow, path []Level) error {
 	return nil
 }
 
-// newQueue makes a queue.
 func (s *Scheduler) newQueue(parent int32, l Level) int32 {
 	q := int32(len(s.queues))
 	if n := len(s.freeQueue); n > 0 {
@@ -144,8 +144,7 @@ func (s *Scheduler) newQueue(parent int32, l Level) int32 {
 	return q
 }
 
-// move moves a flow to another queue. If it is ready, it is the last one among equal start tags
-// there.
+// move moves a flow to another queue. A ready flow goes last among equal start tags there.
 func (s *Scheduler) move(f Flow, from, to int32) {
 	fl := &s.flows[f]
 	s.resetIfStale(&fl.member)
@@ -171,7 +170,7 @@ func (s *Scheduler) move(f Flow, from, to int32) {
 	s.leaveQueue(from)
 }
 
-// leaveQueue ends one membership in a queue, and removes queues that are empty.
+// leaveQueue removes one member from a queue, and then the queues that are empty.
 func (s *Scheduler) leaveQueue(q int32) {
 	s.queues[q].members--
 	for q > 0 && s.queues[q].members == 0 {

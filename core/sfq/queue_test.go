@@ -12,7 +12,8 @@ import (
 	"penstock/lab/requests"
 )
 
-// queueing puts flows into queues, at random, among few names so that they meet.
+// queueing returns operations that put flows into random queues. There are few names, so that flows
+// share queues.
 func queueing(p *pair) map[string]func(*rapid.T) {
 	weight := rapid.OneOf(rapid.IntRange(1, 8), rapid.IntRange(1, sfq.MaxWeight))
 	name := rapid.SampledFrom([]string{"a", "b"})
@@ -26,9 +27,9 @@ func queueing(p *pair) map[string]func(*rapid.T) {
 	return map[string]func(*rapid.T){"SetQueue": set, "SetQueue too": set}
 }
 
-// Flows and queues come, go and change at random, with requests queued and in flight: the
-// order of dispatch is the exact model's at every step, every request is dispatched once, and
-// whenever something is queued and the depth allows it, something is dispatched.
+// TestQueuesDecideAsModelExactly adds, removes and changes flows and queues at random, while
+// requests are queued and in flight. The order of dispatch must be the exact model's at every step,
+// every request must be dispatched once, and no request may wait while the depth allows one.
 func TestQueuesDecideAsModelExactly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { walkWith(t, true, queueing) })
 }
@@ -37,7 +38,7 @@ func TestQueuesDecideAsModelWithinRounding(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) { walkWith(t, false, queueing) })
 }
 
-// twins are two schedulers that have to decide alike.
+// twins are two schedulers that must make the same decisions.
 type twins struct {
 	a, b *requests.Queues
 	out  [][2]requests.Request
@@ -51,8 +52,8 @@ func (w *twins) both(t *rapid.T, do func(*requests.Queues) error) {
 	}
 }
 
-// All flows in one queue, however deep, and each flow in a queue of its own that has its
-// weight, decide as no queues do.
+// TestOneLevelDecidesAsNone checks that queues do not change decisions if all flows are in one
+// queue at any depth, or if each flow has a queue of its own with the flow's weight.
 func TestOneLevelDecidesAsNone(t *testing.T) {
 	for name, path := range map[string]func(f sfq.Flow, weight int) []sfq.Level{
 		"all in one":      func(sfq.Flow, int) []sfq.Level { return []sfq.Level{{Name: "q", Weight: 7}} },
@@ -140,14 +141,14 @@ func deep(levels int) (path []sfq.Level) {
 	return path
 }
 
-// grown is a random tree with flows that always have something queued.
+// grown is a random tree with flows that always have requests queued.
 type grown struct {
 	s       *requests.Queues
 	paths   [][]sfq.Level
 	weights []int64
 	largest int64   // cost
 	done    []int64 // cost dispatched, by flow
-	asleep  []bool  // has nothing queued, and gets nothing
+	asleep  []bool  // has no requests queued and is not served
 }
 
 func grow(t *rapid.T) *grown {
@@ -174,7 +175,7 @@ func grow(t *rapid.T) *grown {
 	return g
 }
 
-// serve keeps everybody's queue filled and dispatches n requests.
+// serve keeps the queues of all awake flows filled and dispatches n requests.
 func (g *grown) serve(t *rapid.T, n int) {
 	for range n {
 		for f, asleep := range g.asleep {
@@ -186,7 +187,7 @@ func (g *grown) serve(t *rapid.T, n int) {
 		}
 		r, ok := g.s.Next()
 		if !ok {
-			t.Fatalf("nothing to dispatch\n%s", g.s)
+			t.Fatalf("no flow is ready\n%s", g.s)
 		}
 		g.done[r.Flow] += r.Cost
 		if err := g.s.Complete(r.Handle, r.Cost); err != nil {
@@ -195,7 +196,7 @@ func (g *grown) serve(t *rapid.T, n int) {
 	}
 }
 
-// member is a flow or a queue by its path, with what it was served and its weight.
+// member is a flow or queue with its service and its weight.
 type member struct {
 	parent string
 	weight int64
@@ -225,16 +226,17 @@ func (g *grown) members() map[string]*member {
 	return all
 }
 
-// At every level, any two siblings with something queued all the time are served alike by
-// weight, but for a request of each; whoever else is idle. So what an idle flow leaves goes
-// to its siblings first: its queue is served as if nothing had happened.
+// TestSiblingsAreServedByWeight checks each level of the tree. Any two siblings that always have
+// requests queued are served in proportion to their weights, within one request of each, whichever
+// other flows are idle. So the service of an idle flow goes to its siblings first, and its queue's
+// service does not change.
 func TestSiblingsAreServedByWeight(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := grow(t)
 		for range rapid.IntRange(1, 4).Draw(t, "phases") {
 			awake := 0
 			for f := range g.asleep {
-				// Their last requests go in the phase before.
+				// The last requests of a sleeping flow are served in the previous phase.
 				if g.asleep[f] = rapid.IntRange(0, 2).Draw(t, "asleep") == 0; !g.asleep[f] {
 					awake++
 				}
@@ -253,17 +255,17 @@ func TestSiblingsAreServedByWeight(t *testing.T) {
 				after := g.members()
 				for x, a := range after {
 					if !a.awake && a.served != before[x].served {
-						t.Fatalf("%s is asleep and was served", x)
+						t.Fatalf("%s is asleep but was served", x)
 					}
 					for y, b := range after {
 						if x >= y || a.parent != b.parent || !a.awake || !b.awake {
 							continue
 						}
-						// Times both weights; a request of each, and what was left from the phase
-						// before.
+						// The gap is multiplied by both weights. The bound is one request of each,
+						// and the rest of the previous phase.
 						gap := (a.served-before[x].served)*b.weight - (b.served-before[y].served)*a.weight
 						if bound := g.largest*(a.weight+b.weight) + 1; gap > bound || -gap > bound {
-							t.Fatalf("%s (weight %d) and %s (%d) are %d apart, allowed are %d\n%s", x, a.weight, y, b.weight, gap, bound, g.s)
+							t.Fatalf("%s (weight %d) and %s (%d) differ by %d, want at most %d\n%s", x, a.weight, y, b.weight, gap, bound, g.s)
 						}
 					}
 				}
@@ -272,14 +274,14 @@ func TestSiblingsAreServedByWeight(t *testing.T) {
 	})
 }
 
-// drain serves until a flow has nothing queued; the others are kept filled.
+// drain serves until a flow has no requests queued. The queues of the other flows stay filled.
 func (g *grown) drain(t *rapid.T, f sfq.Flow) {
 	for g.s.Queued(f) > 0 {
 		g.serve(t, 1)
 	}
 }
 
-// The bounds of SetQueue, each at its edge; what it refuses changes nothing.
+// TestQueueBounds checks each bound of SetQueue at its limit. A refused call must change nothing.
 func TestQueueBounds(t *testing.T) {
 	s, err := sfq.New(sfq.Config{MaxQueues: sfq.MaxLevels + 1})
 	if err != nil {
@@ -297,7 +299,7 @@ func TestQueueBounds(t *testing.T) {
 			t.Fatalf("%s: got %v, want %v", what, err, want)
 		}
 		if want != nil && s.String() != before {
-			t.Errorf("%s: refused, and it changed\n%s\nto\n%s", what, before, s)
+			t.Errorf("%s: the refused call changed\n%s\nto\n%s", what, before, s)
 		}
 	}
 	long := strings.Repeat("x", sfq.MaxQueueName)
@@ -306,24 +308,24 @@ func TestQueueBounds(t *testing.T) {
 	want("too long a name", 0, sfq.ErrQueue, sfq.Level{Name: long + "x", Weight: 1})
 	want("no weight", 0, sfq.ErrWeight, sfq.Level{Name: "a"})
 	want("too large a weight", 0, sfq.ErrWeight, sfq.Level{Name: "a", Weight: sfq.MaxWeight + 1})
-	want("a bad level behind a good one", 0, sfq.ErrWeight, sfq.Level{Name: "a", Weight: 1}, sfq.Level{Name: "b"})
+	want("a bad level below a good one", 0, sfq.ErrWeight, sfq.Level{Name: "a", Weight: 1}, sfq.Level{Name: "b"})
 	want("too deep", 0, sfq.ErrQueue, deep(sfq.MaxLevels+1)...)
-	want("the deepest", 0, nil, deep(sfq.MaxLevels)...)
+	want("the largest depth", 0, nil, deep(sfq.MaxLevels)...)
 	want("the longest name, the largest weight", 1, nil, sfq.Level{Name: long, Weight: sfq.MaxWeight})
 	want("one queue too many", 2, sfq.ErrTooManyQueues, sfq.Level{Name: "a", Weight: 1})
-	want("a queue that is there", 2, nil, sfq.Level{Name: "q", Weight: 1})
+	want("an existing queue", 2, nil, sfq.Level{Name: "q", Weight: 1})
 	want("back to the root", 1, nil)
-	want("in the place that is free", 1, nil, sfq.Level{Name: "a", Weight: 1})
+	want("in a free place", 1, nil, sfq.Level{Name: "a", Weight: 1})
 	if strings.Contains(s.String(), long) {
-		t.Error("a queue that nobody is in is still there")
+		t.Error("an empty queue still exists")
 	}
 	if err := s.RemoveFlow(1); err != nil {
 		t.Fatal(err)
 	}
-	want("in the place that a removed flow left", 2, nil, sfq.Level{Name: "b", Weight: 1})
+	want("in the place of a removed flow's queue", 2, nil, sfq.Level{Name: "b", Weight: 1})
 	for _, bad := range []int{-1, 1<<16 + 1} {
 		if _, err := sfq.New(sfq.Config{MaxQueues: bad}); err == nil {
-			t.Errorf("%d queues were taken", bad)
+			t.Errorf("%d invalid queues were accepted", bad)
 		}
 	}
 }
@@ -334,13 +336,14 @@ func FuzzQueues(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ops []byte) { fuzz(t, ops) })
 }
 
-// A flow that moves into a queue that has something queued, be it only the flow itself, begins
-// no run of it: what is given back afterwards counts in the run that it was charged in.
+// TestMovingIntoBusyQueue checks that a flow that moves into a queue with queued requests, even if
+// they are only the flow's own, begins no run of the queue. A later correction must count in the
+// run in which the request was charged.
 func TestMovingIntoBusyQueue(t *testing.T) {
 	q, inner := sfq.Level{Name: "q", Weight: 1}, sfq.Level{Name: "inner", Weight: 1}
 	for name, c := range map[string]struct {
 		from, to []sfq.Level
-		other    bool // another flow is the one that moves
+		other    bool // another flow moves
 	}{
 		"another":      {from: []sfq.Level{q}, to: []sfq.Level{q}, other: true},
 		"further in":   {from: []sfq.Level{q}, to: []sfq.Level{q, inner}},
@@ -368,7 +371,7 @@ func TestMovingIntoBusyQueue(t *testing.T) {
 				moves = third
 			}
 			p.setQueue(moves, c.to)
-			p.cancel(0, true) // the oldest: b's, both
+			p.cancel(0, true) // both requests of b, which are the oldest
 			p.cancel(0, true)
 			p.next()
 			p.next()

@@ -8,12 +8,12 @@ import (
 	"penstock/lab/requests"
 )
 
-// TestScenarios plays testdata/*.txt. After a change of rules rewrite them with
-// `go test ./core/sfq -run TestScenarios -update` and read the difference.
+// TestScenarios runs the scenarios in testdata/*.txt. After a change of the rules, rewrite the
+// files with `go test ./core/sfq -run TestScenarios -update` and read the difference.
 func TestScenarios(t *testing.T) {
 	requests.Scenarios(t, func(algorithm string, cfg sfq.Config) (requests.Scheduler, error) {
 		if algorithm != "sfq" {
-			return nil, fmt.Errorf("no algorithm %q here", algorithm)
+			return nil, fmt.Errorf("this test has no algorithm %q", algorithm)
 		}
 		return sfq.New(cfg)
 	})

@@ -13,39 +13,39 @@
 // flow cannot overtake it. The caller keeps the requests and announces the cost of the next one
 // (Ready). Next dispatches it, and Settle replaces the announced cost with the actual one.
 //
-// The depth D is the caller's. SFQ(D) is a caller with up to D outstanding requests, and SFQ(D2) one
-// that adjusts D by latency (package depth). For two flows f and g that are always backlogged, the
-// service per weight differs by at most (D+1)(c_f/w_f + c_g/w_g), where c is a flow's largest cost.
+// The caller sets the depth D. SFQ(D) has up to D outstanding requests, and SFQ(D2) adjusts D by
+// latency (package depth). For two flows f and g that are always backlogged, the service per weight
+// differs by at most (D+1)(c_f/w_f + c_g/w_g), where c is a flow's largest cost.
 //
-// The papers leave some cases open. They are decided as follows:
+// The papers leave some cases open. Here, these rules apply:
 //
-//   - A flow is tagged in runs. A run begins when the flow becomes backlogged: its first start tag is
-//     max(v, F), with v as of that moment and F the finish tag of all earlier service. Each later
-//     request of the run starts at the finish tag of the one before it. A run in which nothing was
-//     dispatched has no effect.
-//   - Among equal start tags, the flow goes first that became backlogged, or was dispatched, the
-//     longest ago.
+//   - A flow is tagged in runs. A run begins when the flow becomes backlogged. Its first start tag
+//     is max(v, F), with v as of that moment and F the finish tag of all earlier service. Each later
+//     request of the run starts at the finish tag of the previous request. A run without dispatched
+//     requests has no effect.
+//   - Among flows with equal start tags, the flow that became backlogged or was dispatched the
+//     longest ago goes first.
 //   - v never decreases. A correction can move a flow's next start tag below v. That flow is then
 //     served first, but a flow that becomes backlogged at that time starts at v and gains nothing.
-//   - Corrections: if a request costs d more than announced, the flow's later tags move by d/weight.
-//     If the request belongs to an earlier run, the F that the present run began from moves instead.
-//     That lowers the run's first start tag at most to v as of the run's beginning: a flow earns no
-//     credit for time without backlog. The F of an idle flow is corrected as well.
-//   - The distance of a tag from v stands for service: (tag - v) * weight. A change of weight keeps
-//     this service, so tags become v + (tag - v) * old/new, and later corrections count at the weight
-//     of their moment. So a request that was dispatched at a tiny weight delays its flow only for as
-//     long as that weight is in force, and a flow whose weight changes often gets the service that
-//     each weight was worth while in force, within one request.
-//   - Charge is like a request that is served as soon as it arrives: F = max(v, F) + cost/weight. The
-//     lead that charges cause is bounded (chargelead.go).
-//   - A busy period ends when no flow is backlogged and no request is outstanding. By the paper, v
-//     becomes the largest F, and every flow's next request starts at v. As only differences matter, v
-//     is set to 0 and all tags become void instead. Charges between two busy periods count in the
-//     second one.
+//   - If a request costs d more than announced, the flow's later tags move by d/weight. If the
+//     request belongs to an earlier run, F before the present run moves instead. The first start tag
+//     of the present run then falls at most to v as of the run's beginning, so a flow earns no credit
+//     for time without backlog. The F of an idle flow is corrected too.
+//   - The distance of a tag from v represents service: (tag - v) * weight. A change of weight keeps
+//     this service, so tags become v + (tag - v) * old/new. Later corrections use the weight in force
+//     at the time of the correction. So a request that was dispatched at a tiny weight delays its
+//     flow only while that weight is in force. A flow with frequent changes of weight gets the
+//     service that each weight was worth while in force, within one request.
+//   - Charge is like a request that is served as soon as it arrives: F = max(v, F) + cost/weight.
+//     The lead that charges cause is bounded (chargelead.go).
+//   - A busy period ends when no flow is backlogged and no request is outstanding. In the paper, v
+//     then becomes the largest F, and every flow's next request starts at v. Only differences
+//     matter, so here v is set to 0 and all tags become void. Charges between two busy periods count
+//     in the second one.
 //
-// Flows can be in queues that have weights of their own (queue.go). All rules apply at each level. A
-// member is a flow, or a queue as its parent sees it. In this package, a member that has a request to
-// dispatch is called ready; in the literature, it is backlogged.
+// Flows can be in queues with weights (queue.go). All rules apply at each level. A member is a flow,
+// or a queue as its parent sees it. In this package, a member with a request to dispatch is called
+// ready; in the literature, it is backlogged.
 //
 // The package is pure: it has no clock, goroutine, lock or I/O, and does not depend on the iteration
 // order of maps. Equal sequences of calls lead to equal decisions in the daemon, the simulator and

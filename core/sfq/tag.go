@@ -9,17 +9,18 @@ import (
 // tag is a point in virtual time, in cost units per weight: a signed fixed-point number of 128
 // bits, 96 before the binary point and 32 behind it.
 //
-// Integers, because the rounding error of a float grows with its size: a device that is busy for
-// weeks could no longer tell small requests apart, and two machines might round differently.
+// A tag is an integer because the rounding error of a float grows with its size. A device that is
+// busy for weeks could no longer tell small requests apart, and two machines might round
+// differently.
 //
-// 32 bits behind the point, because the smallest step, one cost unit at MaxWeight, is then 4,295
-// units of the last place.
+// It has 32 bits behind the binary point. The smallest step, one cost unit at MaxWeight, is then
+// 4,295 units of the last place.
 //
-// 128 bits in all, because a request moves a tag by less than 2^41. So a busy period can have 2^54
-// of the largest requests at weight 1 before tags overflow: over 50 years at ten million requests a
-// second. A change of weight can scale a distance by up to 2^20, once, however often the weight
-// changes, since the service is kept. That leaves 2^34 of the largest requests, or 600,000 years
-// for costs in nanoseconds. Hence no operation checks for overflow.
+// It has 128 bits in all because a request moves a tag by less than 2^41. So a busy period can have
+// 2^54 of the largest requests at weight 1 before tags overflow, which takes over 50 years at ten
+// million requests a second. Changes of weight can scale a distance by up to 2^20 in all, however
+// many there are, because they keep the service. That leaves 2^34 of the largest requests, or
+// 600,000 years for costs in nanoseconds. So no operation checks for overflow.
 //
 // Rounding errors do not accumulate; see member.served.
 type tag struct {
@@ -75,7 +76,7 @@ func maxTag(a, b tag) tag {
 	return a
 }
 
-// perWeight returns cost/weight, rounded down also if cost is negative.
+// perWeight returns cost/weight, rounded down even if cost is negative.
 func perWeight(cost int64, weight int32) tag {
 	w := int64(weight)
 	q := cost / w

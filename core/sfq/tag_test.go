@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// value is a tag as an integer of 2^-32.
+// value returns a tag in units of 2^-32.
 func (a tag) value() *big.Int {
 	v := new(big.Int).Lsh(big.NewInt(a.hi), 64)
 	return v.Add(v, new(big.Int).SetUint64(a.lo))
@@ -64,7 +64,8 @@ func TestRatio(t *testing.T) {
 	})
 }
 
-// scale is exact where the result is, and else rounded down, far beyond 64 bits.
+// TestScale checks results far beyond 64 bits. They must be exact if possible, and otherwise
+// rounded down.
 func TestScale(t *testing.T) {
 	for _, test := range []struct {
 		a        tag

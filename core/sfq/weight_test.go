@@ -9,14 +9,14 @@ import (
 	"penstock/lab/requests"
 )
 
-// changing is flows that always have something queued and whose weights change at random;
-// they may be in queues, whose weights change too.
+// changing is a set of flows that always have requests queued. Their weights change at random. They
+// may be in queues, whose weights change too.
 type changing struct {
 	sched   *sfq.Scheduler
 	s       *requests.Queues
 	largest int64
-	due     []float64 // by flow: weight times what v of the root has moved, from the last look on
-	got     []float64 // cost dispatched
+	due     []float64 // by flow: sum over the looks of weight times progress of the root's v
+	got     []float64 // dispatched cost, by flow
 	before  float64   // v at the last look
 }
 
@@ -36,7 +36,7 @@ func newChanging(t *rapid.T, flows int) *changing {
 	return c
 }
 
-// weight is now and then next to nothing, as a part may be.
+// weight draws a weight. Some weights are very small compared with others, as parts may be.
 func (c *changing) weight(t *rapid.T) int {
 	return rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(500, 2000)).Draw(t, "weight")
 }
@@ -51,7 +51,7 @@ func (c *changing) fill(t *rapid.T) {
 	}
 }
 
-// look adds up what v has moved, at the weights in force.
+// look adds the progress of v since the last look, at the weights in force.
 func (c *changing) look() {
 	now := c.sched.V()
 	for f := range c.due {
@@ -64,7 +64,7 @@ func (c *changing) serve(t *rapid.T, n int) {
 	for range n {
 		r, ok := c.s.Next()
 		if !ok {
-			t.Fatalf("nothing to dispatch\n%s", c.s)
+			t.Fatalf("no flow is ready\n%s", c.s)
 		}
 		c.got[r.Flow] += float64(r.Cost)
 		c.look()
@@ -75,10 +75,10 @@ func (c *changing) serve(t *rapid.T, n int) {
 	}
 }
 
-// However often weights change, and whenever: each flow has been served what its weights
-// were worth while they were in force, and one request more at most. So nobody gains more than
-// that by changing weights, one's own or another's; and from each change on service follows
-// the new ones, as the flow comes to the change with no more than a request behind it.
+// TestServiceFollowsTheWeightsOfEachMoment changes weights often and at any time. Each flow must
+// receive the service that its weights were worth while they were in force, within one request. So
+// no flow gains more than one request by a change of its own or another weight. After each change,
+// service follows the new weights.
 func TestServiceFollowsTheWeightsOfEachMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newChanging(t, rapid.IntRange(2, 5).Draw(t, "flows"))
@@ -94,15 +94,15 @@ func TestServiceFollowsTheWeightsOfEachMoment(t *testing.T) {
 				gap := c.got[f] - c.due[f]
 				least[f], most[f] = min(least[f], gap), max(most[f], gap)
 				if apart := most[f] - least[f]; apart > float64(c.largest)+1e-3 {
-					t.Fatalf("flow %d is %v off what its weights have been worth, a request has %d\n%s", f, apart, c.largest, c.s)
+					t.Fatalf("flow %d differs by %v from the service that its weights were worth, want at most one request, %d\n%s", f, apart, c.largest, c.s)
 				}
 			}
 		}
 	})
 }
 
-// A flow that changes its weight before each decision, to whatever it likes, has no more than
-// one that has the larger of its weights all the time, and a request.
+// TestTogglingGainsNothing changes a flow's weight before each decision. The flow must not get more
+// service than with the larger weight all the time, plus one request.
 func TestTogglingGainsNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := newChanging(t, 2)
@@ -124,17 +124,18 @@ func TestTogglingGainsNothing(t *testing.T) {
 			c.serve(t, 1)
 			bound := float64(c.largest) * (1 + float64(high)/steady)
 			if got, most := c.got[0], c.got[1]*float64(high)/steady+bound+1e-3; got > most {
-				t.Fatalf("served %v, at its larger weight it would be %v at most", got, most)
+				t.Fatalf("served %v, want at most %v as with the larger weight", got, most)
 			}
 			bound = float64(c.largest) * (1 + float64(low)/steady)
 			if got, least := c.got[0], c.got[1]*float64(low)/steady-bound-1e-3; got < least {
-				t.Fatalf("served %v, at its smaller weight it would be %v at least", got, least)
+				t.Fatalf("served %v, want at least %v as with the smaller weight", got, least)
 			}
 		}
 	})
 }
 
-// A correction and a change of weight may come in either order: the outcome is the same.
+// TestCorrectionAndWeightInEitherOrder checks that a correction and a change of weight have the
+// same result in either order.
 func TestCorrectionAndWeightInEitherOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		weights := [2]int{1 << rapid.IntRange(0, 10).Draw(t, "old"), 1 << rapid.IntRange(0, 10).Draw(t, "new")}
@@ -152,7 +153,7 @@ func TestCorrectionAndWeightInEitherOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			for range 2 { // the other one moves v
+			for range 2 { // the other flow moves v
 				if _, err := s.Submit(1, 50, 0); err != nil {
 					t.Fatal(err)
 				}
@@ -182,7 +183,7 @@ func TestCorrectionAndWeightInEitherOrder(t *testing.T) {
 			ends[i] = sched.Finish(0)
 		}
 		if ends[0] != ends[1] {
-			t.Fatalf("F is %s with the weight first, %s with the correction first", ends[0], ends[1])
+			t.Fatalf("F is %s if the weight changes first, %s if the correction comes first", ends[0], ends[1])
 		}
 	})
 }

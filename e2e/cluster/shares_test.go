@@ -19,9 +19,9 @@ const (
 )
 
 // TestSharesOfTheCluster: tasks of three applications are unevenly distributed over three nodes.
-// With local shares the totals are far from the weights. With the broker they are as close to the
-// weights as the placement allows, also when it is killed repeatedly. During its outage nothing
-// waits for it, and local shares are in force. No written data is lost.
+// With local shares, the totals are far from the weights. With the broker they are as close to the
+// weights as the placement allows, even if the broker is killed repeatedly. During its outage
+// nothing waits for it, and local shares are in force. No written data is lost.
 func TestSharesOfTheCluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Minute)
 	t.Cleanup(cancel)
@@ -83,12 +83,12 @@ func TestSharesOfTheCluster(t *testing.T) {
 		must(err)
 		t.Logf("%s: %.2f %% of the service misplaced: totals %.3f; by node %.3f; busy %.2f", name, 100*got.Misplaced, got.Totals, got.ByNode, got.Busy)
 		if got.Busy < 0.9 {
-			t.Errorf("%s a disk was busy for the applications for %.2f of the time only", name, got.Busy)
+			t.Errorf("%s: a disk was busy for the applications for only %.2f of the time", name, got.Busy)
 		}
 		if with := i == 0; with && got.Misplaced > 0.03 {
-			t.Errorf("%s %.2f %% are misplaced, 3 %% may be", name, 100*got.Misplaced)
+			t.Errorf("%s: %.2f %% of the service misplaced, want at most 3 %%", name, 100*got.Misplaced)
 		} else if !with && got.Misplaced < 0.1 {
-			t.Errorf("without it only %.2f %% are misplaced: the contest shows nothing", 100*got.Misplaced)
+			t.Errorf("without the broker only %.2f %% of the service is misplaced: this test has shown nothing", 100*got.Misplaced)
 		}
 	}
 }

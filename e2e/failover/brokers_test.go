@@ -36,11 +36,11 @@ import (
 
 const (
 	port = 9717
-	// period is the period of nodes, for which the brokers' time for a new leader's totals is
-	// designed; holds is how long parts are in force without an answer, with several brokers.
+	// period is the nodes' period. The brokers' time to complete a new leader's totals is designed
+	// for it. holds is how long parts stay in force without an answer, with several brokers.
 	period = time.Second
 	holds  = 8 * period
-	// slack is the time of a fail-over allowed in addition to one and a half sessions, since this
+	// slack is how much longer a fail-over may take than one and a half sessions, since this
 	// machine may be slow.
 	slack = 5 * time.Second
 )
@@ -52,13 +52,13 @@ type group struct {
 	daemons  [brokers]*daemon.Daemon
 	client   *zkclient.Client // the test's own
 	last     uint64           // epoch seen
-	settling bool             // whether the broker asked last is settling
-	named    []string         // leaders that the broker asked last has named
+	settling bool             // whether the broker of the last call of ask is settling
+	named    []string         // leaders that the broker of the last call of ask has named
 	began    map[uint64]int64 // transactions in which epochs began, by epoch
 
-	conns   [brokers]*grpc.ClientConn // ask's, and nobody else's
+	conns   [brokers]*grpc.ClientConn // used by ask only
 	applied atomic.Int64              // policies that were acknowledged
-	changes int                       // leaderships that a test waited for
+	changes int                       // leaderships that tests waited for
 }
 
 func address(broker int) string {
@@ -164,9 +164,9 @@ func (g *group) connect(t *testing.T, broker int, as string) *grpc.ClientConn {
 	return conn
 }
 
-// ask reports to a broker once, as a node without applications, and returns its answer's epoch.
-// It keeps its connection: the tests ask hundreds of times a second, from the nodes' address,
-// and a broker bounds the connections that an address may open.
+// ask reports to a broker once, as a node without applications, and returns the epoch of the
+// answer. It keeps its connection, because the tests call ask hundreds of times a second from the
+// nodes' address, and a broker bounds the connections of an address.
 func (g *group) ask(t *testing.T, broker int) (epoch uint64, err error) {
 	t.Helper()
 	if g.conns[broker] == nil {
@@ -175,7 +175,7 @@ func (g *group) ask(t *testing.T, broker int) (epoch uint64, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	defer func() {
-		if status.Code(err) == codes.DeadlineExceeded { // its other end may have gone
+		if status.Code(err) == codes.DeadlineExceeded { // the broker may have ended
 			g.hangUp(broker)
 		}
 	}()
@@ -264,7 +264,7 @@ func (m *machine) share(flow string) float64 {
 	return own / sum
 }
 
-// shares returns the flows' parts of all nodes' service that are in force now.
+// shares returns each flow's part of the service of all nodes, as in force now.
 func shares(nodes []*machine) map[string]float64 {
 	all := map[string]float64{}
 	for _, m := range nodes {
@@ -277,8 +277,8 @@ func shares(nodes []*machine) map[string]float64 {
 	return all
 }
 
-// due returns the entitlements in the cluster of newNodes: b has only one node, and all weights are
-// equal, so b gets all of its node, and a gets its service elsewhere.
+// due has the entitlements in the cluster of newNodes. All weights are equal, and b has only one
+// node. So b gets all of its node, and a gets its service elsewhere.
 var due = map[string]float64{"a": 1. / 3, "b": 1. / 3, "c": 1. / 3}
 
 func (g *group) newNodes(t *testing.T) []*machine {
@@ -309,12 +309,12 @@ func (g *group) newNodes(t *testing.T) []*machine {
 	return all
 }
 
-// follow waits until the leader's totals are complete, and all nodes have them in force and have
-// the right shares. It returns the leader: if the machine stood still for longer than a session,
-// that may be another broker.
+// follow waits until the leader's totals are complete, all nodes have them in force, and the shares
+// are right. It returns the leader. If the machine stood still for longer than a session, the
+// leader may be another broker than before.
 func (g *group) follow(t *testing.T, nodes []*machine) (leader int) {
 	t.Helper()
-	fixture.Eventually(t, "the leader's totals are whole", func() bool {
+	fixture.Eventually(t, "the leader's totals are complete", func() bool {
 		if leader, g.last = g.epoch(t); leader < 0 {
 			return false
 		}
@@ -322,7 +322,7 @@ func (g *group) follow(t *testing.T, nodes []*machine) (leader int) {
 		return err == nil && epoch == g.last && !g.settling
 	})
 	epoch, settled := g.last, time.Now()
-	fixture.Eventually(t, fmt.Sprintf("all nodes go by epoch %d, with the shares that are due", epoch), func() bool {
+	fixture.Eventually(t, fmt.Sprintf("all nodes use epoch %d, with the right shares", epoch), func() bool {
 		for _, m := range nodes {
 			if s := m.client.State(); s.Epoch < epoch || !s.InForce || s.Answered.Sub(settled) < 2*period {
 				return false
@@ -338,33 +338,35 @@ func (g *group) follow(t *testing.T, nodes []*machine) (leader int) {
 	return leader
 }
 
-// take waits until a policy was accepted that was sent after the call of take.
+// take waits until a broker has accepted a policy that was sent after the call of take.
 func (g *group) take(t *testing.T) {
 	t.Helper()
-	// Each broker may have been sent one before.
+	// Each broker may already have been sent a policy before.
 	enough := g.applied.Load() + brokers + 1
-	fixture.Eventually(t, "a policy is taken", func() bool { return g.applied.Load() >= enough })
+	fixture.Eventually(t, "a policy is accepted", func() bool { return g.applied.Load() >= enough })
 }
 
-// change is take under a new leadership; it returns the leader.
+// change is take for the first policy of a new leadership. It returns the leader.
 func (g *group) change(t *testing.T) (leader int) {
 	t.Helper()
 	g.take(t)
 	g.changes++
-	fixture.Eventually(t, "one leads", func() bool {
+	fixture.Eventually(t, "a broker leads", func() bool {
 		leader, g.last = g.epoch(t)
 		return leader >= 0
 	})
 	return leader
 }
 
-// watchShares checks the shares every few milliseconds until stop, which returns the largest
-// deviation from the initial shares, relative to them, and the longest time of a node without an
-// answer. If that time exceeds the validity of parts, shares are local, and no longer checked.
+// watchShares checks the shares every few milliseconds until stop is called. stop returns the
+// largest relative deviation from the initial shares, and the longest time that a node was without
+// an answer. If that time exceeds the validity of parts, shares are local and are not checked any
+// more.
 func watchShares(nodes []*machine) (stop func() (worst float64, gap time.Duration)) {
 	before, worst, gap := shares(nodes), 0.0, time.Duration(0)
 	last := make([]time.Time, len(nodes))
-	// Read before the shares are, so that a gap that has moved them is seen at the latest then.
+	// Read before the shares: if a gap has moved the shares, it is seen in the same round at the
+	// latest.
 	answered := func() (all []time.Time) {
 		for _, m := range nodes {
 			all = append(all, m.client.State().Answered)
@@ -404,8 +406,8 @@ func watchShares(nodes []*machine) (stop func() (worst float64, gap time.Duratio
 	}
 }
 
-// operate applies policies at all brokers, ten a second each, until stop, so that each fail-over
-// happens during such writes.
+// operate applies policies at all brokers, ten per second each, until stop is called. So each
+// fail-over happens during such writes.
 func (g *group) operate(t *testing.T) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -435,8 +437,8 @@ func (g *group) operate(t *testing.T) (stop func()) {
 	})
 }
 
-// judge reads all versions of the policy in ZooKeeper, with the transactions that wrote them, and
-// compares these with the transactions in which epochs began.
+// judge reads all versions of the policy in ZooKeeper, with the transactions that wrote them. It
+// compares these transactions with the ones in which epochs began.
 func (g *group) judge(t *testing.T, began map[uint64]int64) (versions int) {
 	t.Helper()
 	conn, _, err := zk.Connect(strings.Split(ensemble.Addresses(), ","), session, zk.WithLogInfo(false), zk.WithLogger(silent{}))
@@ -454,7 +456,7 @@ func (g *group) judge(t *testing.T, began map[uint64]int64) (versions int) {
 			t.Fatalf("version %s: %v", name, err)
 		}
 		if number, err := strconv.Atoi(name); err != nil || number != i+1 {
-			t.Errorf("version %s is the %dth", name, i+1)
+			t.Errorf("version %s is number %d in order", name, i+1)
 		}
 		if epoch < last || stat.Czxid <= lastWritten || stat.Mzxid != stat.Czxid {
 			t.Errorf("version %s of epoch %d, transaction %x, after epoch %d, transaction %x", name, epoch, stat.Czxid, last, lastWritten)
@@ -467,7 +469,7 @@ func (g *group) judge(t *testing.T, began map[uint64]int64) (versions int) {
 		}
 	}
 	if len(epochs) < g.changes {
-		t.Errorf("policy was changed in %d epochs, and in %d that was waited for", len(epochs), g.changes)
+		t.Errorf("the policy was changed in %d epochs, and the test waited for %d", len(epochs), g.changes)
 	}
 	return len(names)
 }

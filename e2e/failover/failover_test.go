@@ -60,16 +60,16 @@ func TestFailOver(t *testing.T) {
 			if worst > 0.10 {
 				t.Errorf("shares moved by %.1f %%, want 10 %% at most", 100*worst)
 			}
-			// If the fail-over took that long, parts have expired, as they must; otherwise nodes
-			// have to find the new leader before that.
+			// If the fail-over took longer than that, parts have expired, as they must. Otherwise
+			// nodes have to find the new leader before parts expire.
 			if gap > holds {
 				if answers <= holds/2 {
 					t.Errorf("a node was without an answer for %v: parts hold for %v, and a leader answers after %v", gap, holds, answers)
 				}
-				fmt.Printf("%s: shares were looked at until a node was without an answer for %v\n", test.name, holds)
+				fmt.Printf("%s: shares were checked until a node was without an answer for %v\n", test.name, holds)
 			}
 			back(t)
-			fixture.Eventually(t, "the old leader is there again, and names the new one", func() bool {
+			fixture.Eventually(t, "the old leader answers again, and names the new one", func() bool {
 				_, err := g.ask(t, old)
 				leader, g.last = g.epoch(t)
 				return status.Code(err) == codes.FailedPrecondition && slices.Contains(g.named, address(leader)) ||
@@ -190,8 +190,8 @@ func (g *group) cutFromAll(t *testing.T, leader int, _ uint64) func(*testing.T) 
 	return func(*testing.T) { mend() }
 }
 
-// zooKeepersLeader: when the server that leads the others of ZooKeeper is killed, policy can be
-// changed again as soon as after a broker's end, by the same broker or by another.
+// zooKeepersLeader: the leader of ZooKeeper's servers is killed. After that, the policy can be
+// changed again as soon as after a broker's end, by the same broker or another one.
 func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int {
 	server, err := ensemble.Leader(t.Context())
 	fixture.Must(t, err)
@@ -225,8 +225,8 @@ func (g *group) zooKeepersLeader(t *testing.T, nodes []*machine, leader int) int
 	return now
 }
 
-// zooKeeperAway: without a majority of ZooKeeper's servers no broker leads, and nodes continue;
-// when the majority is back, a broker leads with the former policy.
+// zooKeeperAway: without a majority of ZooKeeper's servers no broker leads, and nodes continue.
+// When the majority is back, a broker leads with the former policy.
 func (g *group) zooKeeperAway(t *testing.T, nodes []*machine, leader int) {
 	conn := g.connect(t, leader, "operator")
 	defer conn.Close()

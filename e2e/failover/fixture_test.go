@@ -61,7 +61,7 @@ func TestMain(m *testing.M) {
 	}}, nil)
 }
 
-// at is the command that starts another one at a machine.
+// at returns the start of a command line that runs a program on a machine.
 func at(m *netns.Machine) []string {
 	enter := m.Command(context.Background(), "true").Args
 	return enter[:len(enter)-1]

@@ -19,8 +19,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// authority makes a CA with a certificate of ZooKeeper's and one of a broker's, which are good
-// for loopback.
+// authority makes a CA with a certificate for ZooKeeper and one for a broker. Both are valid for
+// loopback.
 func authority(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -41,10 +41,10 @@ func replace(t *testing.T, file, from string) {
 	fixture.Must(t, err)
 }
 
-// TestOneServer: through a server's TLS port brokers can do the same as through the plain port.
-// With wrong certificates, or with one port in place of the other, the error names the cause. The
-// server is not part of the ensemble, so this runs in parallel with TestFailOver, which mostly
-// waits; in sequence they would take 15 s more.
+// TestOneServer: brokers can do the same through a server's TLS port as through its plain port.
+// With wrong certificates or the wrong port, the error names the cause. The server is not part of
+// the ensemble, so this test runs in parallel with TestFailOver, which mostly waits. One after the
+// other, they would take 15 s more.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	first, second, held := authority(t), authority(t), t.TempDir()
@@ -90,7 +90,7 @@ func TestOneServer(t *testing.T) {
 			t.Cleanup(k.Close)
 			var told error
 			fixture.Eventually(t, fmt.Sprintf("a call's error, and the log, say %q", test.want), func() bool {
-				const bound = 100 * time.Millisecond // of the caller's
+				const bound = 100 * time.Millisecond // the caller's patience
 				ctx, cancel := context.WithTimeout(t.Context(), bound)
 				defer cancel()
 				began := time.Now()
@@ -111,7 +111,7 @@ func TestOneServer(t *testing.T) {
 		d := shared.StartDaemon(t, daemon.Options{Base: "secure-broker", LogLevel: "debug",
 			Broker: []string{"--listen", "127.0.0.1:0", "--ca", files.CA, "--cert", files.Cert, "--key", files.Key, "--metrics", "off",
 				"--zookeeper", server.Secure + where, "--zookeeper-ca", files.CA, "--session", session.String(), "--advertise", "secure:1"}})
-		// According to the broker itself: it may not know yet what it has written in ZooKeeper.
+		// Judged by the broker's log: the broker may not know yet what it has written in ZooKeeper.
 		says := func(what string, times int) {
 			t.Helper()
 			fixture.Eventually(t, fmt.Sprintf("the broker says %q %d times", what, times), func() bool {
@@ -122,7 +122,7 @@ func TestOneServer(t *testing.T) {
 		says(`msg="this broker leads"`, 1)
 		fixture.Must(t, server.Kill())
 		place(second)
-		says(`msg="this broker no longer leads"`, 1) // one that keeps leading would begin no epoch
+		says(`msg="this broker no longer leads"`, 1) // a broker that keeps leading would not begin an epoch
 		fixture.Must(t, server.Start(t.Context()))
 		says(`msg="this broker leads"`, 2)
 	})

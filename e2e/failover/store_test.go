@@ -20,7 +20,7 @@ import (
 	"penstock/lab/stand"
 )
 
-// folders counts the folders in ZooKeeper, one a test.
+// folders counts the folders in ZooKeeper, one per test.
 var folders atomic.Int64
 
 func folder() string { return fmt.Sprintf("/test-%d", folders.Add(1)) }
@@ -44,7 +44,7 @@ type always struct{ path string }
 
 func (a always) Fence() (string, int32, uint64, bool) { return a.path, 0, 7, true }
 
-// conformance: versions in ZooKeeper are what they are in any other store.
+// conformance runs the tests of every store on versions in ZooKeeper.
 func conformance(t *testing.T, servers string, side func() *tls.Config) {
 	where, places := folder(), 0
 	place := func(t testing.TB) storetest.Place {
@@ -75,7 +75,7 @@ func TestTooLarge(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	text := make([]byte, store.MaxText)
 	for i := range text {
-		text[i] = letters[random.IntN(len(letters))] // six bits a byte do not become fewer
+		text[i] = letters[random.IntN(len(letters))] // the text compresses to no less than six bits per byte
 	}
 	version := func(number uint64, weights int) store.Version {
 		v := store.Version{Number: number, Text: text, Author: "a", Time: time.UnixMilli(1), Weights: map[string]int{}}
@@ -104,11 +104,11 @@ func TestTooLarge(t *testing.T) {
 		}
 	}
 	if low < 500 || high > 2000 {
-		t.Errorf("the most weights that go in are %d", low)
+		t.Errorf("at most %d weights fit in", low)
 	}
 }
 
-// TestFence: a former leader that still believes to lead cannot write.
+// TestFence: a former leader that still believes it leads cannot write.
 func TestFence(t *testing.T) {
 	where := folder()
 	old := newCandidate(t, where, "old")
@@ -123,7 +123,7 @@ func TestFence(t *testing.T) {
 	other.await(t, "knows who leads", func(s leadership.State) bool { return s.Leader == "old:1" && s.Epoch == late.epoch })
 	v.Number = 2
 	if err := other.store.Append(t.Context(), v); !errors.Is(err, store.ErrNotLeader) {
-		t.Errorf("who does not lead writes: %v", err)
+		t.Errorf("a broker that does not lead writes: %v", err)
 	}
 	old.stop()
 	other.await(t, "leads", func(s leadership.State) bool { return s.Leading && s.Epoch > late.epoch })
@@ -187,8 +187,8 @@ func (c *candidate) await(t *testing.T, what string, holds func(leadership.State
 	fixture.Eventually(t, what, func() bool { return holds(c.election.State()) })
 }
 
-// TestElection: one of several candidates leads at a time. When it leaves, the next in line
-// follows, with a larger epoch, and all know the leader.
+// TestElection: one of several candidates leads at a time. When the leader leaves, the next
+// candidate leads with a larger epoch, and all know the leader.
 func TestElection(t *testing.T) {
 	where := folder()
 	var all []*candidate
@@ -198,9 +198,9 @@ func TestElection(t *testing.T) {
 	last := uint64(0)
 	for len(all) > 0 {
 		leader := -1
-		fixture.Eventually(t, "one leads, and all know it", func() bool {
+		fixture.Eventually(t, "a candidate leads, and all know the leader", func() bool {
 			leader = -1
-			var leads leadership.State // as it was read, which may be a while ago
+			var leads leadership.State // as last read; it may be outdated
 			for i, c := range all {
 				s := c.election.State()
 				if !s.Leading {
@@ -227,7 +227,7 @@ func TestElection(t *testing.T) {
 		last = all[leader].election.State().Epoch
 		all[leader].stop()
 		if s := all[leader].election.State(); s.Leading {
-			t.Errorf("who has ended leads: %+v", s)
+			t.Errorf("a candidate that has ended leads: %+v", s)
 		}
 		all = append(all[:leader], all[leader+1:]...)
 	}
@@ -260,9 +260,9 @@ func TestSecret(t *testing.T) {
 // TestSessionLength: a broker knows if the server grants another session length than it requested.
 func TestSessionLength(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
-		zkclient.SessionMin: zkclient.SessionMin, // the server gives 2 ticks: to go by less is safe
+		zkclient.SessionMin: zkclient.SessionMin, // the server grants 2 ticks; using a shorter length is safe
 		session:             session,
-		zkclient.SessionMax: 20 * tick, // the server gives less
+		zkclient.SessionMax: 20 * tick, // the server grants less
 	} {
 		k, err := zkclient.Dial(zkclient.Options{Servers: ensemble.Addresses(), Session: asked, Log: log})
 		fixture.Must(t, err)

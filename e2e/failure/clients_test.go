@@ -36,7 +36,7 @@ type transfer struct {
 	path        string
 	bytes       int64
 	seed        int64
-	limit       int64 // put, get: stop there until told to go on; 0: do not
+	limit       int64 // put, get: stop at this byte until the test continues the client; 0: do not stop
 	replication int   // put; default 1
 	node        int   // put: the DataNode of the first replica
 	hsync       bool  // put: at a stop, hsync rather than hflush
@@ -51,9 +51,9 @@ type operation struct {
 	changed  chan struct{} // closed at the next event
 	progress int64         // bytes
 	watched  time.Time
-	from     int64     // where it was then
-	sign     time.Time // when it was well past that
-	reached  int64     // the stop at which it waits; 0: none
+	from     int64     // the position then
+	sign     time.Time // when the operation was well past from
+	reached  int64     // the stop at which the client waits; 0: none
 	ended    bool
 	answer   string
 	failure  string
@@ -61,8 +61,8 @@ type operation struct {
 
 func put(t *testing.T, f transfer) *operation {
 	t.Helper()
-	// One block: its stream lives as long as the file is written. And no larger
-	// than the file, for the NameNode sets a whole block's room aside.
+	// One block, so that its stream lives as long as the file is written. The block is not larger
+	// than the file, because the NameNode reserves room for a whole block.
 	args := f.args() + fmt.Sprintf(" block=%d on=%s", f.bytes, shared.Hadoop.DataNodeAddress(f.node))
 	if f.replication > 0 {
 		args += fmt.Sprintf(" replication=%d", f.replication)
@@ -97,7 +97,7 @@ func run(t *testing.T, operationName, args string) *operation {
 	return o
 }
 
-// take takes one event.
+// take handles one event.
 func (o *operation) take(name, value string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,7 +118,7 @@ func (o *operation) take(name, value string) {
 	o.changed = make(chan struct{})
 }
 
-// to lets the client continue to a further stop; negative: to its end.
+// to lets the client continue to a later stop; a negative limit: to the end.
 func (o *operation) to(limit int64) {
 	o.mu.Lock()
 	o.reached = 0
@@ -126,8 +126,8 @@ func (o *operation) to(limit int64) {
 	shared.Clients.Limit(o.id, limit)
 }
 
-// await waits for a condition of the operation's fields. An operation that
-// fails, or ends without it, fails the test.
+// await waits for a condition on the operation's fields. If the operation fails, or ends before the
+// condition holds, the test fails.
 func (o *operation) await(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	late := time.After(stand.Patience)
@@ -173,11 +173,11 @@ func (o *operation) fails(t *testing.T) string {
 	return o.failure
 }
 
-// onTheWay is more than the client's and the sockets' buffers can hold: an operation that has
-// advanced by this much has been served meanwhile.
+// onTheWay is more than the client's and the sockets' buffers can hold. An operation that has
+// advanced by this much was served meanwhile.
 const onTheWay = 8 * fixture.MiB
 
-// watch begins to watch for service of the operation.
+// watch starts to watch whether the operation is served.
 func (o *operation) watch() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -193,8 +193,8 @@ func (o *operation) heldUp(t *testing.T) time.Duration {
 	return o.sign.Sub(o.watched)
 }
 
-// endIntact waits for success and compares the SHA-256 of the moved bytes with the file's expected
-// one.
+// endIntact waits for success, and compares the SHA-256 of the moved bytes with the expected one of
+// the file.
 func (o *operation) endIntact(t *testing.T, f transfer) {
 	t.Helper()
 	if got, want := o.end(t), client.Sum(f.seed, f.bytes); got != want {
@@ -225,7 +225,7 @@ func replicas(t *testing.T, path string) (all []replica, blocks int) {
 	for _, b := range strings.Split(answer, ";") {
 		parts := strings.SplitN(b, ":", 3)
 		if len(parts) < 3 {
-			continue // nowhere, just now
+			continue // no replica is known at the moment
 		}
 		length, err := strconv.ParseInt(parts[1], 10, 64)
 		if err != nil {
@@ -242,8 +242,8 @@ func replicas(t *testing.T, path string) (all []replica, blocks int) {
 	return all, blocks
 }
 
-// replicated waits until each block of the file is on both DataNodes, and
-// compares every byte of both block files.
+// replicated waits until each block of the file is on both DataNodes, and compares every byte of
+// both block files.
 func replicated(t *testing.T, f transfer) {
 	t.Helper()
 	var all []replica

@@ -57,7 +57,7 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 		d.awaitMetric(t, atLeast(8*fixture.MiB), "flow_bytes_total", flow(a))
 	}
 
-	// Not at a stop, but at work.
+	// At work, and not at a stop.
 	for _, o := range both {
 		o.to(64 * fixture.MiB)
 	}
@@ -99,7 +99,7 @@ func TestDaemonKilledMidReadAndMidWrite(t *testing.T) {
 }
 
 // The daemon is stopped: it keeps its connections, but sends nothing. Operations end while it is
-// stopped, and it governs again when it continues.
+// stopped. When it continues, it governs again.
 func TestDaemonStopped(t *testing.T) {
 	dir := begin(t)
 	old := transfer{app: newApplication(), path: dir + "/read", bytes: 64 * fixture.MiB, seed: 5}

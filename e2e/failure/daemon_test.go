@@ -10,10 +10,10 @@ import (
 	node "penstock/lab/daemon"
 )
 
-// daemon is `penstock node` under a test: an error of it fails the test.
+// daemon is a `penstock node` of a test. An error of the daemon fails the test.
 type daemon struct{ *node.Daemon }
 
-// daemons counts those started, for their files' names.
+// daemons counts the started daemons, to name their files.
 var daemons int
 
 // device has quanta, bounds and reference latencies for disks of the usual speed.

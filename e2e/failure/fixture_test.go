@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 		Disks: []disk.Options{{Name: "disk0", Size: diskBytes}, {Name: "disk1", Size: diskBytes}},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			cfg := hadoop.Config{DataNodes: s.GovernedDataNodes("data"), NoYARN: true, Settings: map[string]string{
-				// Time until a copy that met a stale replica from before a DataNode's restart is
-				// tried again; the default is minutes.
+				// Time until the NameNode retries a copy that met a stale replica from before a
+				// DataNode's restart; the default is minutes.
 				"dfs.namenode.reconstruction.pending.timeout-sec": "3",
 				// A replica that was left unfinished, and reported while the block is still written
 				// elsewhere, prevents a new copy until the next full report: by default, for hours.
@@ -47,8 +47,8 @@ func TestMain(m *testing.M) {
 	}, func(context.Context) error { return shared.SetModel(usual) })
 }
 
-// begin gives a test its folder in HDFS, which is removed with it, disks of the
-// usual speed, and a look at the cluster's processes at its end.
+// begin gives a test its own folder in HDFS, which is removed with the test, and disks of the usual
+// speed. At the test's end it checks the cluster's processes.
 func begin(t *testing.T) (dir string) {
 	t.Helper()
 	started := time.Now()
@@ -58,7 +58,7 @@ func begin(t *testing.T) (dir string) {
 		fixture.Eventually(t, "the NameNode knows of room on the disks", func() bool { return dataNode(t, i).Remaining > diskBytes/2 })
 	}
 	t.Cleanup(func() {
-		setModel(t, disk.Model{}) // what is dirty is written back quickly
+		setModel(t, disk.Model{}) // so that dirty pages are written back quickly
 		fixture.Check(t, shared.Hadoop.FS().Remove(context.Background(), dir))
 		fixture.Check(t, shared.Hadoop.Check())
 		t.Logf("%.1f s", time.Since(started).Seconds())

@@ -33,7 +33,7 @@ func TestBadFrames(t *testing.T) {
 	}
 	d.awaitMetric(t, atLeast(before+float64(len(bad))), "agent_bad_frames_total")
 
-	// Half frames: one peer disconnects, others stay and send nothing more.
+	// Half frames: one peer disconnects, others stay connected and send nothing more.
 	for range 3 {
 		c := dial(t)
 		c.Write(hello[:len(hello)/2])
@@ -45,7 +45,7 @@ func TestBadFrames(t *testing.T) {
 		c = dial(t)
 		c.Write(hello[:3])
 	}
-	// If a peer asks for files of others, none is opened, and its connection stays.
+	// If a peer names files of another user, none is opened, and its connection stays.
 	before = d.metric(t, "agent_open_errors_total")
 	c := dial(t)
 	c.Write(hello)
@@ -63,7 +63,7 @@ func TestBadFrames(t *testing.T) {
 	}
 	d.awaitMetric(t, func(v float64) bool { return v > before }, "agent_connections_refused_total")
 
-	// The others are served all the time.
+	// The other peers are served all the time.
 	writer.to(-1)
 	writer.endIntact(t, f)
 	d.checkHealthy(t)

@@ -25,8 +25,8 @@ func TestDiskFull(t *testing.T) {
 	writer.awaitStop(t, 16*fixture.MiB)
 	pids := [nodes]int{shared.Hadoop.DataNodePID(0), shared.Hadoop.DataNodePID(1)}
 
-	// Earlier tests' blocks are deleted in the background: no room may come of it
-	// once the disks are full.
+	// Earlier tests' blocks are deleted in the background. This must not make room once the disks
+	// are full.
 	fixture.Eventually(t, "all other blocks are deleted", func() bool {
 		files := 0
 		for _, d := range shared.Disks {
@@ -59,7 +59,7 @@ func TestDiskFull(t *testing.T) {
 		}
 	}
 
-	for i := range nodes { // the NameNode hears of it with a heartbeat
+	for i := range nodes { // the NameNode learns it with a heartbeat
 		fixture.Eventually(t, "the NameNode knows that there is no room", func() bool { return dataNode(t, i).Remaining < diskBytes/2 })
 	}
 	for _, path := range ballast {
@@ -92,8 +92,7 @@ func leave(t *testing.T, path string, bytes int64) {
 	}
 }
 
-// A DataNode dies and comes back while clients write and read, under a daemon
-// that stays.
+// A DataNode is killed and restarted while clients write and read. The daemon stays.
 func TestDataNodeKilledUnderLoad(t *testing.T) {
 	dir := begin(t)
 	d := startGoverning(t)
@@ -141,8 +140,8 @@ func TestDataNodeKilledUnderLoad(t *testing.T) {
 	d.checkHealthy(t)
 }
 
-// Clients that open a block and then do nothing hold no slot of the device, and
-// another client beside them has its full rate.
+// Clients that open a block and then do nothing hold no slot of the device. Another client beside
+// them has its full rate.
 func TestClientStalls(t *testing.T) {
 	dir := begin(t)
 	d := startGoverning(t)
@@ -247,8 +246,8 @@ func TestReplicationBothWaysUnderLoad(t *testing.T) {
 	d.awaitMetric(t, is(0), "device_backlog_bytes")
 }
 
-// hsync: when it has returned, the data is visible to others and on the disk, also while the daemon
-// holds the writer and drains its data.
+// hsync: when it returns, the data is visible to others and on the disk, even while the daemon
+// holds the writer back and drains its data.
 func TestHsync(t *testing.T) {
 	dir := begin(t)
 	setModel(t, disk.Model{BytesPerSecond: 10e6})
@@ -262,7 +261,7 @@ func TestHsync(t *testing.T) {
 	onDisk(t, f, at)
 	part := f
 	part.app, part.bytes, part.limit = newApplication(), at, 0
-	get(t, part).endIntact(t, part) // by another client, while the file is open
+	get(t, part).endIntact(t, part) // by a second client, while the file is open
 
 	writer.to(at + 4*fixture.MiB)
 	writer.awaitStop(t, at+4*fixture.MiB)
@@ -278,8 +277,8 @@ func TestHsync(t *testing.T) {
 	}
 }
 
-// onDisk checks that no page of the file's one block, so far of the given
-// length, waits to be written.
+// onDisk checks that no page of the file waits to be written. The file has one block, so far of the
+// given length.
 func onDisk(t *testing.T, f transfer, length int64) {
 	t.Helper()
 	all, _ := replicas(t, f.path)

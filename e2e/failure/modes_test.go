@@ -8,9 +8,9 @@ import (
 	"penstock/lab/disk"
 )
 
-// TestObserveAndKillSwitch walks through the modes while applications write faster than the disks
-// take it. The agent's count of waits shows whether a writer is held; durations would depend on the
-// machine as much as on the mode.
+// TestObserveAndKillSwitch switches through the modes while applications write faster than the
+// disks can. The agent's count of waits shows whether a writer is held back. Durations would depend
+// on the machine as much as on the mode.
 func TestObserveAndKillSwitch(t *testing.T) {
 	dir := begin(t)
 	crawl := disk.Model{BytesPerSecond: 4e6}
@@ -72,7 +72,7 @@ func awaitMode(t *testing.T, mode string) {
 	}
 }
 
-// at is where the client is, in bytes.
+// at returns the client's position, in bytes.
 func (o *operation) at() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

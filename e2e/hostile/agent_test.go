@@ -12,7 +12,7 @@ import (
 	"penstock/wire"
 )
 
-// agent is one connection to the daemon, as of an agent. The caller flushes sent frames; a
+// agent is one connection to the daemon, as an agent has it. The caller flushes sent frames. A
 // goroutine receives frames until the connection ends.
 type agent struct {
 	conn    *net.UnixConn
@@ -25,11 +25,11 @@ type agent struct {
 	marks   map[uint32]int64
 	beats   int
 	last    time.Time      // of the last heartbeat
-	gap     time.Duration  // the longest time between two
-	alive   uint64         // as the last one says
-	dead    map[uint64]int // how many of them had which of the bits of devices clear
+	gap     time.Duration  // the longest time between two heartbeats
+	alive   uint64         // devices that are alive, by the last heartbeat
+	dead    map[uint64]int // heartbeats, by the bits of devices that were clear
 	ended   bool
-	onMark  func(wire.Mark) // called by the taking goroutine; may be nil
+	onMark  func(wire.Mark) // called by the receiving goroutine; may be nil
 }
 
 const greeting = 10 * time.Second
@@ -85,7 +85,7 @@ func (a *agent) say(messages ...wire.Message) error {
 	return nil
 }
 
-// tell sends a frame and flushes.
+// tell sends frames and flushes.
 func (a *agent) tell(messages ...wire.Message) error {
 	if err := a.say(messages...); err != nil {
 		return err
@@ -125,8 +125,8 @@ func (a *agent) take(in *wire.Reader) {
 // silence is the time without a heartbeat after which an agent opens its gates.
 const silence = time.Second
 
-// await returns how far a stream may go. It waits for a mark above pos at most so long, and
-// opens the gate where heartbeats do not come.
+// await returns how far a stream may go. It waits for a mark above pos, at most for the given time.
+// Without heartbeats, it opens the gate.
 func (a *agent) await(stream uint32, pos int64, within time.Duration) (mark int64, opened bool) {
 	deadline := time.Now().Add(within)
 	for {
@@ -149,7 +149,7 @@ func (a *agent) await(stream uint32, pos int64, within time.Duration) (mark int6
 	}
 }
 
-// seen shows the marks.
+// seen calls what with the marks.
 func (a *agent) seen(what func(marks map[uint32]int64)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -16,21 +16,21 @@ import (
 	"penstock/e2e/internal/fixture"
 )
 
-// plan is what a process of an attacker has to do.
+// plan describes an attacker's process.
 type plan struct {
 	Attack  string // its name among attacks
 	User    int
 	Socket  string
 	Dir     string
 	Path    string
-	Number  int // as the attack takes it
+	Number  int // meaning depends on the attack
 	Streams int
 	Base    int
 	Seed    uint64
 }
 
-// attacks are the programs of attackers. Each calls ready when it has begun, goes on until
-// stop is closed, and returns what it has counted.
+// attacks are the programs of attackers. Each calls ready when it has begun, continues until stop
+// is closed, and returns its counts.
 var attacks = map[string]func(p plan, ready func(), stop <-chan struct{}) (counts, error){
 	"connections": holdConnections,
 	"progress":    floodProgress,
@@ -44,11 +44,11 @@ type counts map[string]int64
 
 const attackVariable = "PENSTOCK_HOSTILE_PLAN"
 
-// courtesy is the attackers' nice value: what is judged is what the daemon does for them, not
-// that they use the machine's CPUs as any process may.
+// courtesy is the attackers' nice value. The tests judge how much work the daemon does for them.
+// Their own use of the CPUs is not judged, since any process may use them.
 const courtesy = 10
 
-// attackIfChild turns the process into an attacker's, and ends it, if it was started as one.
+// attackIfChild runs an attack and exits, if this process was started as an attacker.
 func attackIfChild() {
 	text := os.Getenv(attackVariable)
 	if text == "" {
@@ -57,11 +57,12 @@ func attackIfChild() {
 	var p plan
 	err := json.Unmarshal([]byte(text), &p)
 	if err == nil {
-		// The binary may lie where that user may not look, so it becomes the user by itself.
+		// The binary may be in a folder that the user cannot read, so the process changes its user
+		// itself.
 		err = errors.Join(syscall.Setpriority(syscall.PRIO_PROCESS, 0, courtesy), syscall.Setgroups(nil), syscall.Setgid(p.User), syscall.Setuid(p.User))
 	}
 	stop := make(chan struct{})
-	go func() { // it ends with the tests
+	go func() { // stdin is closed at the end of the tests at the latest
 		io.Copy(io.Discard, os.Stdin)
 		close(stop)
 		time.Sleep(20 * time.Second)
@@ -79,7 +80,7 @@ func attackIfChild() {
 	os.Exit(0)
 }
 
-// process is one of an attacker.
+// process is an attacker's process.
 type process struct {
 	what  string
 	stdin io.Closer
@@ -90,7 +91,8 @@ type process struct {
 	c     counts
 }
 
-// run starts an attacker's process and returns once it has begun. It is ended with the test.
+// run starts an attacker's process and returns when the attack has begun. The process ends with the
+// test.
 func run(t *testing.T, p plan) *process {
 	t.Helper()
 	a := begin(t, p)
@@ -98,7 +100,7 @@ func run(t *testing.T, p plan) *process {
 	return a
 }
 
-// begin starts it and does not wait.
+// begin starts an attacker's process and does not wait.
 func begin(t *testing.T, p plan) *process {
 	t.Helper()
 	text, err := json.Marshal(p)
@@ -111,7 +113,8 @@ func begin(t *testing.T, p plan) *process {
 	if a.stdin, err = a.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
-	// A pipe of our own: the process is waited for elsewhere, and its last word is read after that.
+	// A pipe of our own, because another goroutine waits for the process, and its last output is
+	// read after that.
 	read, write, err := os.Pipe()
 	fixture.Must(t, err)
 	a.cmd.Stdout, a.out = write, bufio.NewReader(read)
@@ -132,7 +135,7 @@ func (a *process) awaitReady(t *testing.T) {
 	}
 }
 
-// end ends the attack and returns what it has counted.
+// end ends the attack and returns its counts.
 func (a *process) end(t *testing.T) counts {
 	t.Helper()
 	a.once.Do(func() {

@@ -12,8 +12,8 @@ import (
 	"penstock/wire"
 )
 
-// TestAClaimOfTerabytes: one PROGRESS of a sparse file's size is bounded by what the file
-// takes of the disk.
+// TestAClaimOfTerabytes: after a PROGRESS of a sparse file's size, only the space that the file
+// occupies on the disk is charged.
 func TestAClaimOfTerabytes(t *testing.T) {
 	n := startNode(t, options{})
 	setModel(t, 0, usual)
@@ -53,7 +53,7 @@ func TestAClaimOfTerabytes(t *testing.T) {
 	time.Sleep(time.Second)
 	moved, requests := n.metric(t, "flow_bytes_total", flow), n.metric(t, "flow_requests_total", flow)
 	streamed := n.metric(t, "flow_streamed_bytes_total", flow)
-	t.Logf("of a claim of 4 TiB, %d of them written, twice: %.0f bytes count as written, %.0f were moved in %.0f requests, %.0f are backlog",
+	t.Logf("two claims of 4 TiB, %d bytes written of each: %.0f bytes count as written, %.0f were moved in %.0f requests, %.0f are backlog",
 		written, streamed, moved, requests, n.metric(t, "flow_backlog_bytes", flow))
 	if most := 2.0 * (written + 64*kib); moved > most || streamed > most {
 		t.Errorf("%.0f bytes charged and %.0f counted, want at most %.0f", moved, streamed, most)
@@ -64,8 +64,8 @@ func TestAClaimOfTerabytes(t *testing.T) {
 	a.close()
 }
 
-// TestALargeMetaFile: a meta file of any size is read as far as its block allows, in
-// quanta, and however long that takes, the disk does not count as stuck.
+// TestALargeMetaFile: a meta file of any size is read only as far as its block needs, in quanta.
+// However long that takes, the disk does not count as stuck.
 func TestALargeMetaFile(t *testing.T) {
 	n := startNode(t, options{stuck: "2s"})
 	const block = 32 * mib
@@ -93,8 +93,8 @@ func TestALargeMetaFile(t *testing.T) {
 	}
 }
 
-// TestAnotherUsersFile: no frame has the daemon open or stage a file of another user for a
-// task, be it as its block, its meta file, or by a name that leads there.
+// TestAnotherUsersFile: no frame makes the daemon open or stage a file of another user for a task,
+// neither as its block, nor as its meta file, nor by a name that leads there.
 func TestAnotherUsersFile(t *testing.T) {
 	n := startNode(t, options{})
 	setModel(t, 0, usual)
@@ -116,7 +116,7 @@ func TestAnotherUsersFile(t *testing.T) {
 	c := run(t, plan{Attack: "others", User: nobody, Socket: n.socket, Dir: localDir(0), Path: attackersDir(0)}).end(t)
 	t.Logf("%d opens, %d of them let through and not governed", c["opens"], c["let"])
 	if c["governed"] != 1 || c["let"] != c["opens"]-1 {
-		t.Errorf("%v: want one governed, of its own file", c)
+		t.Errorf("%v: want one governed stream, of the attacker's own file", c)
 	}
 	for _, path := range append(secrets, ownMeta) {
 		if got := resident(t, path); got > 0 {
@@ -124,9 +124,9 @@ func TestAnotherUsersFile(t *testing.T) {
 		}
 	}
 	if resident(t, own) == 0 {
-		t.Error("its own file was not staged: this test has shown nothing")
+		t.Error("the attacker's own file was not staged: this test has shown nothing")
 	}
 	if got := n.metric(t, "agent_open_errors_total"); got != float64(c["let"]) {
-		t.Errorf("%.0f open errors are counted, of %d", got, c["let"])
+		t.Errorf("%.0f open errors are counted, want %d", got, c["let"])
 	}
 }

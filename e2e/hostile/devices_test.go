@@ -20,8 +20,8 @@ import (
 	"penstock/wire"
 )
 
-// TestOneDeviceHangs: of two disks one answers nothing. Its streams are let through, and the
-// other one stays governed.
+// TestOneDeviceHangs: one of two disks does not answer. Its streams are let through, and the other
+// disk stays governed.
 func TestOneDeviceHangs(t *testing.T) {
 	n := startNode(t, options{stuck: "1s"})
 	hung := cold(t, filepath.Join(dataDir(0), "blk_3"), 8*mib, 0)
@@ -39,15 +39,15 @@ func TestOneDeviceHangs(t *testing.T) {
 		mark, opened := a.await(1, 0, patience)
 		t.Logf("the stream on the disk that hangs was let through after %v", time.Since(begin).Round(time.Millisecond))
 		if opened || mark != wire.Unlimited {
-			t.Errorf("its mark is %d, want none", mark)
+			t.Errorf("its mark is %d, want unlimited", mark)
 		}
 		free = r.free.Load()
 		return func() {}
 	})
 	if n.metric(t, "device_stuck") != 1 {
-		t.Error("not one disk counts as stuck")
+		t.Error("the number of stuck disks is not 1")
 	}
-	// The end of a file is read without a mark, no more than what is staged ahead of a reader.
+	// The end of a file is read without a mark: at most as much as is staged ahead of a reader.
 	if got, all := r.free.Load()-free, r.bytes.Load(); got > all/2 {
 		t.Errorf("the neighbour read %d of %d bytes through open gates: its disk is not governed", got, all)
 	}
@@ -55,7 +55,7 @@ func TestOneDeviceHangs(t *testing.T) {
 	fixture.EventuallyWithin(t, "the disk is well again", patience, func() bool { return n.metric(t, "device_stuck") == 0 })
 }
 
-// slowFile is a file whose server does not answer while it is held.
+// slowFile is a file whose reads wait while held is locked.
 type slowFile struct {
 	fs.Inode
 	held sync.RWMutex
@@ -79,7 +79,7 @@ func (f *slowFile) Read(_ context.Context, _ fs.FileHandle, to []byte, _ int64) 
 	return fuse.ReadResultData(to), 0
 }
 
-// mountSlow mounts a directory with one such file.
+// mountSlow mounts a directory with one slowFile.
 func mountSlow(t *testing.T) (dir string, f *slowFile) {
 	t.Helper()
 	dir = filepath.Join(shared.Dir, "slow")
@@ -107,8 +107,8 @@ func mountSlow(t *testing.T) (dir string, f *slowFile) {
 	return dir, f
 }
 
-// TestOneLoopStandsStill: a data directory whose server does not answer stops the loop of that
-// device. Heartbeats go on and say which one it is, and the others stay governed.
+// TestOneLoopStandsStill: a data directory whose file system does not answer stops the loop of its
+// device. Heartbeats continue and name the device, and the other devices stay governed.
 func TestOneLoopStandsStill(t *testing.T) {
 	dir, f := mountSlow(t)
 	n := startNode(t, options{dir: dir})
@@ -127,7 +127,7 @@ func TestOneLoopStandsStill(t *testing.T) {
 		defer a.mu.Unlock()
 		return a.alive&(1<<a.welcome.Devices[i]) != 0
 	}
-	fixture.EventuallyWithin(t, "both loops turn", patience, func() bool { return turns(0) && turns(1) })
+	fixture.EventuallyWithin(t, "both loops run", patience, func() bool { return turns(0) && turns(1) })
 	fixture.Must(t, a.tell(wire.Open{Stream: 1, Direction: wire.Write, Flow: attacker, Path: dir + "/blk_4"}))
 	if mark, _ := a.await(1, 0, patience); mark == 0 || mark == wire.Unlimited {
 		t.Fatalf("the stream is not governed: mark %d", mark)
@@ -138,12 +138,12 @@ func TestOneLoopStandsStill(t *testing.T) {
 		f.held.Lock()
 		begin := time.Now()
 		fixture.Must(t, a.tell(wire.Progress{Stream: 1, Position: slowBytes}))
-		fixture.EventuallyWithin(t, "heartbeats say that the loop does not turn", patience, func() bool { return !turns(1) })
-		t.Logf("heartbeats said so after %v", time.Since(begin).Round(time.Millisecond))
+		fixture.EventuallyWithin(t, "heartbeats report that the loop is stalled", patience, func() bool { return !turns(1) })
+		t.Logf("heartbeats reported it after %v", time.Since(begin).Round(time.Millisecond))
 		return func() {}
 	})
 	if turns(1) || !turns(0) {
-		t.Error("heartbeats tell the devices wrong")
+		t.Error("heartbeats report the wrong devices")
 	}
 	a.mu.Lock()
 	gap := a.gap
@@ -156,11 +156,11 @@ func TestOneLoopStandsStill(t *testing.T) {
 		t.Errorf("the status page: %v", err)
 	}
 	release()
-	fixture.EventuallyWithin(t, "both loops turn again", patience, func() bool { return turns(0) && turns(1) })
+	fixture.EventuallyWithin(t, "both loops run again", patience, func() bool { return turns(0) && turns(1) })
 }
 
-// TestAKilledDaemonIsReplaced: a daemon that is killed while its disk hangs cannot end before
-// the disk answers. A new one does not wait for that.
+// TestAKilledDaemonIsReplaced: a daemon that is killed while its disk hangs cannot end before the
+// disk answers. A new daemon does not wait for that.
 func TestAKilledDaemonIsReplaced(t *testing.T) {
 	address, err := ports.Address()
 	fixture.Must(t, err)

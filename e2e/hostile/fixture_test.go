@@ -21,22 +21,22 @@ import (
 const (
 	kib = 1 << 10
 	mib = 1 << 20
-	// patience bounds every wait for an event; a busy machine needs a part of it.
+	// patience bounds every wait for an event. Even a busy machine needs only a part of it.
 	patience = 40 * time.Second
 
 	nobody  = 65534 // an unprivileged user
 	another = 65533 // and one more
 )
 
-// usual is the disks' speed unless a test sets another: so fast that a daemon without time
-// for its disk is seen.
+// usual is the disks' speed unless a test sets another. The disks are so fast that a daemon without
+// time for its disk is noticed.
 var usual = disk.Model{BytesPerSecond: 40e6, SeekMin: time.Millisecond, SeekMax: 4 * time.Millisecond}
 
-// crawl is a disk that hangs: it takes minutes for a quantum. Only the zero model has it answer
-// what it was asked meanwhile.
+// crawl is a disk that hangs: it takes minutes for a quantum. To make it answer outstanding
+// requests, a test must set the zero model.
 var crawl = disk.Model{BytesPerSecond: 4096, Channels: 1}
 
-// shared is the disks that the tests share. Each test starts its own daemon.
+// shared has the disks that the tests share. Each test starts its own daemon.
 var shared fixture.Stand
 
 func TestMain(m *testing.M) {
@@ -67,15 +67,16 @@ func makeDirectories(context.Context) error {
 	return nil
 }
 
-// dataDir is a DataNode's directory on a disk, localDir what tasks have their own below,
-// attackersDir that of the unprivileged user.
+// dataDir is a DataNode's directory on a disk, localDir the parent of tasks' directories, and
+// attackersDir the directory of the unprivileged user.
 func dataDir(i int) string      { return filepath.Join(shared.Disks[i].Mount(), "data") }
 func localDir(i int) string     { return filepath.Join(shared.Disks[i].Mount(), "local") }
 func attackersDir(i int) string { return filepath.Join(localDir(i), "attacker") }
 
 const quantum = mib
 
-// device are the settings of the disks: reference latencies of two requests' time.
+// device is the device section of the settings: the reference latencies are the time of two
+// requests.
 const device = `  quantum: 1MiB
   stuck_after: %s
   depth:
@@ -92,13 +93,13 @@ type node struct {
 type options struct {
 	stuck   string // default 12s
 	weights string
-	files   int // descriptors that it may have; 0: as this process
+	files   int // limit of the daemon's descriptors; 0: the limit of this process
 	listen  string
-	dir     string // one more that a DataNode may register
+	dir     string // one more directory that a DataNode may register
 }
 
-// startNode starts a daemon that every user may connect to for tasks, with its files named
-// after the test. It is stopped with the test.
+// startNode starts a daemon to which every user may connect for tasks. Its files are named after
+// the test. It is stopped with the test.
 func startNode(t *testing.T, o options) *node {
 	t.Helper()
 	n, err := tryNode(t, t.Name(), o)
@@ -138,7 +139,7 @@ func setModel(t *testing.T, i int, m disk.Model) {
 	shared.Model(t, m, shared.Disks[i])
 }
 
-// cold makes a file whose pages are on the device only. It is removed with the test.
+// cold makes a file whose pages are only on the device. It is removed with the test.
 func cold(t *testing.T, path string, size int64, uid int) string {
 	t.Helper()
 	t.Cleanup(func() { os.Remove(path) })
@@ -146,7 +147,7 @@ func cold(t *testing.T, path string, size int64, uid int) string {
 	return path
 }
 
-// write makes a file of zeros, which the page cache has nothing of.
+// write makes a file of zeros without pages in the page cache.
 func write(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -160,7 +161,7 @@ func write(path string, size int64) error {
 	return errors.Join(err, disk.ForgetFile(path))
 }
 
-// resident is what the page cache holds of a file, in bytes.
+// resident returns how many bytes of a file are in the page cache.
 func resident(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Open(path)
@@ -171,7 +172,7 @@ func resident(t *testing.T, path string) int64 {
 	return int64(stat.Cache) * int64(os.Getpagesize())
 }
 
-// metric returns a number of the daemon.
+// metric returns the value of one of the daemon's metrics.
 func (n *node) metric(t *testing.T, name string, labels ...string) float64 {
 	t.Helper()
 	return fixture.Metric(t, n.Daemon, name, labels...)

@@ -9,8 +9,8 @@ import (
 	"penstock/e2e/internal/fixture"
 )
 
-// TestProgressWithoutEnd: connections of thousands of streams that report progress as fast as
-// the daemon takes it have no turn of a neighbour's.
+// TestProgressWithoutEnd: connections with thousands of streams report progress as fast as the
+// daemon accepts it. They take no service from a neighbour.
 func TestProgressWithoutEnd(t *testing.T) {
 	for _, c := range []struct {
 		name                 string
@@ -52,8 +52,8 @@ func (n *node) logLines(t *testing.T) (lines int) {
 	return lines
 }
 
-// TestRefusedAgentsAreSaidOnce: an agent that is refused connects again for ever, and the log
-// says so once; floods of every kind have a bound.
+// TestRefusedAgentsAreSaidOnce: a refused agent connects again forever, and the log reports it
+// once. The log lines of every kind of flood are bounded.
 func TestRefusedAgentsAreSaidOnce(t *testing.T) {
 	n := startNode(t, options{})
 	watch(t, n)
@@ -90,7 +90,7 @@ func TestRefusedAgentsAreSaidOnce(t *testing.T) {
 	if said > 150 || refused < 1000 {
 		t.Errorf("%d lines about %d refusals", said, refused)
 	}
-	// An agent that may connect does.
+	// An agent that may connect can connect.
 	b, err := connect(n.socket, server(0))
 	fixture.Must(t, err)
 	b.close()

@@ -12,14 +12,15 @@ import (
 	"penstock/wire"
 )
 
-// memoryMax is what the daemon may hold, in bytes.
+// memoryMax is the maximum memory of the daemon, in bytes.
 const memoryMax = 128 * mib
 
-// gapMax is what no busy machine makes of the 250 ms between two heartbeats.
+// gapMax is the maximum time between two heartbeats. They are sent every 250 ms; even a busy
+// machine does not delay them this long.
 const gapMax = 3 * time.Second
 
-// guard looks at the daemon all the time: that heartbeats come, that its status page
-// answers, and what it holds.
+// guard checks the daemon all the time: heartbeats come, and the status page answers. It also
+// records the daemon's memory and descriptors.
 type guard struct {
 	node  *node
 	agent *agent
@@ -29,14 +30,14 @@ type guard struct {
 	mu      sync.Mutex
 	slowest time.Duration // answer of the status page
 	unwell  []string
-	files   int // the most descriptors
+	files   int // maximum number of descriptors
 	inspect func(descriptors []string)
 }
 
-// watch begins at once, and judges at the end of the test, before the daemon ends.
+// watch begins at once. It judges at the end of the test, before the daemon ends.
 func watch(t *testing.T, n *node) *guard { return watchWith(t, n, nil) }
 
-// watchWith shows inspect the names of what the daemon has open, over and over.
+// watchWith also calls inspect repeatedly, with the names of the daemon's open files.
 func watchWith(t *testing.T, n *node, inspect func(descriptors []string)) *guard {
 	t.Helper()
 	a, err := connect(n.socket, wire.Hello{Role: wire.RoleDataNode, Directories: []string{dataDir(0), dataDir(1)}})
@@ -61,9 +62,9 @@ func watchWith(t *testing.T, n *node, inspect func(descriptors []string)) *guard
 			t.Errorf("%v without a heartbeat", gap)
 		}
 		for bits, n := range dead {
-			// On a busy machine a loop may miss its time once.
-			if t.Logf("%d heartbeats said that a loop does not turn: bits %b", n, bits); n > 2+beats/10 {
-				t.Errorf("%d of %d heartbeats", n, beats)
+			// On a busy machine, a loop may be late once.
+			if t.Logf("%d heartbeats reported a stalled loop: bits %b", n, bits); n > 2+beats/10 {
+				t.Errorf("%d of %d heartbeats reported a stalled loop", n, beats)
 			}
 		}
 		if peak > memoryMax {
@@ -116,7 +117,7 @@ func (g *guard) look(pid int) {
 	}
 }
 
-// descriptors are what a process has open.
+// descriptors returns the names of a process's open files.
 func descriptors(pid int) []string {
 	names, _ := proc.Descriptors(pid) // none after its end
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })

@@ -20,19 +20,19 @@ const (
 	attacker  = "application_1700000000000_0666"
 )
 
-// reader is a normal application's: it reads a cold file from a disk, over and over, as far
-// as its marks let it.
+// reader is a reader of a normal application, the neighbour. It reads a cold file from a disk
+// repeatedly, as far as its marks allow.
 type reader struct {
 	node   *node
-	window time.Duration // over which its rate is taken
+	window time.Duration // length of a measurement of its rate
 	agent  *agent
 	path   string
 	stop   atomic.Bool
 	ended  chan struct{}
 	err    error
 	bytes  atomic.Int64
-	opened atomic.Int64 // times that its gate was open for want of heartbeats
-	free   atomic.Int64 // bytes read beyond any mark that says how far
+	opened atomic.Int64 // how often its gate was open because there were no heartbeats
+	free   atomic.Int64 // bytes read while the mark was Unlimited
 }
 
 const neighbourBytes = 64 * mib
@@ -115,15 +115,15 @@ func (r *reader) pass(stream uint32) error {
 	return r.agent.tell(wire.Close{Stream: stream, Position: pos})
 }
 
-// rate is the bytes a second of so long a time.
+// rate measures the reader's rate over a time, in bytes per second.
 func (r *reader) rate(length time.Duration) float64 {
 	from, begin := r.bytes.Load(), time.Now()
 	time.Sleep(length)
 	return float64(r.bytes.Load()-from) / time.Since(begin).Seconds()
 }
 
-// Of what the neighbour had, it is to keep keeps; less in a test, as the machine may be
-// busy and the windows are short.
+// The neighbour must keep the part keeps of its rate. That is less than 1, because the machine may
+// be busy and the windows are short.
 const (
 	keeps    = 0.75
 	window   = 1500 * time.Millisecond
@@ -131,10 +131,11 @@ const (
 	settling = 500 * time.Millisecond
 )
 
-// keepsItsRate has the attack begin and judges what the neighbour keeps of its rate: in the
-// best of some windows. Where that is too little it may be the machine, which the attackers
-// and others keep busy: so the rate is asked for again after the attack, and beside it with the
-// kill switch on, which opens all gates. The least of these is what there was to keep.
+// keepsItsRate starts the attack and judges which part of its rate the neighbour keeps, in the best
+// of some windows. A small part can also be caused by the machine, which the attackers and others
+// keep busy. So the rate is measured twice more: during the attack with the kill switch on, which
+// opens all gates, and after the attack. The smallest of these rates is the one that the neighbour
+// could keep.
 func (r *reader) keepsItsRate(t *testing.T, attack func() (end func())) {
 	t.Helper()
 	fixture.EventuallyWithin(t, "the neighbour reads", patience, func() bool { return r.bytes.Load() > 16*mib })
@@ -159,14 +160,14 @@ func (r *reader) keepsItsRate(t *testing.T, attack func() (end func())) {
 	} else {
 		end()
 	}
-	t.Logf("the neighbour had %.1f MB/s alone and kept %.2f of it (windows %.1f MB/s); it read %d times through a gate that no heartbeat closed",
+	t.Logf("the neighbour had %.1f MB/s alone and kept %.2f of it (windows %.1f MB/s); it read %d times through a gate that was open for lack of heartbeats",
 		had/1e6, best/had, inMB(rates), opened)
 	if best < keeps*had {
-		t.Errorf("the neighbour keeps %.2f of its rate of %.1f MB/s, want 0.9", best/had, had/1e6)
+		t.Errorf("the neighbour keeps %.2f of its rate of %.1f MB/s, want at least 0.75", best/had, had/1e6)
 	}
 }
 
-// natively is the rate with the kill switch on.
+// natively returns the rate with the kill switch on.
 func (r *reader) natively(t *testing.T) float64 {
 	t.Helper()
 	off := r.node.socket + ".off"

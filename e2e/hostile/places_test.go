@@ -21,8 +21,9 @@ const (
 	containerPlaces = 64
 )
 
-// TestOneUserTakesAllPlaces: all tasks may be of one user, so that one may have all of their
-// places; servers have others, a second user finds some, and one process gets only its part.
+// TestOneUserTakesAllPlaces: if all tasks are of one user, that user may take all connections for
+// tasks. Servers have connections of their own, a second user still gets some, and one process gets
+// only its part.
 func TestOneUserTakesAllPlaces(t *testing.T) {
 	n := startNode(t, options{})
 	setModel(t, 0, usual)
@@ -32,11 +33,11 @@ func TestOneUserTakesAllPlaces(t *testing.T) {
 	greedy := p
 	greedy.Number = 2 * containerPlaces
 	c := run(t, greedy).end(t)
-	t.Logf("one process has %d places of %d that it asked for", c["held"], greedy.Number)
+	t.Logf("one process has %d of %d requested connections", c["held"], greedy.Number)
 	if c["held"] > containerPlaces || c["held"] < containerPlaces/2 {
-		t.Errorf("one process has %d places", c["held"])
+		t.Errorf("one process has %d connections", c["held"])
 	}
-	fixture.EventuallyWithin(t, "its places are free", patience, func() bool { return n.metric(t, "agent_connections") < containerPlaces })
+	fixture.EventuallyWithin(t, "its connections are free", patience, func() bool { return n.metric(t, "agent_connections") < containerPlaces })
 	r.keepsItsRate(t, func() func() {
 		p.Number = containerPlaces
 		var all []*process
@@ -46,7 +47,7 @@ func TestOneUserTakesAllPlaces(t *testing.T) {
 		for _, a := range all {
 			a.awaitReady(t)
 		}
-		fixture.EventuallyWithin(t, "all places of tasks are taken", patience, func() bool { return n.metric(t, "agent_connections") >= taskPlaces })
+		fixture.EventuallyWithin(t, "all connections for tasks are taken", patience, func() bool { return n.metric(t, "agent_connections") >= taskPlaces })
 		return func() {
 			n.findPlaces(t, p)
 			for _, a := range all {
@@ -56,17 +57,17 @@ func TestOneUserTakesAllPlaces(t *testing.T) {
 			for _, a := range all {
 				held += a.end(t)["held"]
 			}
-			// A process counts a connection as held until it reads its end.
+			// A process counts a connection as held until it reads that the connection has ended.
 			displaced := int64(n.metric(t, "agent_connections_displaced_total"))
-			t.Logf("one user had %d places, %d of them displaced at the most", held, displaced)
+			t.Logf("one user had %d connections, at most %d of them displaced", held, displaced)
 			if held > taskPlaces+displaced {
-				t.Errorf("one user had %d places", held)
+				t.Errorf("one user had %d connections", held)
 			}
 		}
 	})
 }
 
-// findPlaces has a server and a second user come while one user has all places of tasks.
+// findPlaces connects servers and a second user while one user has all connections for tasks.
 func (n *node) findPlaces(t *testing.T, p plan) {
 	t.Helper()
 	begin := time.Now()
@@ -80,14 +81,14 @@ func (n *node) findPlaces(t *testing.T, p plan) {
 	t.Logf("8 servers were greeted in %v", time.Since(begin).Round(time.Millisecond))
 	p.User, p.Number = another, 8
 	c := run(t, p).end(t)
-	t.Logf("a second user has %d places of 8; %.0f connections were displaced", c["held"], n.metric(t, "agent_connections_displaced_total"))
+	t.Logf("a second user has %d of 8 connections; %.0f connections were displaced", c["held"], n.metric(t, "agent_connections_displaced_total"))
 	if c["held"] != 8 {
-		t.Errorf("a second user has %d places of 8", c["held"])
+		t.Errorf("a second user has %d of 8 connections", c["held"])
 	}
 }
 
-// TestOpenFilesAreBounded: with few descriptors to have, tasks that open files without end
-// leave enough for a second user, for servers and for the status page.
+// TestOpenFilesAreBounded: the daemon has few descriptors, and tasks open files endlessly. Enough
+// descriptors remain for a second user, for servers and for the status page.
 func TestOpenFilesAreBounded(t *testing.T) {
 	const descriptorsMax = 8192
 	n := startNode(t, options{files: descriptorsMax})
@@ -103,9 +104,9 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	}
 	held, bound := n.metric(t, "agent_files", `role="task"`), n.metric(t, "agent_files_bound", `role="task"`)
 	if held > bound || held < bound/2 {
-		t.Errorf("%.0f files are open, of at most %.0f", held, bound)
+		t.Errorf("%.0f files are open, want at most %.0f", held, bound)
 	}
-	// A second user's first files, in a directory of its own, and a server's.
+	// The first files of a second user, in a directory of its own, and the files of a server.
 	own := filepath.Join(localDir(0), "second")
 	fixture.Must(t, os.Mkdir(own, 0o755))
 	t.Cleanup(func() { os.RemoveAll(own) })
@@ -136,7 +137,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 	defer g.mu.Unlock()
 	t.Logf("tasks asked for %d files and had %d, of at most %.0f; %d descriptors at most", 6*2*1024, governed, bound, g.files)
 	if g.files > descriptorsMax-256 {
-		t.Errorf("%d descriptors of %d", g.files, descriptorsMax)
+		t.Errorf("%d descriptors, the limit is %d", g.files, descriptorsMax)
 	}
 	fixture.EventuallyWithin(t, "the files are closed", patience, func() bool { return n.metric(t, "agent_files", `role="task"`) == 0 })
 }

@@ -16,7 +16,7 @@ import (
 	"penstock/lab/disk"
 )
 
-// seedVariable has the sessions of an earlier run made again.
+// seedVariable names the variable with the seed of an earlier run, to repeat its sessions.
 const seedVariable = "HOSTILE_SEED"
 
 // TestSessions: with any valid frames from peers, in any order and with any sizes, the daemon keeps
@@ -30,7 +30,7 @@ func TestSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Logf("%s=%d makes these sessions again", seedVariable, seed)
+	t.Logf("%s=%d repeats these sessions", seedVariable, seed)
 	n := startNode(t, options{})
 	secrets := []string{
 		cold(t, filepath.Join(localDir(0), "blk_5"), mib, 0), cold(t, filepath.Join(localDir(0), "blk_5_1001.meta"), mib, 0),
@@ -79,12 +79,13 @@ func TestSessions(t *testing.T) {
 			sum[what] += n
 		}
 	}
-	// The disks answer at once, so that what is owed is paid soon.
+	// The disks answer at once, so that pending work ends soon.
 	for i := range shared.Disks {
 		setModel(t, i, disk.Model{})
 	}
 	fixture.EventuallyWithin(t, "all streams are closed", patience, func() bool { return n.metric(t, "flow_streams") == 0 })
-	// Files of tasks are kept for a while, as they may yet be deleted (lazy_age).
+	// Files of tasks stay open for a while, because they may be deleted before they are drained
+	// (lazy_age).
 	for deadline := time.Now().Add(patience); len(forPeers(n)) > before+2; time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%d descriptors at the beginning, and now:\n%s", before, strings.Join(forPeers(n), "\n"))
@@ -96,7 +97,7 @@ func TestSessions(t *testing.T) {
 	}
 	mu.Lock()
 	for name, times := range found {
-		// A file has to be opened to see whose it is, and is closed at once then.
+		// The daemon must open a file to see its owner, and then closes it at once.
 		if t.Logf("the daemon had %s open at %d of %d looks", name, times, looks); times > 3+looks/50 {
 			t.Errorf("the daemon kept %s open", name)
 		}
@@ -112,13 +113,13 @@ func TestSessions(t *testing.T) {
 		for i := range shared.Disks {
 			device := fmt.Sprintf("device=%q", filepath.Base(shared.Disks[i].Device()))
 			bytes, requests := n.metric(t, "flow_bytes_total", label, device), n.metric(t, "flow_requests_total", label, device)
-			kernels := n.metric(t, "flow_unscheduled_bytes_total", label, device) // in no request
+			kernels := n.metric(t, "flow_unscheduled_bytes_total", label, device) // moved without a request
 			t.Logf("%s on disk %d: %.1f MiB, %.1f of them the kernel's, %.0f requests", flow, i, bytes/mib, kernels/mib, requests)
 			if bytes < 0 || bytes-kernels > requests*quantum {
 				t.Errorf("%s: %.0f bytes in %.0f requests, more than a quantum each", flow, bytes-kernels, requests)
 			}
 		}
-		// What is sent is the peer's word.
+		// The number of sent bytes is what the peer claims.
 		if sent := n.metric(t, "flow_bytes_total", label, `device="network"`); sent < 0 || sent > float64(sum["frames"])*(1<<40) {
 			t.Errorf("%s: %.0f bytes were sent", flow, sent)
 		}
@@ -128,7 +129,8 @@ func TestSessions(t *testing.T) {
 	t.Logf("%d descriptors for peers before, %d of all at most, %d for peers after", before, g.files, len(forPeers(n)))
 }
 
-// forPeers are the descriptors that the daemon has for peers: sockets and files on the disks.
+// forPeers returns the descriptors that the daemon has open for peers: sockets and files on the
+// disks.
 func forPeers(n *node) []string {
 	return slices.DeleteFunc(descriptors(n.PID()), func(name string) bool {
 		return !strings.HasPrefix(name, "socket:") && !strings.HasPrefix(name, shared.Dir+"/disk")

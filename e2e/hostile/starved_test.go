@@ -19,7 +19,7 @@ const (
 
 const starvedBytes = 32 * kib
 
-// begins is where a stream reads, in no order that a disk would like.
+// begins returns where a stream reads, in an order that causes many seeks.
 func begins(stream uint32) int64 { return int64(stream) * 37 % starvedStreams * starvedBytes }
 
 // served counts the streams that are past their beginning, and those that were refused.
@@ -37,15 +37,15 @@ func served(a *agent) (past, refused int) {
 }
 
 // TestStarvedStreams: half of a server's threads wait for a flow of little weight, and declare that
-// they cannot wait; the neighbour keeps its rate. Of the streams that can be refused, a flow gets a
-// quarter of the threads, and the others are refused at once.
+// they cannot wait for long; the neighbour keeps its rate. Of the streams that may be refused, a
+// flow gets a quarter of the threads. The others are refused at once.
 func TestStarvedStreams(t *testing.T) {
 	weights := fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 32}\n", neighbour)
 	n := startNode(t, options{weights: weights})
 	path := cold(t, filepath.Join(dataDir(0), "blk_9"), starvedStreams*starvedBytes, 0)
 	setModel(t, 0, disk.HDD(disk.HDDRate))
 	r := readOn(t, n, 0)
-	r.window = 3 * time.Second // what is forced begins after the patience, and comes in bursts
+	r.window = 3 * time.Second // forced packets begin after the clients' patience, and come in bursts
 	watch(t, n)
 	open := func(flow string, i int, refusable bool) wire.Open {
 		from := begins(uint32(i))

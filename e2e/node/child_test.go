@@ -22,10 +22,10 @@ import (
 	"penstock/lab/stand"
 )
 
-// A program that is nothing of Hadoop's: this test's binary, started again as a child
-// that reads and writes a file past the page cache, as databases do, a rate for each
-// direction and a few requests at a time. It begins at a line on its input and at the
-// next one ends, saying how much it has done.
+// This test's binary, started again, is a program that does not belong to Hadoop. It reads and
+// writes a file without the page cache, as databases do: each direction at its own rate, with a few
+// requests in flight. It begins when it reads a line, ends when it reads the next one, and prints
+// how many bytes it has moved.
 
 const (
 	childCommand = "direct-io"
@@ -34,10 +34,10 @@ const (
 	childThreads = 8
 )
 
-// childDone is how much a child says that it did, bytes.
+// childDone is how many bytes a child says that it has moved.
 type childDone struct{ Read, Written int64 }
 
-// useIfChild turns the process into that program if it was started as one.
+// useIfChild runs that program and exits, if this process was started as a child.
 func useIfChild() {
 	if len(os.Args) != 5 || os.Args[1] != childCommand {
 		return
@@ -80,7 +80,7 @@ func use(path, readRate, writeRate string, in io.Reader, out io.Writer) error {
 				default:
 				}
 				mu.Lock()
-				// The direction that is further behind its rate, when its time has come.
+				// The direction that is further behind its rate is next, at its due time.
 				due := [2]time.Time{}
 				for i := range due {
 					due[i] = began.Add(time.Duration(float64(done[i]) / rates[i] * float64(time.Second)))
@@ -119,7 +119,7 @@ func use(path, readRate, writeRate string, in io.Reader, out io.Writer) error {
 	return json.NewEncoder(out).Encode(childDone{done[0], done[1]})
 }
 
-// aligned is memory as O_DIRECT needs it.
+// aligned returns memory with the alignment that O_DIRECT needs.
 func aligned(size int) []byte {
 	const page = 4096
 	b := make([]byte, size+page)
@@ -127,7 +127,7 @@ func aligned(size int) []byte {
 	return b[skip : skip+size]
 }
 
-// child is a running one.
+// child is a running child process.
 type child struct {
 	pid    int
 	cgroup string // its path below the hierarchy
@@ -137,8 +137,7 @@ type child struct {
 	cmd    *exec.Cmd
 }
 
-// startChild starts the program on a file, in a cgroup of its own; rates are bytes a
-// second.
+// startChild starts the program on a file, in its own cgroup. Rates are in bytes per second.
 func startChild(t *testing.T, path string, readRate, writeRate float64) *child {
 	t.Helper()
 	own, err := os.Executable()
@@ -166,7 +165,7 @@ func startChild(t *testing.T, path string, readRate, writeRate float64) *child {
 	return c
 }
 
-// makeFile makes and fills the file that children use, before anybody counts.
+// makeFile makes and fills the file that children use, before I/O is counted.
 func makeFile(d *disk.Disk) (path string, err error) {
 	path = filepath.Join(d.Mount(), "direct")
 	f, err := os.Create(path)
@@ -180,7 +179,7 @@ func makeFile(d *disk.Disk) (path string, err error) {
 	return path, f.Sync()
 }
 
-// cgroupFolder makes a cgroup for the test, where the kernel charges I/O to one.
+// cgroupFolder makes a cgroup for the test in a hierarchy in which the kernel counts I/O by cgroup.
 func cgroupFolder(t *testing.T) string {
 	t.Helper()
 	root := "/sys/fs/cgroup"
@@ -197,7 +196,7 @@ func cgroupFolder(t *testing.T) string {
 	return folder
 }
 
-// begin has it start.
+// begin makes the child start its I/O.
 func (c *child) begin(t *testing.T) {
 	t.Helper()
 	if _, err := io.WriteString(c.in, "begin\n"); err != nil {
@@ -205,7 +204,7 @@ func (c *child) begin(t *testing.T) {
 	}
 }
 
-// end has it stop, and gives what it did.
+// end makes the child stop, and returns what it has done.
 func (c *child) end(t *testing.T) (done childDone) {
 	t.Helper()
 	if _, err := io.WriteString(c.in, "end\n"); err != nil {

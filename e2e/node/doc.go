@@ -3,7 +3,7 @@
 // of `make test`.
 //
 // Most of them test I/O that does not come from an application's own tasks: copies that HDFS makes
-// when a DataNode is lost, the balancer and the scanner, other programs than Hadoop, clients that
+// when a DataNode is lost, the balancer and the scanner, programs beside Hadoop, clients that
 // bypass the DataNode, and files that are deleted before they reach the disk. The others need only
 // a modelled disk: staging and draining by another process, and profiles.
 package node

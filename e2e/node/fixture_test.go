@@ -19,8 +19,8 @@ const (
 	block     = 16 * fixture.MiB
 )
 
-// The DataNodes' disks, bytes a second, and the reference latency that belongs to it: alone on
-// such a disk D becomes 3 to 4.
+// The rate of the DataNodes' disks, in bytes per second, and the reference latency for it. With one
+// application on such a disk, D becomes 3 to 4.
 const (
 	rate      = 20_000_000
 	reference = "{fixed: 40ms, per_mib: 160ms}"
@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 			return err
 		},
 		Nodes: func(s *stand.Stand) []daemon.Options {
-			// The clients here are tasks by name only; nobody is to refute them.
+			// The clients here are tasks by name only, and the daemon must not refute the names.
 			more := &strings.Builder{}
 			fmt.Fprint(more, daemon.Believe, "devices:\n")
 			for _, d := range s.Disks[:dataNodes] {
@@ -63,7 +63,7 @@ func TestMain(m *testing.M) {
 				Settings: map[string]string{
 					// A DataNode is dead after twice this and ten heartbeats, of a second each.
 					"dfs.namenode.heartbeat.recheck-interval": "500",
-					// For a client that reads past DataNodes.
+					// For a client that reads block files without a DataNode.
 					"dfs.block.local-path-access.user": whoami(),
 				},
 			}

@@ -17,11 +17,11 @@ import (
 
 // TestForeignIO: a program that does not belong to Hadoop uses a DataNode's disk while HDFS writes
 // to it. Penstock names the program and its bytes, and does not attribute its load to HDFS: the
-// depth keeps room for requests in parallel. It stays below its value without the program, 4,
-// because the depth controller subtracts only the minimum time that others can have used; how far
-// below depends on how the program's requests happen to merge, and core/foreign tests that in
-// virtual time. Without foreign I/O in the counters, the depth of a daemon falls to 1 under the same
-// load.
+// depth keeps room for requests in parallel. The depth stays below 4, its value without the
+// program, because the depth controller subtracts only the minimum time that others can have used.
+// How far below 4 depends on how the program's requests merge; core/foreign tests that in virtual
+// time. The depth of a daemon that does not see foreign I/O in the counters falls to 1 under the
+// same load.
 func TestForeignIO(t *testing.T) {
 	const (
 		seconds         = 10
@@ -40,7 +40,7 @@ func TestForeignIO(t *testing.T) {
 	did := program.end(t)
 
 	var top status.ForeignUser
-	fixture.Eventually(t, "the program is listed with what it did", func() bool {
+	fixture.Eventually(t, "the program is listed with its bytes", func() bool {
 		for _, u := range fixture.Device(t, shared.Look(t), used).ForeignUsers.Top {
 			if int(u.PID) == program.pid {
 				top = u
@@ -54,7 +54,7 @@ func TestForeignIO(t *testing.T) {
 		t.Errorf("its cgroup is %q, want %q", top.Cgroup, program.cgroup)
 	}
 	for _, c := range []struct{ command, want string }{
-		{"top --once", top.Name}, {"doctor", "told by process and cgroup"},
+		{"top --once", top.Name}, {"doctor", "attributed by process and cgroup"},
 	} {
 		args := append(strings.Fields(c.command), "--address", shared.Nodes[0].Address)
 		if c.command == "doctor" {
@@ -65,7 +65,7 @@ func TestForeignIO(t *testing.T) {
 		}
 	}
 
-	// The same daemon, for which the disk's counters stand still.
+	// The same daemon, but for it the disk's counters do not change.
 	shared.Retune(t, func(o *daemon.Options) { o.Binary = blinded(t, stand.KernelName(used)) })
 	fixture.Eventually(t, "HDFS writes to the disk", backlogged)
 	program = startChild(t, foreignFile, reading, writes)
@@ -73,10 +73,10 @@ func TestForeignIO(t *testing.T) {
 	blind := depths(t, program, seconds)
 	program.end(t)
 
-	t.Logf("depth beside the program, second by second: %v", knowing)
-	t.Logf("and where what others do is not seen:       %v", blind)
+	t.Logf("depth beside the program, each second:    %v", knowing)
+	t.Logf("and if the daemon does not see the program: %v", blind)
 	if a, b := mean(knowing[seconds/2:]), mean(blind[seconds/2:]); a < 2 || b > 0.7*a {
-		t.Errorf("depth %.1f and, blind to others, %.1f: want 2 or more, and 0.7 of that or less", a, b)
+		t.Errorf("depth %.1f, and %.1f if the daemon does not see the program: want 2 or more, and 0.7 of that or less", a, b)
 	}
 }
 
@@ -99,7 +99,8 @@ func depths(t *testing.T, c *child, seconds int) (depths []float64) {
 	return depths
 }
 
-// blinded is penstock in a world of its own, where a device's counters never change.
+// blinded returns a script that runs penstock in a mount namespace where a device's counters never
+// change.
 func blinded(t *testing.T, device string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -116,9 +117,9 @@ func blinded(t *testing.T, device string) string {
 func within5(t *testing.T, what string, said, did int64) {
 	t.Helper()
 	off := float64(said)/float64(did) - 1
-	t.Logf("%s: Penstock says %d, it says %d bytes (%+.2f %%)", what, said, did, 100*off)
+	t.Logf("%s: Penstock says %d, the program says %d bytes (%+.2f %%)", what, said, did, 100*off)
 	if !(math.Abs(off) <= 0.05) {
-		t.Errorf("%s: Penstock says %d, it says %d bytes", what, said, did)
+		t.Errorf("%s: Penstock says %d, the program says %d bytes", what, said, did)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"penstock/ops/doctor"
 )
 
-// TestDoctorOnAPreparedCluster: what `penstock install` has prepared is in force, in the
-// folder and in the NodeManager; and what somebody takes out of it is reported.
+// TestDoctorOnAPreparedCluster: the settings that `penstock install` has prepared are in force, in
+// the folder and in the NodeManager. If somebody removes one, doctor reports it.
 func TestDoctorOnAPreparedCluster(t *testing.T) {
 	shared.Begin(t, stand.Patience)
 	conf := shared.Hadoop.ClientConfDir()
@@ -50,7 +50,7 @@ func TestDoctorOnAPreparedCluster(t *testing.T) {
 	}
 }
 
-// penstock runs a command and gives its output; exit code 1 is one of doctor's answers.
+// penstock runs a command and returns its output. Exit code 1 is accepted, since doctor uses it.
 func penstock(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), shared.Spec.Binary, args...)

@@ -9,26 +9,26 @@ import (
 	"penstock/lab/disk"
 )
 
-// balancer is the flow of what HDFS's balancer has DataNodes copy.
+// balancer is the flow of the copies that HDFS's balancer makes DataNodes do.
 const balancer = "balancer"
 
-// TestBalancer: a DataNode comes back empty, and the balancer fills it. What it has
-// copied is a flow of its own, on the disks that are read and on the one that is written.
+// TestBalancer: a DataNode comes back empty, and the balancer fills it. The copies are a flow of
+// their own, on the disks that are read and on the disk that is written.
 func TestBalancer(t *testing.T) {
 	const bytes = 480 * fixture.MiB // a twelfth of a disk: the others are 4 % above the mean
 	ctx := shared.Begin(t, 5*time.Minute)
 	shared.Remove(t, "/unbalanced")
-	// What an earlier test has removed would count for the DataNodes as used.
+	// Files that an earlier test has removed would count as used space of the DataNodes.
 	deleted := func() bool { return state(t).PendingDeletionBlocks == 0 }
-	fixture.Eventually(t, "what was removed is deleted", deleted)
+	fixture.Eventually(t, "removed files are deleted", deleted)
 	shared.Hadoop.KillDataNode(0)
 	fixture.Eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })
 	err := do(ctx, "put", fmt.Sprintf("path=/unbalanced seed=6 bytes=%d block=%d replication=2", bytes, block))
 	restartDataNode(ctx, t, 0)
 	fixture.Must(t, err)
-	fixture.Eventually(t, "what was removed is deleted there as well", deleted)
+	fixture.Eventually(t, "removed files are deleted there as well", deleted)
 	for _, d := range dataDisks() {
-		if err := d.Forget(); err != nil { // what is copied is read from the disk
+		if err := d.Forget(); err != nil { // so that the copied blocks are read from the disk
 			t.Fatal(err)
 		}
 	}
@@ -41,7 +41,7 @@ func TestBalancer(t *testing.T) {
 		return is.Read - was.Read, is.Written - was.Written
 	}
 	var written, read int64
-	fixture.Eventually(t, "all that was copied is at the disk", func() bool {
+	fixture.Eventually(t, "all copies are on the disk", func() bool {
 		_, written = moved(shared.Disks[0])
 		return written >= 64*fixture.MiB && fixture.Flow(fixture.Device(t, shared.Look(t), shared.Disks[0]), balancer).BacklogBytes == 0
 	})

@@ -14,9 +14,9 @@ import (
 	"penstock/node/status"
 )
 
-// TestShortCircuitRead: a client reads the blocks' files itself, without the DataNode and its
-// gates. It then counts as foreign I/O: Penstock names the process and the bytes that it read, and
-// attributes them to no application.
+// TestShortCircuitRead: a client reads block files itself, without the DataNode and its gates. Its
+// reads count as foreign I/O: Penstock names the process and its bytes, and does not attribute them
+// to an application.
 func TestShortCircuitRead(t *testing.T) {
 	const (
 		bytes          = 4 * block
@@ -45,7 +45,7 @@ func TestShortCircuitRead(t *testing.T) {
 	}
 	jvm := newClients(t, conf)
 	fixture.Must(t, doIn(ctx, jvm, "get", fmt.Sprintf("path=%s seed=1 attempt=%s", path, client.Attempt(reader))))
-	fixture.Eventually(t, "the client is listed with what it read", func() bool {
+	fixture.Eventually(t, "the client is listed with its bytes", func() bool {
 		all, _ := read()
 		return all >= bytes*95/100
 	})
@@ -64,8 +64,8 @@ func TestShortCircuitRead(t *testing.T) {
 	}
 }
 
-// shortCircuited is the clients' configuration with short-circuit reads: those of HDFS-2246,
-// for the others want Hadoop's native library.
+// shortCircuited makes a configuration of clients with short-circuit reads as in HDFS-2246. The
+// newer kind needs Hadoop's native library.
 func shortCircuited(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -79,19 +79,19 @@ func shortCircuited(t *testing.T) (dir string) {
 	fixture.Must(t, err)
 	const end = "</configuration>"
 	if strings.Count(string(text), end) != 1 {
-		t.Fatalf("%s is no configuration", file)
+		t.Fatalf("%s is not a configuration", file)
 	}
 	fixture.Must(t, os.WriteFile(file, []byte(strings.Replace(string(text), end, more.String()+end, 1)), 0o644))
 	return dir
 }
 
-// newClients starts clients of another configuration.
+// newClients starts clients with another configuration.
 func newClients(t *testing.T, conf string) *client.JVM {
 	t.Helper()
 	return shared.StartClients(t, client.Options{Conf: conf, Temp: t.TempDir(), Log: shared.Path("circuit.log")})
 }
 
-// whoami may ask DataNodes for the path of a block's file.
+// whoami returns the user that may ask DataNodes for the paths of block files.
 func whoami() string {
 	u, err := user.Current()
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"penstock/lab/judge"
 )
 
-// replication is the flow of what HDFS copies of its own accord.
+// replication is the flow of the copies that HDFS makes by itself.
 const replication = "replication"
 
-// TestLostDataNode: a DataNode is killed while an application fills the others' disks. HDFS's
-// copying then gets its share, no more as long as the application wants the disks, and all of the
-// disks afterwards. At its end no block is missing.
+// TestLostDataNode: a DataNode is killed while an application fills the others' disks. The copies
+// that HDFS makes then get their share while the application wants the disks, and all of the disks
+// afterwards. At the end no block is missing.
 func TestLostDataNode(t *testing.T) {
 	const (
 		bytes  = 160 * fixture.MiB
@@ -30,7 +30,7 @@ func TestLostDataNode(t *testing.T) {
 	shared.Remove(t, "/lost")
 	fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=/lost/file seed=5 bytes=%d block=%d replication=2", bytes, block)))
 	lost := shared.Blocks(t, "/lost")
-	// Cold, as the disks' data are: what is copied is read from the disk.
+	// Cold, as data on disks usually are, so that the copied blocks are read from the disk.
 	for _, d := range dataDisks() {
 		fixture.Must(t, d.Forget())
 	}
@@ -66,10 +66,11 @@ func TestLostDataNode(t *testing.T) {
 		judged := copies.Service.Seconds() / (copies.Service + others.Service).Seconds()
 		t.Logf("%s: copying has %.3f of the service by Penstock's account, %.3f by the disk's log (%.1f MB read, %.1f MB written), due %.3f; idle %v", name,
 			share, judged, mb(copies.ReadBytes), mb(copies.WriteBytes), due, idle[name])
-		// Each of its blocks goes to both disks, so the slower one holds the writers up on the
-		// other. What is not asked for the copying may have.
+		// Each of the application's blocks goes to both disks, so the slower disk holds the writers
+		// back on the faster one. The copies may have the service that the application does not
+		// request.
 		if idle[name][w.flow] > 0.15 {
-			t.Errorf("%s: the application had nothing queued for %.2f of the time: its share says nothing", name, idle[name][w.flow])
+			t.Errorf("%s: the application had nothing queued for %.2f of the time: its share has no meaning", name, idle[name][w.flow])
 		}
 		for _, s := range []float64{share, judged} {
 			if s > due*1.25 || s < due*0.6 {
@@ -89,7 +90,7 @@ func TestLostDataNode(t *testing.T) {
 	fixture.Check(t, do(ctx, "get", fmt.Sprintf("path=/lost/file seed=5 bytes=%d", bytes)))
 }
 
-// watch gives, by device and flow, for which part of the time a flow had nothing queued.
+// watch returns, by device and flow, the part of the time in which the flow had nothing queued.
 func watch(t *testing.T, length time.Duration, disks []*disk.Disk, flows ...string) map[string]map[string]float64 {
 	t.Helper()
 	idle := map[string]map[string]float64{}
@@ -118,8 +119,8 @@ func watch(t *testing.T, length time.Duration, disks []*disk.Disk, flows ...stri
 	return idle
 }
 
-// account returns the service of copying and of the application on a disk, by the disk's own log.
-// Only the copying uses the blocks of the lost file.
+// account returns the service of the copies and of the application on a disk, from the disk's
+// request log. Only the copies use the blocks of the lost file.
 func account(t *testing.T, d *disk.Disk, lost []string, window judge.Window) judge.Account {
 	t.Helper()
 	return fixture.Judge(t, d, func(path string) string {
@@ -133,7 +134,7 @@ func account(t *testing.T, d *disk.Disk, lost []string, window judge.Window) jud
 	}, window)[0]
 }
 
-// nameNodeState is what the NameNode says of all blocks.
+// nameNodeState is the NameNode's report on all blocks.
 type nameNodeState struct {
 	UnderReplicatedBlocks, PendingReplicationBlocks, MissingBlocks, PendingDeletionBlocks int64
 }

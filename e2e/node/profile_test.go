@@ -32,7 +32,7 @@ func profiledDisk(t *testing.T) *disk.Disk {
 	return d
 }
 
-// nothingIsLeft fails the test if there is something on the disk that was not there.
+// nothingIsLeft fails the test if there is a new file on the disk.
 func nothingIsLeft(t *testing.T, d *disk.Disk) {
 	t.Helper()
 	entries, err := os.ReadDir(d.Mount())

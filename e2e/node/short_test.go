@@ -13,10 +13,10 @@ import (
 	"penstock/node/status"
 )
 
-// TestShortLivedFiles: a TeraSort that spills often writes everything to the local
-// disk twice and more, and deletes it soon: the spills at the merge, the rest when it ends. Most
-// of that never needs the disk, and Penstock, which drains what HDFS writes, does not
-// force it there.
+// TestShortLivedFiles: a TeraSort that spills often writes everything to the local disk at least
+// twice, and deletes it soon: the spills at the merge, the other files at its end. Most of these
+// files never need the disk. Penstock, which drains what HDFS writes, does not force them to the
+// disk.
 func TestShortLivedFiles(t *testing.T) {
 	const rows = 640_000
 	ctx := shared.Begin(t, 4*time.Minute)
@@ -56,7 +56,7 @@ func TestShortLivedFiles(t *testing.T) {
 	t.Logf("the tasks wrote %.1f MB, %.1f MB of it through Penstock's streams; the disk %.1f MB, %.1f MB drained; %.1f MB in %d files were deleted before",
 		mb(wrote), mb(streamed), mb(device), mb(f.Bytes.Written), mb(f.Lazy.DroppedBytes), f.Lazy.DroppedFiles)
 	if wrote < 2*rows*hadoop.RowBytes {
-		t.Fatalf("the tasks wrote %d bytes: too little to tell", wrote)
+		t.Fatalf("the tasks wrote %d bytes: too little for a judgement", wrote)
 	}
 	if device > wrote/2 {
 		t.Errorf("the disk wrote %d bytes of %d", device, wrote)
@@ -71,8 +71,8 @@ func TestShortLivedFiles(t *testing.T) {
 
 func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 
-// unhurried keeps the kernel from writing the disk's dirty pages back for the rest of the
-// test: how many it lets a disk have depends on what all disks have lately written.
+// unhurried keeps the kernel from writing back the disk's dirty pages for the rest of the test. How
+// many dirty pages the kernel allows a disk depends on what all disks have lately written.
 func unhurried(t *testing.T, d *disk.Disk) {
 	t.Helper()
 	file := filepath.Join("/sys/block", filepath.Base(d.Device()), "bdi", "min_ratio")

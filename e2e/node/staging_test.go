@@ -33,7 +33,7 @@ func stagingDiskWith(t *testing.T, rate int64, readaheadKB int) (*disk.Disk, *bl
 	return d, dir
 }
 
-// cold makes a file whose pages are on the device only.
+// cold makes a file whose pages are only on the device.
 func cold(t *testing.T, name string, size int) {
 	t.Helper()
 	fixture.Must(t, os.WriteFile(name, make([]byte, size), 0o666))
@@ -50,9 +50,9 @@ func open(t *testing.T, dir *blockfile.Dir, name string) *blockfile.File {
 	return f
 }
 
-// readBytes is what the device has read, asked until it is steady and has reached
-// least: the kernel counts a request only after those who wait for its pages have
-// been woken, on a busy machine many milliseconds after.
+// readBytes returns how many bytes the device has read. It polls until the number is steady and has
+// reached least. The kernel counts a request only after it has woken the processes that wait for
+// the pages, many milliseconds later on a busy machine.
 func readBytes(t *testing.T, d *disk.Disk, least int64) int64 {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -69,8 +69,8 @@ func readBytes(t *testing.T, d *disk.Disk, least int64) int64 {
 	}
 }
 
-// Quanta larger than the device's largest request are the case that readahead(2)
-// cuts without a word.
+// TestStagedRangeIsWholeAndReadOnce: readahead(2) silently shortens requests that are larger than
+// the device's largest request. So quanta larger than that are tested, too.
 func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 	d, dir := stagingDisk(t, 0)
 	for _, quantum := range []int64{64 << 10, 512 << 10, fixture.MiB, 2 * fixture.MiB, 8 * fixture.MiB} {
@@ -92,8 +92,8 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 		if got := staged - before; got < size || got > size+fixture.MiB {
 			t.Errorf("quantum %d: the device read %d bytes for %d", quantum, got, size)
 		}
-		// The DataNode's part: sequential, through its own descriptor, with the
-		// kernel's own readahead on.
+		// The DataNode's part: it reads sequentially, through its own descriptor, with the kernel's
+		// readahead on.
 		reader, err := os.Open(name)
 		fixture.Must(t, err)
 		if _, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, reader, make([]byte, 64<<10)); err != nil {
@@ -106,8 +106,8 @@ func TestStagedRangeIsWholeAndReadOnce(t *testing.T) {
 	}
 }
 
-// A reader that stays within what is staged causes no device I/O, however far
-// its kernel would read ahead: what it meets bears no mark that says so.
+// A reader that stays within the staged range causes no device I/O, however far the kernel would
+// read ahead for it: the staged pages carry no readahead mark.
 func TestReaderWithinTheStagedRangeMovesNothing(t *testing.T) {
 	for _, readaheadKB := range []int{128, 1024, 2048, 8192} {
 		d, dir := stagingDiskWith(t, 0, readaheadKB)

@@ -11,14 +11,14 @@ import (
 	"penstock/lab/disk"
 )
 
-// reconstruction is the flow of what HDFS puts together again of erasure-coded stripes.
+// reconstruction is the flow of HDFS's reconstruction of erasure-coded stripes.
 const reconstruction = "reconstruction"
 
-// TestReconstruction: a DataNode loses its disk's contents, and with them a part of each
-// stripe of an erasure-coded file. What HDFS reads and writes to make them again is a flow
-// of its own on all disks.
+// TestReconstruction: a DataNode loses its disk's contents, and with them a part of each stripe of
+// an erasure-coded file. The bytes that HDFS reads and writes to reconstruct these parts are a flow
+// of their own on all disks.
 func TestReconstruction(t *testing.T) {
-	const bytes = 64 * fixture.MiB // a half of that on each of the three: two of data, one of parity
+	const bytes = 64 * fixture.MiB // half of that on each of the three disks: two with data, one with parity
 	ctx := shared.Begin(t, 3*time.Minute)
 	shared.Remove(t, "/striped")
 	hdfs := shared.Hadoop.FS()
@@ -29,7 +29,7 @@ func TestReconstruction(t *testing.T) {
 	fixture.Eventually(t, "the NameNode has given the DataNode up", func() bool { return live(ctx, t) == dataNodes-1 })
 	fixture.Must(t, os.RemoveAll(dataDir(shared.Disks[0])))
 	for _, d := range dataDisks() {
-		if err := d.Forget(); err != nil { // what is put together again is read from the disks
+		if err := d.Forget(); err != nil { // so that the reconstruction reads from the disks
 			t.Fatal(err)
 		}
 	}
@@ -39,7 +39,7 @@ func TestReconstruction(t *testing.T) {
 		was, is := fixture.Flow(fixture.Device(t, before, d), name).Bytes, fixture.Flow(fixture.Device(t, shared.Look(t), d), name).Bytes
 		return is.Read - was.Read, is.Written - was.Written
 	}
-	fixture.Eventually(t, "the lost parts are at the disk again", func() bool {
+	fixture.Eventually(t, "the lost parts are on the disk again", func() bool {
 		_, written := moved(shared.Disks[0], reconstruction)
 		return written >= bytes/2
 	})
@@ -58,5 +58,5 @@ func TestReconstruction(t *testing.T) {
 	fixture.Check(t, do(ctx, "get", fmt.Sprintf("path=/striped/file seed=9 bytes=%d", bytes)))
 }
 
-// dataDir is where the DataNode keeps what it has on a disk.
+// dataDir returns the DataNode's directory on a disk.
 func dataDir(d *disk.Disk) string { return filepath.Join(d.Mount(), "dfs") }

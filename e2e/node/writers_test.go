@@ -9,14 +9,13 @@ import (
 	"penstock/lab/client"
 )
 
-// writers are tasks of one application that write file after file, until they are ended.
+// writers are tasks of one application that write one file after another, until they are ended.
 type writers struct {
 	flow string
 	stop func()
 }
 
-// write starts as many writers of the number-th application. What they have written
-// goes with the test.
+// write starts count writers of an application. Their files are removed with the test.
 func write(ctx context.Context, t *testing.T, number, count, replication int) *writers {
 	t.Helper()
 	dir := fmt.Sprintf("/%s/writers", t.Name())
@@ -48,12 +47,12 @@ func write(ctx context.Context, t *testing.T, number, count, replication int) *w
 	return w
 }
 
-// do has a client carry an operation out.
+// do makes a client carry out an operation.
 func do(ctx context.Context, operation, args string) error {
 	return doIn(ctx, shared.Clients, operation, args)
 }
 
-// doIn has a client in another process than the usual one do so.
+// doIn is do with a client in another process than the usual one.
 func doIn(ctx context.Context, clients *client.JVM, operation, args string) error {
 	return clients.Run(ctx, operation, args)
 }

@@ -19,9 +19,9 @@ import (
 	"penstock/node/status"
 )
 
-// TestEveryByteHasItsOwner: a TeraSort, a WordCount, Spark SQL and a sort in Spark run together
-// beside a shell that has read a file and idles. Penstock's counts for each match the applications'
-// own counters.
+// TestEveryByteHasItsOwner: a TeraSort, a WordCount, Spark SQL and a sort in Spark run together,
+// beside a shell that has read a file and is idle. Penstock's counts for each of them match the
+// applications' own counters.
 func TestEveryByteHasItsOwner(t *testing.T) {
 	const rows = 1_000_000
 	ctx := shared.Begin(t, 8*time.Minute)
@@ -42,10 +42,10 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	s := newSpark(ctx, t, false, map[string]string{
 		"spark.sql.autoBroadcastJoinThreshold": "-1", // every join shuffles
 		"spark.sql.shuffle.partitions":         "8",
-		// Else small shuffles are written twice and read once more than Spark counts.
+		// Otherwise small shuffles are written twice and read once more than Spark counts.
 		"spark.shuffle.sort.bypassMergeThreshold": "1",
-		// Else the indexes in the files are read as streams: of such a stream a DataNode
-		// reads and sends more than its client takes, which is I/O, and not Spark's count.
+		// Otherwise the files' indexes are read as streams. A DataNode reads and sends more of such
+		// a stream than its client takes. These bytes are I/O, but Spark does not count them.
 		"spark.sql.parquet.filterPushdown": "false",
 	})
 	fresh := shared.Settled(t)
@@ -94,7 +94,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 		most, counted := tasks+files.all(), files.with(tasks, hdfs.Written)
 		staged += most - counted
 		alike(t, name+": written to HDFS, with its history", hdfs.Written, counted)
-		// What the NodeManager reads of the maps' outputs is on their application's account.
+		// The NodeManager's reads of map outputs are charged to the maps' application.
 		alike(t, name+": read from local disks", local.Read, c["FILE: Number of bytes read"]+c["Reduce shuffle bytes"])
 		alike(t, name+": written to local disks", local.Written, c["FILE: Number of bytes written"])
 		alike(t, name+": shuffled", network.Read+network.Written, c["Reduce shuffle bytes"])
@@ -115,7 +115,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 		alike(t, name+": written to HDFS, by its output's size", hdfs.Written, size)
 	}
 
-	// A copy of a history that a job's account lacks has to be here.
+	// If a job's account lacks a copy of its history, the copy must be in this account.
 	alike(t, "clients: written to HDFS, for the jobs' submission", saw("clients", "persistent").Written, staged)
 
 	var all, nobody int64
@@ -130,10 +130,10 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 		}
 	}
 	if nobody*100 > all {
-		t.Errorf("%d of %d bytes are nobody's", nobody, all)
+		t.Errorf("%d of %d bytes are unattributed", nobody, all)
 	}
-	// What the disk did beside is its file system's journal, what containers print, and
-	// what the NodeManager fetches for them.
+	// The disk's other I/O is the file system's journal, the output of containers, and the files
+	// that the NodeManager fetches for them.
 	device, others := deviceBytes(after)-deviceBytes(before), foreigners(t, before, after)
 	t.Logf("all flows: %.2f MB of the device, others %.2f, its request log says %.2f MB", float64(device)/1e6, float64(others)/1e6, float64(logged)/1e6)
 	if off := math.Abs(float64(device + others - logged)); off > 0.05*float64(logged) {
@@ -147,17 +147,17 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	ordered(t, "/lines/output")
 }
 
-// shell is an HDFS client in a process of its own, outside of every container.
+// shell is an HDFS client in its own process, outside of every container.
 type shell struct {
 	path  string
 	bytes int64
 
 	jvm    *client.JVM
-	id     int         // of its reading
-	events chan string // that are no progress, as "event value"
+	id     int         // of its read
+	events chan string // other events than progress, as "event value"
 }
 
-// newShell starts a shell and has it write a file of so many bytes.
+// newShell starts a shell and makes it write a file of the given size.
 func newShell(ctx context.Context, t *testing.T, path string, bytes int64) *shell {
 	t.Helper()
 	s := &shell{path: path, bytes: bytes, jvm: newClient(t), events: make(chan string, 8)}
@@ -188,39 +188,39 @@ func (s *shell) await(ctx context.Context, t *testing.T, want string) {
 	}
 }
 
-// read has the shell read the file. It then keeps it open and does nothing.
+// read makes the shell read the file. The shell then keeps the file open and does nothing.
 func (s *shell) read(ctx context.Context, t *testing.T) {
 	t.Helper()
-	// Told to read beyond the end, it stands there.
+	// The limit is before the end that the client expects, so it stops there.
 	s.id = s.jvm.Do("get", fmt.Sprintf("path=%s seed=1 bytes=%d limit=%d", s.path, s.bytes+1, s.bytes), s.take)
 	s.await(ctx, t, fmt.Sprintf("reached %d", s.bytes))
 }
 
-// end closes the file, which the shell must have had open until now.
+// end closes the file, which the shell must still have open.
 func (s *shell) end(ctx context.Context, t *testing.T) {
 	t.Helper()
 	s.jvm.Limit(s.id, -1)
 	s.await(ctx, t, "done "+client.Sum(1, s.bytes))
 }
 
-// between is what a flow's streams of one kind have read and written from one account to
-// a later one.
+// between returns how many bytes a flow's streams of one kind have read and written between two
+// status documents.
 func between(from, to *status.Document, flow, kind string) status.Pair {
 	a, b := moved(from, flow, kind), moved(to, flow, kind)
 	return status.Pair{Read: b.Read - a.Read, Written: b.Written - a.Written}
 }
 
-// jobHistory is what a job's application master writes of the job itself, which no counter
-// has: its events and configuration, first beside the job and then where the history
-// server looks for them, and a summary there. Bytes of each file.
+// jobHistory has the sizes, in bytes, of the files that a job's application master writes about the
+// job, which no counter includes: its events and configuration, first beside the job and then in
+// the folder of the history server, and a summary there.
 type jobHistory struct{ events, configuration, summary int64 }
 
 func (h jobHistory) all() int64 { return 2*h.events + 2*h.configuration + h.summary }
 
-// with is what a job and its history have written to HDFS. A stream is over in
-// milliseconds, and where its connection was before anybody could look whose it is, it is
-// not on the application's account: so one copy of the configuration, or the second of the
-// events, may be missing. Of these three sums it is the one that is nearest to what was seen.
+// with returns how many bytes a job and its history have written to HDFS. A stream to the history
+// lasts milliseconds. If it ends before the daemon could find out its process, it is not charged to
+// the application. So one copy of the configuration, or the second copy of the events, may be
+// missing. with returns the one of these three sums that is nearest to saw.
 func (h jobHistory) with(tasks, saw int64) (nearest int64) {
 	all := tasks + h.all()
 	nearest = all
@@ -255,15 +255,15 @@ func history(ctx context.Context, t *testing.T, app *hadoop.App) (h jobHistory) 
 	return h
 }
 
-// uploaded is what the client of a job that has just been submitted has put into HDFS for
-// it. What a master then writes beside it, the job's history, does not count.
+// uploaded returns how many bytes the client of a just submitted job has put into HDFS for it. The
+// job's history, which the application master writes to the same folder later, does not count.
 func uploaded(ctx context.Context, t *testing.T, id string) (bytes int64) {
 	t.Helper()
 	user, job := path.Base(shared.Hadoop.HistoryDir()), strings.Replace(id, "application_", "job_", 1)
 	for _, dir := range []string{path.Join("/staging", user, ".staging", job), path.Join("/user", user, ".sparkStaging", id)} {
 		files, err := shared.Hadoop.FS().List(ctx, dir)
 		if err != nil {
-			continue // it is MapReduce's or Spark's
+			continue // only one of the two folders exists
 		}
 		for _, f := range files {
 			if !strings.HasPrefix(path.Base(f.Path), "job_") {
@@ -277,7 +277,7 @@ func uploaded(ctx context.Context, t *testing.T, id string) (bytes int64) {
 	return bytes
 }
 
-// deviceBytes is what the disk has moved for all flows.
+// deviceBytes returns how many bytes the disk has moved for all flows.
 func deviceBytes(doc *status.Document) (bytes int64) {
 	for _, d := range doc.Devices {
 		for _, f := range d.Flows {
@@ -289,9 +289,9 @@ func deviceBytes(doc *status.Document) (bytes int64) {
 	return bytes
 }
 
-// foreigners returns the bytes that others than the daemon moved on the disk between two accounts,
-// according to the kernel, for those in the later account. The kernel's own writeback is left out:
-// mostly that is data of flows, and on their account.
+// foreigners returns the bytes that other processes than the daemon moved on the disk between two
+// status documents, according to the kernel. Only processes in the later document count. The
+// kernel's own writeback is left out, because most of it is data of flows, and is charged to them.
 func foreigners(t *testing.T, from, to *status.Document) (bytes int64) {
 	t.Helper()
 	type who struct {
@@ -317,7 +317,7 @@ func foreigners(t *testing.T, from, to *status.Document) (bytes int64) {
 	return bytes
 }
 
-// logBytes is what the disk has moved at all.
+// logBytes returns how many bytes the disk has moved in total.
 func logBytes(t *testing.T) (bytes int64) {
 	t.Helper()
 	records, err := judge.ReadLog(shared.Disks[0])
@@ -330,7 +330,7 @@ func logBytes(t *testing.T) (bytes int64) {
 	return bytes
 }
 
-// alike compares Penstock's counts with the applications' own: within 2 %.
+// alike fails the test if Penstock's count and the application's own differ by more than 2 %.
 func alike(t *testing.T, what string, saw, counted int64) {
 	t.Helper()
 	t.Logf("%s: Penstock saw %d bytes, %d were counted (%+.2f %%)", what, saw, counted, 100*float64(saw-counted)/math.Max(1, float64(counted)))

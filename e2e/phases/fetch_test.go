@@ -15,8 +15,8 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// BenchmarkNeighboursFetch: how long a TeraSort's reduces fetch, alone and while the
-// NodeManager holds another one's shuffle to its limit. One iteration is a pair;
+// BenchmarkNeighboursFetch measures how long a TeraSort's reduces fetch, alone and while the
+// NodeManager limits the shuffle of another TeraSort. One iteration is a pair of runs:
 //
 //	go test -run - -bench NeighboursFetch -benchtime 7x ./e2e/phases
 func BenchmarkNeighboursFetch(b *testing.B) {
@@ -39,19 +39,19 @@ func BenchmarkNeighboursFetch(b *testing.B) {
 		}
 		return fetched(ctx, b, app)
 	}
-	fetch() // what the first job of a cluster waits for
+	fetch() // the first job of a cluster takes longer
 	var alone, beside, ratios []float64
 	for b.Loop() {
 		one := fetch()
 		held := run(hadoop.QueueAggressor)
 		if !reached(ctx, b, held, 49) { // its maps are done; their I/O would be limited as well
-			b.Fatal("the limited one has ended before it was limited")
+			b.Fatal("the limited job has ended before it was limited")
 		}
 		shared.Weights(b, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
-		fixture.Eventually(b, "the limited one's shuffle runs", func() bool { return moved(shared.Look(b), held.ID, "network").Written > fixture.MiB })
+		fixture.Eventually(b, "the limited job's shuffle runs", func() bool { return moved(shared.Look(b), held.ID, "network").Written > fixture.MiB })
 		two := fetch()
 		if s, err := held.Status(ctx); err != nil || s.Ended() {
-			b.Fatalf("the limited one has ended before the other: %v, %v", s, err)
+			b.Fatalf("the limited job has ended before the other: %v, %v", s, err)
 		}
 		if err := held.Kill(ctx); err != nil {
 			b.Fatal(err)
@@ -71,8 +71,8 @@ func BenchmarkNeighboursFetch(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// fetched is the time that an ended job's reduces took to fetch, on average, from their
-// events in its history.
+// fetched returns the average time that an ended job's reduces took to fetch, from their events in
+// the job's history.
 func fetched(ctx context.Context, t testing.TB, app *hadoop.App) time.Duration {
 	t.Helper()
 	fs := shared.Hadoop.FS()
@@ -100,7 +100,7 @@ func fetched(ctx context.Context, t testing.TB, app *hadoop.App) time.Duration {
 			}
 		}
 		if json.Unmarshal(line, &e) != nil {
-			continue // the schema at the head
+			continue // the schema in the first line
 		}
 		for _, v := range e.Event {
 			switch e.Type {

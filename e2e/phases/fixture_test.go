@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 // sparkDir returns the folder where a standalone Spark keeps its executors' files.
 func sparkDir(s *stand.Stand) string { return filepath.Join(s.Disks[0].Mount(), "spark") }
 
-// moved returns what a flow's streams of one kind have read and written, on all devices.
+// moved returns how many bytes a flow's streams of one kind have read and written, on all devices.
 func moved(doc *status.Document, flow, kind string) (sum status.Pair) {
 	for _, d := range doc.Devices {
 		for _, f := range d.Flows {
@@ -58,7 +58,7 @@ func moved(doc *status.Document, flow, kind string) (sum status.Pair) {
 	return sum
 }
 
-// newSpark prepares Spark and fetches it the first time.
+// newSpark prepares Spark. The first call fetches it.
 func newSpark(ctx context.Context, t *testing.T, standalone bool, settings map[string]string) *spark.Spark {
 	t.Helper()
 	home, err := spark.Fetch(ctx, shared.Spec.Cache, fixture.Say)

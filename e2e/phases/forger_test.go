@@ -13,8 +13,8 @@ import (
 	"penstock/node/status"
 )
 
-// newClient starts a JVM outside of every container whose HDFS clients call themselves
-// what the test says.
+// newClient starts a JVM outside of every container. The test chooses the names of its HDFS
+// clients.
 func newClient(t *testing.T) *client.JVM {
 	t.Helper()
 	return shared.StartClients(t, client.Options{Temp: t.TempDir(), Log: shared.Path("client.log")})
@@ -28,7 +28,7 @@ func TestForgerGainsNothing(t *testing.T) {
 	shared.Remove(t, "/honest")
 	shared.Remove(t, "/forged")
 	shared.Model(t, disk.HDD(20e6))
-	const rows = 20_000_000 // more than there is time for
+	const rows = 20_000_000 // more than the test has time for
 	honest := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: 4, Output: "/honest", Queue: hadoop.QueueAggressor})
 	shared.Weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, weight: 40}\n", honest.ID))
 	fixture.Eventually(t, "TeraGen writes", func() bool { return moved(shared.Look(t), honest.ID, "persistent").Written > 4*fixture.MiB })
@@ -55,7 +55,7 @@ func TestForgerGainsNothing(t *testing.T) {
 	})
 	fixture.Eventually(t, "the forger is unattributed", func() bool { return moved(shared.Look(t), "unattributed", "persistent").Written > 16*fixture.MiB })
 
-	// Both always have more to write from here on: 40 parts against 10.
+	// From here on, both always have more to write. Their weights are 40 and 10.
 	from := settledRates(t, honest.ID)
 	select {
 	case what := <-failed:
@@ -66,11 +66,11 @@ func TestForgerGainsNothing(t *testing.T) {
 	own, other := to[0]-from[0], to[1]-from[1]
 	t.Logf("in 20 s TeraGen's service was %.2f s, the forger's %.2f s", own/1e9, other/1e9)
 	if part := other / (own + other); part < 0.15 || part > 0.25 {
-		t.Errorf("the forger has %.1f %% of the device's service, 20 %% is what nobody's flow is due", 100*part)
+		t.Errorf("the forger has %.1f %% of the device's service, the unattributed flow is due 20 %%", 100*part)
 	}
 }
 
-// refuted is how many claims were.
+// refuted returns the number of refuted claims.
 func refuted(doc *status.Document) (n int64) {
 	for _, c := range doc.Identity.Claims {
 		if c.Verdict == "refuted" {
@@ -80,7 +80,7 @@ func refuted(doc *status.Document) (n int64) {
 	return n
 }
 
-// rates is the service, in ns, that the application and the unattributed flow have had.
+// rates returns the service, in ns, of the application and of the unattributed flow.
 func rates(doc *status.Document, application string) (service [2]float64) {
 	for _, d := range doc.Devices {
 		for _, f := range d.Flows {
@@ -94,7 +94,7 @@ func rates(doc *status.Document, application string) (service [2]float64) {
 	return service
 }
 
-// settledRates waits until both have something queued.
+// settledRates waits until both have requests queued, and returns rates.
 func settledRates(t *testing.T, application string) (service [2]float64) {
 	t.Helper()
 	fixture.Eventually(t, "both wait for the device", func() bool {

@@ -16,11 +16,11 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// orphanMax is the longest wait at a gate for a daemon that was killed.
+// orphanMax is the longest time that a thread may wait at a gate for a killed daemon.
 const orphanMax = time.Second
 
-// TestKillsInEveryPhase: kill -9 of the daemon while the maps of a TeraSort spill, while its
-// reduces fetch and merge, and while they write. Nothing is lost, no server or task waits longer
+// TestKillsInEveryPhase: the daemon is killed with -9 while the maps of a TeraSort spill, while its
+// reduces fetch and merge, and while they write. No data is lost, no server or task waits longer
 // than a second for the killed daemon, and the job ends.
 func TestKillsInEveryPhase(t *testing.T) {
 	const rows, kills = 4_000_000, 3
@@ -41,13 +41,14 @@ func TestKillsInEveryPhase(t *testing.T) {
 			// So that the job's progress is known to the second.
 			"mapreduce.task.progress-report.interval": "250", "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": "250"}})
 	for n := range kills {
-		// A third of the job for each, and a moment somewhere in it; the end may come in one step.
+		// One kill in each third of the job, at a random moment. The last step of progress may be
+		// large, so the last moment is at 85 %.
 		if due := 85 * (float64(n) + random.Float64()) / kills; !reached(ctx, t, sort, due) {
-			t.Fatalf("it has ended after %d kills", n)
+			t.Fatalf("the job has ended after %d kills", n)
 		}
 		before := orphaned(t)
 		fixture.Must(t, shared.Nodes[0].Kill())
-		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) // it is away for as long as it is
+		time.Sleep(time.Duration(random.Int64N(int64(2 * time.Second)))) // the daemon is away for a random time
 		fixture.Must(t, shared.StartNode(ctx, 0, nil))
 		fixture.Must(t, shared.AwaitAgents(ctx, 0, 2))
 		for server, is := range orphaned(t) {
@@ -58,7 +59,7 @@ func TestKillsInEveryPhase(t *testing.T) {
 			}
 			t.Logf("kill %d: %d waits in the %s, the longest %v", n+1, waits, server, longest)
 			if longest > orphanMax {
-				t.Errorf("kill %d: somebody waited for %v in the %s", n+1, longest, server)
+				t.Errorf("kill %d: a thread waited for %v in the %s", n+1, longest, server)
 			}
 		}
 	}
@@ -68,7 +69,7 @@ func TestKillsInEveryPhase(t *testing.T) {
 	for server, is := range orphaned(t) {
 		t.Logf("after %d kills: %d waits in the %s, the longest %v", kills, is.OrphanedWaits-began[server].OrphanedWaits, server, time.Duration(is.OrphanedWaitNanosLongest))
 		if longest := time.Duration(is.OrphanedWaitNanosLongest); is.OrphanedWaits > began[server].OrphanedWaits && longest > orphanMax {
-			t.Errorf("somebody waited for %v in the %s", longest, server)
+			t.Errorf("a thread waited for %v in the %s", longest, server)
 		}
 	}
 	if got, err := shared.Hadoop.VerifyRows(ctx, "/killed/output", rows, false); err != nil || got != want {
@@ -84,8 +85,7 @@ func TestKillsInEveryPhase(t *testing.T) {
 	tell.judge(t, c["Launched map tasks"]+c["Launched reduce tasks"]) // which have long ended by now
 }
 
-// waits are what the agent in a server has counted, since it began, of those that ended
-// without a daemon.
+// waits are an agent's counts, since its start, of waits that ended without a daemon.
 type waits struct{ OrphanedWaits, OrphanedWaitNanosLongest, OrphanedWaitNanosLatest int64 }
 
 // orphaned asks the servers' agents.
@@ -100,8 +100,9 @@ func orphaned(t *testing.T) map[string]waits {
 	return all
 }
 
-// tasksWaits has tasks write down when they end what Penstock's client in them has counted
-// of waits without a daemon, by the agent of the soak: tasks have no address to be asked at.
+// tasksWaits makes tasks record, at their end, the waits without a daemon that Penstock's client in
+// them has counted. The agent of the soak does this, because tasks have no address at which they
+// can be queried.
 type tasksWaits struct {
 	dir    string
 	option string // of their JVMs
@@ -110,7 +111,7 @@ type tasksWaits struct {
 func newTasksWaits(ctx context.Context, t *testing.T) *tasksWaits {
 	t.Helper()
 	source := filepath.Join("..", "..", "lab", "bench", "soak", "Waits.java")
-	// Not t.TempDir, into whose parents a container might not get.
+	// Not t.TempDir, because a container may have no access to its parent folders.
 	dir, err := os.MkdirTemp(shared.Dir, "waits-")
 	fixture.Must(t, err)
 	w := &tasksWaits{dir: filepath.Join(dir, "told")}
@@ -130,8 +131,8 @@ func newTasksWaits(ctx context.Context, t *testing.T) *tasksWaits {
 	return w
 }
 
-// judge reads what ended tasks have told; one that is killed at the job's end may not
-// come to it.
+// judge reads the records of ended tasks. A task that is killed at the job's end may leave no
+// record.
 func (w *tasksWaits) judge(t *testing.T, launched int64) {
 	t.Helper()
 	files, err := os.ReadDir(w.dir)
@@ -143,21 +144,21 @@ func (w *tasksWaits) judge(t *testing.T, launched int64) {
 		fixture.Must(t, err)
 		var count, nanos int64
 		if _, err := fmt.Sscan(string(text), &count, &nanos); err != nil {
-			t.Fatalf("%s tells %q of its waits: %v", f.Name(), text, err)
+			t.Fatalf("%s has the record %q: %v", f.Name(), text, err)
 		}
 		waits, longest = waits+count, max(longest, time.Duration(nanos))
 	}
 	t.Logf("%d waits in %d of %d tasks, the longest %v", waits, len(files), launched, longest)
 	if len(files) == 0 {
-		t.Error("no task has told what it waited")
+		t.Error("no task has recorded its waits")
 	}
 	if longest > orphanMax {
-		t.Errorf("somebody waited for %v in a task", longest)
+		t.Errorf("a thread waited for %v in a task", longest)
 	}
 }
 
-// reached waits until the application says that so many per cent of it are done: the maps
-// are the first half, the reduces the second. False: it has ended before.
+// reached waits until the application's progress has reached the given percentage: the maps are the
+// first half, the reduces the second. It returns false if the application ends before.
 func reached(ctx context.Context, t testing.TB, app *hadoop.App, percent float64) bool {
 	t.Helper()
 	for {

@@ -14,8 +14,8 @@ import (
 	"penstock/node/status"
 )
 
-// TestLimitedShuffle: two TeraSorts at once, one with a limit. Its map outputs leave the
-// NodeManager no faster than the limit, those of the other at once, and no thread of netty ever
+// TestLimitedShuffle: two TeraSorts at once, one with a limit. The limited one's map outputs leave
+// the NodeManager no faster than the limit, the other's at full speed. No thread of Netty ever
 // waits for either.
 func TestLimitedShuffle(t *testing.T) {
 	const (
@@ -45,14 +45,14 @@ func TestLimitedShuffle(t *testing.T) {
 	}
 	close(stop)
 	if stack := <-watched; stack != "" {
-		t.Errorf("a thread of netty waits for a gate:\n%s", stack)
+		t.Errorf("a thread of Netty waits for a gate:\n%s", stack)
 	}
 	rate := steady(<-series)
-	t.Logf("the limited one sent %.3f MiB/s", rate/fixture.MiB)
+	t.Logf("the limited job sent %.3f MiB/s", rate/fixture.MiB)
 	if rate < 0.95*limit || rate > 1.05*limit {
-		t.Errorf("the limited one sent %.3f MiB/s, its limit is %d MiB/s", rate/fixture.MiB, limit/fixture.MiB)
+		t.Errorf("the limited job sent %.3f MiB/s, its limit is %d MiB/s", rate/fixture.MiB, limit/fixture.MiB)
 	}
-	// Its bytes to and from the disk alone take this long.
+	// The limited job's bytes to and from the disk alone take this long.
 	doc := shared.Look(t)
 	var device int64
 	for _, d := range doc.Devices {
@@ -63,7 +63,7 @@ func TestLimitedShuffle(t *testing.T) {
 		}
 	}
 	least := time.Duration(float64(device) / limit * float64(time.Second))
-	t.Logf("free: %v; held to 4 MiB/s: %v for %.1f MiB of the device", seconds[0], seconds[1], float64(device)/fixture.MiB)
+	t.Logf("unlimited: %v; limited to 4 MiB/s: %v for %.1f MiB of the device", seconds[0], seconds[1], float64(device)/fixture.MiB)
 	if seconds[1] < least*9/10 {
 		t.Errorf("the limited TeraSort moved %d bytes in %v: at its limit they take %v", device, seconds[1], least)
 	}
@@ -77,13 +77,13 @@ func TestLimitedShuffle(t *testing.T) {
 	}
 }
 
-// sample is what an application had been sent at a moment.
+// sample is how many bytes the NodeManager had sent for an application at a moment.
 type sample struct {
 	at    time.Time
 	bytes int64
 }
 
-// sent records the bytes of an application that the NodeManager has sent, until stop.
+// sent records how many bytes the NodeManager has sent for an application, until stop is closed.
 func sent(daemon, application string, stop chan struct{}) (series []sample) {
 	for {
 		select {
@@ -115,8 +115,8 @@ func steady(series []sample) float64 {
 	return float64(to.bytes-from.bytes) / to.at.Sub(from.at).Seconds()
 }
 
-// parked looks at the NodeManager's threads until stop, and gives the stack of one of
-// netty's that stands in Penstock's gates, empty if none ever did.
+// parked watches the NodeManager's threads until stop is closed. It returns the stack of a Netty
+// thread that waited in Penstock's gates, or an empty string.
 func parked(url string, stop chan struct{}) string {
 	for {
 		select {

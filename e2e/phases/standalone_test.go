@@ -20,9 +20,9 @@ import (
 	"penstock/lab/spark"
 )
 
-// TestSparkStandalone: a PySpark program on a standalone master and worker. Its executors
-// are one flow, by the directories that they run in; what they read, spill, shuffle and
-// write is what Spark counts.
+// TestSparkStandalone: a PySpark program runs on a standalone master and worker. Its executors are
+// one flow, identified by the directories that they run in. The bytes that they read, spill,
+// shuffle and write match Spark's counts.
 func TestSparkStandalone(t *testing.T) {
 	ctx := shared.Begin(t, 5*time.Minute)
 	shared.Remove(t, "/lines")
@@ -66,7 +66,7 @@ func TestSparkStandalone(t *testing.T) {
 	ordered(t, "/lines/output")
 }
 
-// known waits until a broker would know the running application by what the master says.
+// known waits until a broker would know the running application from the master's answer.
 func known(ctx context.Context, t *testing.T, s *spark.Spark, want policy.Facts) {
 	t.Helper()
 	d, err := applications.New(applications.Options{SparkMasters: []string{s.MasterPage()}, Log: slog.New(slog.DiscardHandler)})
@@ -84,7 +84,7 @@ func known(ctx context.Context, t *testing.T, s *spark.Spark, want policy.Facts)
 	<-ended
 }
 
-// owner is the user that the test's processes are of.
+// owner returns the user of the test's processes.
 func owner(t *testing.T) string {
 	t.Helper()
 	u, err := user.Current()
@@ -92,8 +92,7 @@ func owner(t *testing.T) string {
 	return u.Username
 }
 
-// ordered checks that the lines of all parts together are in the order of their letters
-// from the last to the first.
+// ordered checks that the lines of all parts together are in descending order of their letters.
 func ordered(t *testing.T, dir string) {
 	t.Helper()
 	fs := shared.Hadoop.FS()

@@ -19,11 +19,11 @@ import (
 
 const offered = 100 // MB/s, by the NodeManager
 
-// shared is a node with queues and bandwidth to ask for, its daemon, and a broker that asks the
-// two ResourceManagers.
+// shared is a node with queues and with bandwidth as a YARN resource, its daemon, and a broker that
+// polls the two ResourceManagers.
 var shared fixture.Stand
 
-// directory is like the broker's.
+// directory is a second directory, with the same sources as the broker's.
 var directory *applications.Directory
 
 func TestMain(m *testing.M) {
@@ -51,7 +51,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// managers are the ResourceManagers, the standby first, so that it is asked.
+// managers returns the addresses of the ResourceManagers, the standby first, so that the standby is
+// polled, too.
 func managers(s *stand.Stand) []string {
 	urls := s.Hadoop.ResourceManagerURLs()
 	slices.Reverse(urls)
@@ -64,7 +65,7 @@ func flow(t *testing.T, name string) status.Flow { return fixture.FlowOfAny(shar
 func weight(t *testing.T, name string) int    { return flow(t, name).Weight }
 func written(t *testing.T, name string) int64 { return flow(t, name).Bytes.Written }
 
-// known returns what the directory has of an application.
+// known returns the directory's entry for an application.
 func known(flow string) (a applications.Application) {
 	directory.Facts(flow)
 	for _, a := range directory.List() {

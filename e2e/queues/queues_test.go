@@ -16,8 +16,8 @@ import (
 	"penstock/node/status"
 )
 
-// generate is a TeraGen with one map that has enough to write for a test's length, and more. Its
-// ApplicationMaster and its map ask for so many MB/s each.
+// generate is a TeraGen with one map that writes for longer than a test takes. Its
+// ApplicationMaster and its map request the given MB/s.
 func generate(queue, user, tags string, master, task int) hadoop.Job {
 	const resource = "resource." + hadoop.BandwidthResource
 	return hadoop.Job{Kind: hadoop.TeraGen, Rows: 50_000_000, Maps: 1, Output: "/" + user, Queue: queue, User: user, Settings: map[string]string{
@@ -27,8 +27,8 @@ func generate(queue, user, tags string, master, task int) hadoop.Job {
 	}}
 }
 
-// length bounds the test; its waits have their own bound each. In it the disk takes
-// little more than half of what one of the jobs has to write.
+// length bounds the test; each of its waits has its own bound. In this time the disk can write
+// little more than half of one job's data.
 const (
 	length = 8 * time.Minute
 	rate   = 6_000_000 // bytes a second
@@ -41,7 +41,8 @@ func kill(t *testing.T, app *hadoop.App) {
 	fixture.Check(t, app.Kill(ctx))
 }
 
-// submit submits a job, which takes its time, as a JVM does. What it returns waits for that.
+// submit submits a job, which takes as long as the start of a JVM. The returned function waits for
+// that.
 func submit(ctx context.Context, job hadoop.Job) func(*testing.T) *hadoop.App {
 	var app *hadoop.App
 	var err error
@@ -61,10 +62,10 @@ func submit(ctx context.Context, job hadoop.Job) func(*testing.T) *hadoop.App {
 }
 
 // TestQueuesAndBandwidth: rules on queue and tag turn the ResourceManager's facts about two jobs
-// into weights on the node. The ResourceManager runs one job and lets the other wait, as both
-// together request more MB/s than the node offers, and weights are the held MB/s. When the
-// ResourceManager dies, its standby has the same facts. After the broker's end, a job is in its
-// queue according to the policy.
+// into weights on the node. The ResourceManager runs one job and lets the other wait, because
+// together they request more MB/s than the node offers. Weights are the MB/s that jobs hold. When
+// the ResourceManager is killed, its standby has the same facts. After the broker's end, a job is
+// still in its queue according to the policy.
 func TestQueuesAndBandwidth(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	t.Cleanup(cancel)
@@ -72,8 +73,8 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	t.Cleanup(func() {
 		fixture.Check(t, shared.Disks[0].SetModel(disk.Model{}))
 	})
-	// The policy's first version, from before the flow is there, also rules out that the
-	// weight is the node's own.
+	// The first version of the policy is applied before the flow exists. So the weight cannot be
+	// the node's own.
 	policy := func(t *testing.T, text string) {
 		t.Helper()
 		fixture.Must(t, shared.SetPolicy(text))
@@ -82,20 +83,20 @@ func TestQueuesAndBandwidth(t *testing.T) {
 	first, err := shared.Hadoop.Submit(ctx, generate("root.etl.night", "alice", "gold,Team-A", 20, 40))
 	fixture.Must(t, err)
 	t.Cleanup(func() { kill(t, first) })
-	fixture.Eventually(t, "the first one has what it asked for", func() bool { return known(first.ID).Bandwidth == 60 })
+	fixture.Eventually(t, "the first job holds its bandwidth", func() bool { return known(first.ID).Bandwidth == 60 })
 	next := submit(ctx, generate("root.adhoc", "bob", "silver", 60, 30))
 	a := known(first.ID)
 	tags := slices.Clone(a.Tags)
 	slices.Sort(tags)
 	if a.Queue != "root.etl.night" || a.User != "alice" || a.Name != "TeraGen" || a.Type != "MAPREDUCE" || a.State != "RUNNING" ||
 		!slices.Equal(tags, []string{"gold", "team-a"}) {
-		t.Errorf("known of the first: %+v", a)
+		t.Errorf("the directory's entry of the first job: %+v", a)
 	}
 	fixture.Eventually(t, "a rule on queue, user, type and name", func() bool { return weight(t, first.ID) == 7 })
 	policy(t, "rules:\n  - {tag: gold, weight: 11}\n  - {queue: 'root.etl.*', weight: 7}\n")
 	fixture.Eventually(t, "a rule on a tag", func() bool { return weight(t, first.ID) == 11 })
 	policy(t, "rules:\n  - {queue: 'root.*', weight: 2, bandwidth: true}\n")
-	fixture.Eventually(t, "the weight is what is held", func() bool { return weight(t, first.ID) == 60 })
+	fixture.Eventually(t, "the weight is the bandwidth that is held", func() bool { return weight(t, first.ID) == 60 })
 
 	second := next(t)
 	waiting := func() hadoop.Status {
@@ -103,24 +104,25 @@ func TestQueuesAndBandwidth(t *testing.T) {
 		fixture.Must(t, err)
 		return s
 	}
-	fixture.Eventually(t, "the second one is accepted", func() bool { return waiting().State == "ACCEPTED" && known(second.ID).State == "ACCEPTED" })
-	// And goes on waiting, while the first writes, heartbeats of the NodeManager's long.
+	fixture.Eventually(t, "the second job is accepted", func() bool { return waiting().State == "ACCEPTED" && known(second.ID).State == "ACCEPTED" })
+	// The second job keeps waiting while the first one writes, for many of the NodeManager's
+	// heartbeats.
 	from := written(t, first.ID)
-	fixture.Eventually(t, "the first one writes", func() bool { return written(t, first.ID) > from+16*fixture.MiB })
+	fixture.Eventually(t, "the first job writes", func() bool { return written(t, first.ID) > from+16*fixture.MiB })
 	if s := waiting(); s.State != "ACCEPTED" || s.Containers != 0 {
-		t.Errorf("the second one, which has to wait: %+v", s)
+		t.Errorf("the second job, which has to wait: %+v", s)
 	}
 	if b := known(second.ID); b.Bandwidth != 0 || b.Queue != "root.adhoc" || b.User != "bob" {
-		t.Errorf("known of the second while it waits: %+v", b)
+		t.Errorf("the directory's entry of the second job while it waits: %+v", b)
 	}
 
 	kill(t, first)
-	fixture.Eventually(t, "the second one has what it asked for", func() bool { return known(second.ID).Bandwidth == 90 })
-	fixture.Eventually(t, "its weight is that", func() bool { return weight(t, second.ID) == 90 })
-	fixture.Eventually(t, "the first one holds nothing", func() bool { a := known(first.ID); return a.Ended && a.Bandwidth == 0 && a.User == "alice" })
+	fixture.Eventually(t, "the second job holds its bandwidth", func() bool { return known(second.ID).Bandwidth == 90 })
+	fixture.Eventually(t, "its weight is the bandwidth", func() bool { return weight(t, second.ID) == 90 })
+	fixture.Eventually(t, "the first job holds nothing", func() bool { a := known(first.ID); return a.Ended && a.Bandwidth == 0 && a.User == "alice" })
 
 	policy(t, "queues:\n  - {queue: root.etl, weight: 2}\n  - {queue: root.adhoc, weight: 3}\nrules:\n  - {queue: 'root.*', weight: 2, bandwidth: true}\n")
-	fixture.Eventually(t, "the node knows the second one's queue", func() bool {
+	fixture.Eventually(t, "the node knows the second job's queue", func() bool {
 		f := flow(t, second.ID)
 		return f.Queue == "root.adhoc" && f.Weight == 90
 	})
@@ -132,16 +134,16 @@ func TestQueuesAndBandwidth(t *testing.T) {
 		return doc.Cluster.Broker == "" && !doc.Cluster.InForce
 	})
 	if f := flow(t, second.ID); f.Queue != "root.adhoc" || f.Weight != 90 || f.Part != 0 {
-		t.Errorf("by local shares the second one is %+v", f)
+		t.Errorf("with local shares the second job's flow is %+v", f)
 	}
 	from = written(t, second.ID)
-	fixture.Eventually(t, "and it writes", func() bool { return written(t, second.ID) > from })
+	fixture.Eventually(t, "the second job writes", func() bool { return written(t, second.ID) > from })
 }
 
-// failover kills the active ResourceManager of the two while a job runs. The job's weight is the
-// MB/s that it holds. This weight must not change at the node: neither while no ResourceManager
-// answers, nor while the new one does not know yet what the NodeManagers run. The new one must also
-// know a new job.
+// failover kills the active one of the two ResourceManagers while a job runs. The job's weight is
+// the MB/s that it holds. This weight must not change at the node while no ResourceManager answers,
+// nor while the new one does not know yet which containers run. The new one must also know a new
+// job.
 func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
 	fixture.Must(t, shared.Hadoop.AwaitStandby(ctx))
 	died, err := shared.Hadoop.ActiveResourceManager(ctx)
@@ -149,7 +151,7 @@ func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
 	took, was := 1-died, known(running.ID)
 	begin := time.Now()
 	fixture.Must(t, shared.Hadoop.KillResourceManager(died))
-	next := submit(ctx, generate("root.etl.night", "carol", "late", 10, 10)) // its client looks for the active one as well
+	next := submit(ctx, generate("root.etl.night", "carol", "late", 10, 10)) // its client looks for the active ResourceManager as well
 	unchanged := func(what string, holds func() bool) {
 		t.Helper()
 		fixture.Eventually(t, what, func() bool {
@@ -163,12 +165,12 @@ func failover(ctx context.Context, t *testing.T, running *hadoop.App) {
 		})
 		t.Logf("%.1f s after the ResourceManager was killed: %s", time.Since(begin).Seconds(), what)
 	}
-	unchanged("the other is active", func() bool {
+	unchanged("the other ResourceManager is active", func() bool {
 		i, err := shared.Hadoop.ActiveResourceManager(ctx)
 		return err == nil && i == took
 	})
 	source := func() applications.Source { return directory.Sources()[0] }
-	unchanged("it has told who is who", func() bool {
+	unchanged("it has reported the applications", func() bool {
 		s := source()
 		return s.Address == shared.Hadoop.ResourceManagerURLs()[took] && s.Answered.After(begin) && s.Error == ""
 	})

@@ -1,3 +1,3 @@
-// Package remote tests that names claimed by clients on other machines are verified with their
-// node's evidence about the processes. The machines are network namespaces.
+// Package remote tests how names that clients on other machines claim are verified: the node on the
+// client's machine gives evidence about the client's process. The machines are network namespaces.
 package remote

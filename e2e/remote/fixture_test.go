@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Of the broker, and of the nodes that answer.
+	// Ports of the broker, and of the nodes that answer other nodes.
 	brokerPort, peersPort = 9717, 9718
 
 	nobodysUID = 2_000_000_011
@@ -68,7 +68,8 @@ func TestMain(m *testing.M) {
 }
 
 // makeNodeManagerDirectory makes a NodeManager's directory that belongs to no user. All machines
-// here have the same processes, and a NodeManager of another test would pass for its writer.
+// here have the same processes, so a NodeManager of another test could be mistaken for the
+// directory's writer.
 func makeNodeManagerDirectory(s *stand.Stand) error {
 	private := filepath.Join(localDir(s), "nmPrivate")
 	if err := os.MkdirAll(private, 0o755); err != nil {

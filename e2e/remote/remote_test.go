@@ -19,38 +19,39 @@ import (
 	"penstock/node/status"
 )
 
-// Applications: whose container is on machine 0; another one; one on the machine without Penstock.
+// Applications: mine has a container on machine 0, others has none there, unknown is on the machine
+// without Penstock.
 const mine, others, unknown = 11, 12, 13
 
-// TestAPeerOnAnotherMachine: names of HDFS clients on other machines are verified with their own
-// node's evidence.
+// TestAPeerOnAnotherMachine: names of HDFS clients on other machines are verified with the evidence
+// of the nodes there.
 func TestAPeerOnAnotherMachine(t *testing.T) {
 	fixture.Eventually(t, "the other node reports", func() bool { return strings.Contains(logOf(t, shared.Broker.Log), "node=there") })
 	contained := start(t, 0, container(t, client.Application(mine)))
 	shell := start(t, 0, nil)
 	far := start(t, 1, nil)
 
-	t.Run("its own application's name counts", func(t *testing.T) {
+	t.Run("the name of its own application counts", func(t *testing.T) {
 		p := judged(t, contained, mine, func(r status.Remote) int64 { return r.Confirmed })
 		p.goesOn(t, client.Application(mine))
 	})
-	t.Run("a shell's forgery does not", func(t *testing.T) {
+	t.Run("a forged name of a shell does not count", func(t *testing.T) {
 		p := judged(t, shell, mine, func(r status.Remote) int64 { return r.Refuted })
 		p.goesOn(t, "unattributed")
 		if text := logOf(t, shared.Nodes[0].Log); !strings.Contains(text, "claim refuted") || !strings.Contains(text, `node \"there\"`) {
-			t.Error("the log says nothing of it")
+			t.Error("the log does not report the refuted claim")
 		}
 	})
-	t.Run("nor does another application's name", func(t *testing.T) {
+	t.Run("the name of another application does not count", func(t *testing.T) {
 		p := judged(t, contained, others, func(r status.Remote) int64 { return r.Refuted })
 		p.goesOn(t, "unattributed")
 	})
-	t.Run("where no node answers the name stands", func(t *testing.T) {
+	t.Run("the name counts if no node answers", func(t *testing.T) {
 		p := judged(t, far, unknown, func(r status.Remote) int64 { return r.Unanswered })
 		p.goesOn(t, client.Application(unknown))
 	})
-	// The two count one after the other, and are read so: an answer counts where it is given, and
-	// then where it has come.
+	// The answering node counts an answer before the asking node does. So the asking node's
+	// counters are read first.
 	asked := look(t).Identity.Remote
 	answered := lookThere(t).Identity.Remote
 	t.Logf("asked: %+v", asked)
@@ -58,18 +59,18 @@ func TestAPeerOnAnotherMachine(t *testing.T) {
 	if answered.Answered < asked.Confirmed+asked.Refuted+asked.Undecided {
 		t.Error("more answers have come than were given")
 	}
-	fixture.Eventually(t, "all that was answered was asked", func() bool {
+	fixture.Eventually(t, "the number of questions has reached the number of answers", func() bool {
 		return look(t).Identity.Remote.Asked >= answered.Answered+answered.Refused
 	})
-	t.Run("as it does where the node has died", func(t *testing.T) {
+	t.Run("the name counts if the node has died", func(t *testing.T) {
 		fixture.Must(t, shared.Nodes[1].Kill())
 		p := judged(t, shell, mine, func(r status.Remote) int64 { return r.Unanswered })
 		p.goesOn(t, client.Application(mine))
 	})
 }
 
-// container is how a process is run in a container of an application, as a NodeManager does:
-// it leads a session, which the records name.
+// container returns a command that runs a process in a container of an application, as a
+// NodeManager does: the process leads a session, which the NodeManager's records name.
 func container(t *testing.T, application string) []string {
 	t.Helper()
 	id := strings.Replace(application, "application", "container", 1) + "_01_000001"
@@ -86,7 +87,7 @@ func start(t *testing.T, machine int, under []string) *client.JVM {
 		Under: append([]string{"nsenter", "--net=" + m.Path(), "--"}, under...)})
 }
 
-// put is a file that is being written, which stands in its middle.
+// put is a file that is being written. Its client has stopped in the middle.
 type put struct {
 	jvm    *client.JVM
 	id     int
@@ -97,7 +98,7 @@ type put struct {
 
 const half, whole = 2 * fixture.MiB, 16 * fixture.MiB
 
-// begin has a client write the first half of a file by the name of an application.
+// begin makes a client write the first half of a file under the name of an application.
 func begin(t *testing.T, jvm *client.JVM, application, try int) *put {
 	t.Helper()
 	doc := look(t)
@@ -128,8 +129,8 @@ func begin(t *testing.T, jvm *client.JVM, application, try int) *put {
 	return p
 }
 
-// judged is a put of which was found out what is counted by outcome. On a machine that is busy
-// with other things the answer may be late; then the client tries again, as another one would.
+// judged begins a put and waits until its name has the verdict that outcome counts. On a busy
+// machine the answer may be late; then the client tries again with another file.
 func judged(t *testing.T, jvm *client.JVM, application int, outcome func(status.Remote) int64) *put {
 	t.Helper()
 	const tries = 5
@@ -146,11 +147,11 @@ func judged(t *testing.T, jvm *client.JVM, application int, outcome func(status.
 		}
 		t.Logf("asked: %+v, before that: %+v", now, p.was)
 		if now.Confirmed > p.was.Confirmed || now.Refuted > p.was.Refuted {
-			t.Fatal("it is judged otherwise")
+			t.Fatal("the verdict is another one")
 		}
 		p.finish(t)
 	}
-	t.Fatalf("not judged in %d tries", tries)
+	t.Fatalf("no verdict in %d tries", tries)
 	return nil
 }
 
@@ -170,12 +171,12 @@ func (p *put) finish(t *testing.T) {
 func (p *put) goesOn(t *testing.T, flow string) {
 	t.Helper()
 	p.finish(t)
-	fixture.Eventually(t, "what was written is on "+flow+"'s account", func() bool {
+	fixture.Eventually(t, "the bytes of the put are on "+flow+"'s account", func() bool {
 		return written(look(t))[flow]-p.before[flow] >= whole-2*half
 	})
 	for name, bytes := range written(look(t)) {
 		if more := bytes - p.before[name]; name != flow && more > half {
-			t.Errorf("%s has %d bytes of it", name, more)
+			t.Errorf("%s is charged with %d of its bytes", name, more)
 		}
 	}
 }
@@ -202,7 +203,8 @@ func look(t *testing.T) *status.Document {
 	return doc
 }
 
-// lookThere asks the other machine's daemon, which listens on the loopback there.
+// lookThere returns the status of the other machine's daemon, which listens on that machine's
+// loopback address.
 func lookThere(t *testing.T) (doc status.Document) {
 	t.Helper()
 	h := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {

@@ -53,18 +53,19 @@ func TestResidentReadsAreFree(t *testing.T) {
 	}
 	device, charged, service, resident := read()
 	t.Logf("the second read moved %.0f bytes; charged: %.0f bytes, %g s of service", device, charged, service)
-	// The kernel may have given pages away in between, on some machines at any time and here and
-	// there in a file (vmstat's workingset_refault_file grows, though nothing is scanned). Those are charged.
+	// The kernel may have evicted some pages in between. On some machines this happens at any time
+	// and in any place of a file: vmstat's workingset_refault_file grows, though nothing is
+	// scanned. Reads of these pages are charged.
 	if device > size/20 || charged != device || (service != 0) != (charged != 0) {
 		t.Errorf("the second read moved %.0f bytes; charged: %.0f bytes, %g s of service", device, charged, service)
 	}
 	if resident != size-charged {
-		t.Errorf("of the second read %.0f bytes are said to have been resident, not %.0f", resident, size-charged)
+		t.Errorf("the second read counted %.0f bytes as resident, want %.0f", resident, size-charged)
 	}
 }
 
-// TestTwoJobsAreToldApart: two MapReduce jobs run at once, one that writes and
-// one that reads. Each one's bytes are its own.
+// TestTwoJobsAreToldApart: two MapReduce jobs run at once, one that writes and one that reads. The
+// bytes of each are charged to that job.
 func TestTwoJobsAreToldApart(t *testing.T) {
 	const (
 		rows  = 1_500_000
@@ -111,7 +112,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	within(t, "TeraGen's bytes written", 2, moved(writer.ID, "write"), float64(a.Owners[writer.ID].WriteBytes))
 	within(t, "TeraGen's bytes written, by its output's size", 2, moved(writer.ID, "write"), rows*hadoop.RowBytes*checksums)
 
-	// The rest: job files, which the jobs' clients and masters write.
+	// The rest are job files, which the jobs' clients and application masters write.
 	after.Each("flow_bytes_total", func(labels map[string]string, bytes float64) {
 		if bytes -= before.Sum("flow_bytes_total", "flow="+labels["flow"], "direction="+labels["direction"], "device="+labels["device"]); bytes != 0 {
 			t.Logf("%s, %s: %.2f MiB", labels["flow"], labels["direction"], bytes/mib)
@@ -120,7 +121,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	all := moved(reader.ID, "read") + moved(writer.ID, "write")
 	for _, flow := range []string{"unattributed", "replication", "balancer", "scanner"} {
 		if n := moved(flow, "read") + moved(flow, "write"); n > 0 {
-			t.Errorf("%.0f bytes of %s, of %.0f: nothing should be", n, flow, all)
+			t.Errorf("%.0f bytes are charged to %s, of %.0f in total: want none", n, flow, all)
 		}
 	}
 	if n := moved("clients", "read") + moved("clients", "write"); n > all/50 {
@@ -135,7 +136,7 @@ func TestTwoJobsAreToldApart(t *testing.T) {
 	}
 }
 
-// submit starts a job and kills it should it still run when the test is over.
+// submit starts a job. If the job still runs when the test is over, it is killed.
 func (c *cluster) submit(ctx context.Context, t *testing.T, job hadoop.Job) *hadoop.App {
 	t.Helper()
 	app, err := c.Hadoop.Submit(ctx, job)

@@ -13,8 +13,8 @@ import (
 	"penstock/e2e/internal/fixture"
 )
 
-// client is a Hadoop client in a JVM of its own that carries a task's id: what
-// a task of that application does, without YARN.
+// client is a Hadoop client in its own JVM that carries a task's id. It does what a task of that
+// application does, without YARN.
 type client struct {
 	flow string // the application's id
 	what string
@@ -25,7 +25,7 @@ type client struct {
 	in   *endless // of a writer
 }
 
-// application is the id of the number-th application.
+// application returns the id of an application, by its number.
 func application(number int) string { return fmt.Sprintf("application_1700000000000_%04d", number) }
 
 // shell starts `hadoop fs` as a task of an application.
@@ -37,7 +37,7 @@ func (c *cluster) shell(t *testing.T, app int, stdin io.Reader, args ...string) 
 		"-D", fmt.Sprintf("mapreduce.task.attempt.id=attempt_1700000000000_%04d_m_000000_0", app)}, args...)
 	p.cmd = exec.Command("java", argv...)
 	p.cmd.Stdin, p.cmd.Stderr = stdin, &p.out
-	p.cmd.WaitDelay = time.Second // its input need not end before it does
+	p.cmd.WaitDelay = time.Second // do not wait for the end of its input
 	id, err := c.Book.StartProcess(p.cmd)
 	fixture.Must(t, err)
 	go func() {
@@ -55,14 +55,14 @@ func (c *cluster) shell(t *testing.T, app int, stdin io.Reader, args ...string) 
 // put is a writer that always has more to write, until it is ended.
 func (c *cluster) put(t *testing.T, app int, path string) *client {
 	t.Helper()
-	c.remove(t, path) // registered first, so done last
+	c.remove(t, path) // registered first, so that it runs last
 	input := &endless{}
 	p := c.shell(t, app, input, "-put", "-d", "-", path)
 	p.in = input
 	return p
 }
 
-// endless is zeros until full.
+// endless is a reader of zeros until full is set.
 type endless struct{ full atomic.Bool }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -72,7 +72,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return zeros{}.Read(p)
 }
 
-// cat is a reader that takes all it can get.
+// cat is a reader that reads as fast as it can.
 func (c *cluster) cat(t *testing.T, app int, path string) *client {
 	t.Helper()
 	return c.shell(t, app, nil, "-cat", path)
@@ -90,7 +90,7 @@ func (p *client) running(t *testing.T) {
 	}
 }
 
-// finish waits for the client, having ended a writer's input.
+// finish waits for the client. It ends the input of a writer first.
 func (p *client) finish(t *testing.T) {
 	t.Helper()
 	if p.in != nil {

@@ -21,16 +21,16 @@ import (
 
 const mib = 1 << 20
 
-// The disk of all tests: 12 MB/s with seeks, slow enough that any machine
-// keeps it busy with CPU to spare. It is a slice of a disk of a common size, so
-// that the files of a test, side by side, are near each other for its head.
+// The disk of all tests: 12 MB/s with seeks, so slow that any machine keeps it busy with CPU time
+// to spare. It is a slice of a disk of a common size. So the files of a test, side by side, are
+// near each other for the disk's head.
 var slow = disk.Model{BytesPerSecond: 12_000_000, SeekMin: 2 * time.Millisecond, SeekMax: 12 * time.Millisecond, CapacityBytes: 1e12}
 
 // shared is a NameNode, a DataNode with the agent on a modelled disk, YARN, and the daemon.
 var shared fixture.Stand
 
-// What Penstock lets be dirty here, 8 MiB for each writer, is far below this limit. So the kernel,
-// whose writeback no scheduler reaches, does not write by itself.
+// Penstock allows 8 MiB of dirty data for each writer, which is far below this limit. So the
+// kernel, whose writeback Penstock cannot schedule, does not start writeback by itself.
 const dirtyLimit = 512 * mib
 
 func dirtyLimits(bytes int64) []stand.Sysctl {
@@ -79,7 +79,8 @@ func (c *cluster) retune(t *testing.T, device tuning) {
 	c.node.Daemon = shared.Nodes[0]
 }
 
-// profile writes a profile of the disk of all tests, by its own model, and gives its name.
+// profile writes a profile of the disk of all tests, computed from the disk's model, and returns
+// its name.
 func (c *cluster) profile(t *testing.T) string {
 	t.Helper()
 	device, err := profile.Identify("/sys", filepath.Base(c.disk.Device()))
@@ -100,7 +101,7 @@ func (c *cluster) profile(t *testing.T) string {
 	return name
 }
 
-// lowerDirtyLimits has the kernel write earlier for the rest of the test.
+// lowerDirtyLimits makes the kernel write back earlier for the rest of the test.
 func (c *cluster) lowerDirtyLimits(t *testing.T, bytes int64) {
 	t.Helper()
 	t.Cleanup(func() { fixture.Check(t, shared.SetSysctls(context.Background(), dirtyLimits(dirtyLimit)...)) })
@@ -137,15 +138,14 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// forget writes back and drops what the page cache has of the disk's files: of
-// this disk only, since others may be measuring on theirs.
+// forget writes back and drops the cached pages of the disk's files. Pages of other disks stay,
+// since other tests may be measuring on those.
 func (c *cluster) forget(t *testing.T) {
 	t.Helper()
 	fixture.Must(t, c.disk.Forget())
 }
 
-// owners says which blocks are whose: of each flow, the HDFS paths that are
-// its own.
+// owners returns the owner of each block. paths has the HDFS paths that belong to each flow.
 func (c *cluster) owners(t *testing.T, paths map[string][]string) judge.Owner {
 	t.Helper()
 	owner := map[string]string{}
@@ -159,7 +159,7 @@ func (c *cluster) owners(t *testing.T, paths map[string][]string) judge.Owner {
 	return func(path string) string { return owner[hadoop.BlockName(path)] }
 }
 
-// judge says what every owner got in each window.
+// judge returns every owner's service in each window.
 func (c *cluster) judge(t *testing.T, owner judge.Owner, windows ...judge.Window) []judge.Account {
 	t.Helper()
 	return fixture.Judge(t, c.disk, owner, windows...)

@@ -10,8 +10,8 @@ import (
 	clients "penstock/lab/client"
 )
 
-// guests are HDFS clients in one JVM that is up before they come: when one joins,
-// what is seen is the join and not the start of a JVM on a busy machine.
+// guests are HDFS clients in one JVM that runs before they join. So a test sees the join of a
+// client, and not the start of a JVM on a busy machine.
 type guests struct {
 	*cluster
 	jvm *clients.JVM
@@ -23,14 +23,14 @@ func (c *cluster) guests(t *testing.T) *guests {
 }
 
 // part is an application that wants as much service as possible until its files are complete. A
-// reader has at least two of them: twice as much is staged ahead of it, and so it may wait twice as
-// long for a CPU before its queue is empty.
+// reader has at least two files: then twice as much is staged ahead of it, so it may wait for a CPU
+// twice as long before its queue is empty.
 type part struct {
 	number int // of the application
 	weight int
 	write  bool
 	bytes  int64 // of all its files
-	files  int   // 0: two of a reader, one of a writer
+	files  int   // 0: two for a reader, one for a writer
 }
 
 func (p part) flow() string { return application(p.number) }
@@ -47,10 +47,10 @@ func (p part) paths() []string {
 	return paths
 }
 
-// file is the bytes of each of its files.
+// file returns the size of each of the part's files, in bytes.
 func (p part) file() int64 { return p.bytes / int64(len(p.paths())) }
 
-// prepare writes what a reader will read.
+// prepare writes the files that a reader will read.
 func (g *guests) prepare(t *testing.T, p part) {
 	t.Helper()
 	if p.write {
@@ -61,7 +61,7 @@ func (g *guests) prepare(t *testing.T, p part) {
 	}
 }
 
-// filled is the bytes that a guest expects.
+// filled is a reader of the bytes that a guest expects.
 type filled struct{ seed, pos int64 }
 
 func (f *filled) Read(b []byte) (int, error) {
@@ -74,13 +74,13 @@ func (f *filled) Read(b []byte) (int, error) {
 // guest is a running part.
 type guest struct {
 	part
-	ended chan struct{} // closed when all its files are at their ends, or one has failed
+	ended chan struct{} // closed when all files are complete, or one has failed
 
 	mu     sync.Mutex
 	left   int
 	err    error
-	last   []time.Time     // of each file, when its client last went on
-	paused []time.Duration // and the longest that it has not, since forgetPauses
+	last   []time.Time     // by file: when its client last advanced
+	paused []time.Duration // by file: its longest pause since forgetPauses
 }
 
 // join starts a part.
@@ -168,7 +168,7 @@ func (g *guest) running(t *testing.T) {
 	}
 }
 
-// wait waits until the guest has read or written all.
+// wait waits until the guest has read or written all of its bytes.
 func (g *guest) wait(t *testing.T) {
 	t.Helper()
 	select {

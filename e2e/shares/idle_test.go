@@ -22,7 +22,7 @@ const idleFlows = 5000
 // applications, and cost the daemon little.
 func TestIdleFlows(t *testing.T) {
 	c := &contest{cluster: start(t)}
-	c.retune(t, usual) // a daemon of its own: it remembers the flows for minutes
+	c.retune(t, usual) // a new daemon, because a daemon remembers the flows for minutes
 	c.node.weigh(t, map[string]int{application(61): 3, application(62): 1})
 	const size = 32 * mib
 	c.write(t, "/idle", size)
@@ -31,12 +31,12 @@ func TestIdleFlows(t *testing.T) {
 	c.paths = map[string][]string{c.strong.flow: {"/busy-3"}, c.weak.flow: {"/busy-1"}}
 	c.backlogged(t)
 
-	// Without scrapes, whose cost grows with the flows that they show.
+	// The CPU is measured without scrapes, whose cost grows with the number of flows.
 	const quietly = 5 * time.Second
 	before := c.node.cpu(t, quietly)
 	c.openIdle(t, c.block(t, "/idle"), size)
 	after := c.node.cpu(t, quietly)
-	s := c.watch(t, 4*window, 2*time.Second) // in less time a few seeks move an account
+	s := c.watch(t, 4*window, 2*time.Second) // in less time, a few seeks would change the result
 	within5(t, fmt.Sprintf("bytes of two writers at 3:1 beside %d idle flows", idleFlows), c.ratios(t, s, bytesOf), 3)
 	c.sameAccount(t, s)
 
@@ -55,7 +55,7 @@ func TestIdleFlows(t *testing.T) {
 	}
 }
 
-// block is the path of the one block of an HDFS file.
+// block returns the path of the only block of an HDFS file.
 func (c *cluster) block(t *testing.T, path string) (found string) {
 	t.Helper()
 	name := c.Blocks(t, path)[0]
@@ -71,8 +71,8 @@ func (c *cluster) block(t *testing.T, path string) (found string) {
 	return found
 }
 
-// openIdle is an agent that opens a stream of each of so many applications on a
-// block that is in the page cache, is let through, and closes it.
+// openIdle is an agent. For each of idleFlows applications, it opens a stream on a block that is in
+// the page cache, is let through, and closes the stream.
 func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 	t.Helper()
 	conn, err := net.Dial("unix", c.Socket(0))
@@ -125,7 +125,7 @@ func (c *cluster) openIdle(t *testing.T, block string, size int64) {
 	fixture.Must(t, err)
 }
 
-// cpu is how much of a CPU the daemon uses over some time.
+// cpu returns the part of a CPU that the daemon uses over some time.
 func (n *node) cpu(t *testing.T, length time.Duration) float64 {
 	t.Helper()
 	used := func() float64 {

@@ -14,31 +14,31 @@ import (
 
 // TestAWriterBesideItsReaders: four readers and a writer of one application. Penstock gives the
 // writer half. Natively its part depends on when the kernel writes back: 0.37 to 0.68 in five runs.
-// So the writer must have at least 0.8 of its native part, or of half if that is less; and no client
-// pauses for over 3 s that does not natively.
+// So the writer must have at least 0.8 of its native part, or of half if that is less. And no
+// client may pause for over 3 s unless it also does so natively.
 func TestAWriterBesideItsReaders(t *testing.T) {
 	native, nativePause := readersAndWriter(t, "off")
 	governed, pause := readersAndWriter(t, "enforce")
 	if governed < 0.8*min(native, 0.5) {
-		t.Errorf("the writer had %.3f of the bytes, natively %.3f", governed, native)
+		t.Errorf("the writer had %.3f of the bytes, and natively %.3f", governed, native)
 	}
 	if pause > max(3*time.Second, nativePause) {
 		t.Errorf("a client stood still for %v, natively for %v at the most", pause, nativePause)
 	}
 }
 
-// readersAndWriter returns the writer's part of what the disk moved, and the longest pause of any
-// client.
+// readersAndWriter returns the writer's part of the bytes that the disk moved, and the longest
+// pause of any client.
 func readersAndWriter(t *testing.T, mode string) (share float64, pause time.Duration) {
 	t.Run(mode, func(t *testing.T) {
 		const settled, length = 6 * time.Second, 20 * time.Second
 		c := start(t)
-		c.retune(t, usual) // a daemon that has seen only this test, and after it one that has not seen it
+		c.retune(t, usual) // a new daemon for this test, and another new one after it
 		g := c.guests(t)
 		readers := part{number: 81, files: 4, bytes: 512 * mib}
 		writer := part{number: 81, write: true, bytes: 768 * mib}
 		c.node.rule(t, fmt.Sprintf("{application: %s, weight: 1, mode: %s}", readers.flow(), mode))
-		if mode == "off" { // otherwise the kernel keeps much of what the writer writes in this time
+		if mode == "off" { // otherwise the kernel keeps much of the written data in memory
 			c.lowerDirtyLimits(t, 32*mib)
 		}
 		g.prepare(t, readers)
@@ -70,7 +70,7 @@ func readersAndWriter(t *testing.T, mode string) (share float64, pause time.Dura
 	return share, pause
 }
 
-// TestALimitOfManyStreams: an application has its limit, whatever the number of its streams.
+// TestALimitOfManyStreams: an application's limit holds for any number of streams.
 func TestALimitOfManyStreams(t *testing.T) {
 	const limit, settled, length = 1_000_000, 10 * time.Second, 40 * time.Second
 	c := start(t)

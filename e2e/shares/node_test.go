@@ -9,13 +9,14 @@ import (
 	"penstock/lab/daemon"
 )
 
-// device is the daemon's device section: that of the isolation experiment (lab/bench/isolation) but
-// for the quantum. A window of 10 s holds some 55 quanta of 2 MiB, of which an application with a
-// quarter gets 14. One quantum more or less at the window's ends is 7 % of its share, and no
-// scheduler could keep a bound of 5 % in every window. With 512 KiB it is below 2 %, except for the
-// requests of several quanta that are in flight then. As much is staged ahead of a reader as a writer
-// may have in its backlog, so clients that wait for a CPU leave neither flow's queue empty. Tests
-// that need another device section restart the daemon with it (retune).
+// device is the daemon's device section. It is the one of the isolation experiment
+// (lab/bench/isolation), except for the quantum. A window of 10 s holds some 55 quanta of 2 MiB,
+// and an application with a quarter gets 14 of them. One quantum more or less at the window's ends
+// is 7 % of its share, so no scheduler could keep a bound of 5 % in every window. With 512 KiB it
+// is below 2 %, apart from the several quanta that are in flight at that time. The amount staged
+// ahead of a reader equals a writer's permitted backlog. So clients that wait for a CPU leave
+// neither flow's queue empty. Tests that need another device section restart the daemon with it
+// (retune).
 const device = `  profile: %q
   algorithm: sfqd2
   quantum: %s
@@ -32,7 +33,7 @@ const device = `  profile: %q
     write: %s
 `
 
-// tuning is what differs between tests in the device section.
+// tuning has the settings of the device section that differ between tests.
 type tuning struct{ profile, quantum, dirty, read, write string }
 
 var usual = tuning{quantum: "512KiB", dirty: "16MiB", read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 20ms, per_mib: 180ms}"}
@@ -55,7 +56,7 @@ func (n *node) await(ctx context.Context, what string, wanted func(metrics) erro
 	})
 }
 
-// weigh puts weights in force.
+// weigh puts weights into force.
 func (n *node) weigh(t *testing.T, weights map[string]int) {
 	t.Helper()
 	var rules []string
@@ -65,7 +66,7 @@ func (n *node) weigh(t *testing.T, weights map[string]int) {
 	n.rule(t, rules...)
 }
 
-// rule replaces the weights file, as an editor does, and waits until its rules are in force.
+// rule replaces the weights file, as an editor would, and waits until its rules are in force.
 func (n *node) rule(t *testing.T, rules ...string) {
 	t.Helper()
 	text := "default: 1\nrules:\n"
@@ -75,7 +76,7 @@ func (n *node) rule(t *testing.T, rules ...string) {
 	fixture.Must(t, shared.SetWeights(t.Context(), 0, text))
 }
 
-// metrics are one scrape.
+// metrics are the result of one scrape.
 type metrics struct{ daemon.Metrics }
 
 func (n *node) scrape(ctx context.Context) (metrics, error) {

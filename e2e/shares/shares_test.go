@@ -14,7 +14,7 @@ import (
 
 const (
 	window = 10 * time.Second // shares hold over windows of this length
-	slide  = time.Second      // at every such step
+	slide  = time.Second      // between the beginnings of two windows
 )
 
 // contest is two applications that want more of the disk than there is.
@@ -24,7 +24,7 @@ type contest struct {
 	paths        map[string][]string
 }
 
-// contender is a client of an application's that should still be at work.
+// contender is a client of an application that should still be running.
 type contender interface {
 	name() string // of its flow
 	running(*testing.T)
@@ -35,7 +35,7 @@ func (c *contest) backlogged(t *testing.T) {
 	c.cluster.backlogged(t, c.strong, c.weak)
 }
 
-// often is how often the queues are looked at.
+// often is the time between two looks at the queues.
 const often = 100 * time.Millisecond
 
 func (c *contest) watch(t *testing.T, length, interval time.Duration) span {
@@ -43,8 +43,8 @@ func (c *contest) watch(t *testing.T, length, interval time.Duration) span {
 	return c.cluster.watch(t, length, interval, c.strong, c.weak)
 }
 
-// backlogged waits until all the applications have stood at their marks, so that
-// from now on each has more to do than the disk does for it.
+// backlogged waits until all applications have waited at their marks. From then on, each has more
+// work than the disk can do for it.
 func (c *cluster) backlogged(t *testing.T, contenders ...contender) {
 	t.Helper()
 	err := c.node.await(t.Context(), "backlogged with every application", func(m metrics) error {
@@ -59,15 +59,15 @@ func (c *cluster) backlogged(t *testing.T, contenders ...contender) {
 	fixture.Must(t, err)
 }
 
-// span is what was seen between two moments.
+// span has the observations between two moments.
 type span struct {
 	judge.Window
 	before, after metrics
 }
 
-// watch lets the contest go on for some time, looks at the queues at every
-// interval, and fails if an application's was found empty now and then: it was
-// not always backlogged, and its share would mean nothing.
+// watch lets the contest continue for some time and looks at the queues at every interval. It fails
+// the test if an application's queue was often empty: then the application was not always
+// backlogged, and its share would have no meaning.
 func (c *cluster) watch(t *testing.T, length, interval time.Duration, contenders ...contender) span {
 	t.Helper()
 	scrape := func() metrics {
@@ -114,8 +114,8 @@ func (c *cluster) watch(t *testing.T, length, interval time.Duration, contenders
 	return s
 }
 
-// ratios judges every window of 10 s within the span: what the strong
-// application got for each unit that the weak one got.
+// ratios returns, for every window of 10 s within the span, how many units the strong application
+// got for each unit of the weak one.
 func (c *contest) ratios(t *testing.T, s span, measure func(judge.Usage) float64) []float64 {
 	t.Helper()
 	var windows []judge.Window
@@ -132,7 +132,7 @@ func (c *contest) ratios(t *testing.T, s span, measure func(judge.Usage) float64
 func bytesOf(u judge.Usage) float64   { return float64(u.Bytes()) }
 func serviceOf(u judge.Usage) float64 { return float64(u.Service) }
 
-// within5 fails the test if any of the windows is off the ratio by over 5 %.
+// within5 fails the test if any window deviates from the ratio by more than 5 %.
 func within5(t *testing.T, what string, ratios []float64, want float64) {
 	t.Helper()
 	sorted := slices.Sorted(slices.Values(ratios))
@@ -163,11 +163,11 @@ func (c *contest) sameAccount(t *testing.T, s span) {
 			t.Errorf("the kernel moved %.1f MiB of %s by itself, out of the schedule: what else fills this machine's page cache?", n/mib, p.flow)
 		}
 		if n := got("forced_total", p.flow); n > 0 {
-			t.Errorf("%s was let through %.0f times after the longest wait: its share was none of its weight's", p.flow, n)
+			t.Errorf("%s was let through %.0f times after the longest wait: its share did not come from its weight", p.flow, n)
 		}
 	}
 	other := judged.Owners[judge.FileSystem]
-	t.Logf("nobody's: %.1f MiB, %.1f %% of the service; the disk was busy for %.1f %% of the time", bytesOf(other)/mib,
+	t.Logf("without an owner: %.1f MiB, %.1f %% of the service; the disk was busy for %.1f %% of the time", bytesOf(other)/mib,
 		100*other.Service.Seconds()/judged.Total().Service.Seconds(), 100*judged.Total().Service.Seconds()/(float64(s.To-s.From)/1e9))
 }
 
@@ -180,8 +180,8 @@ func within(t *testing.T, what string, percent, account, judged float64) {
 	}
 }
 
-// TestWriters: two writers that always have more to write share the device by
-// weight, and a new weight tells within seconds.
+// TestWriters: two writers that always have more to write share the device by weight. A new weight
+// takes effect within seconds.
 func TestWriters(t *testing.T) {
 	c := &contest{cluster: start(t)}
 	c.retune(t, fine)
@@ -200,8 +200,8 @@ func TestWriters(t *testing.T) {
 	c.follows(t, changed, s)
 }
 
-// follows fails the test unless, within seconds of the change of weights from
-// 3:1 to 1:3, the shares are as the new weights say, and stay so.
+// follows fails the test unless the shares follow a change of weights from 3:1 to 1:3 within
+// seconds, and then stay.
 func (c *contest) follows(t *testing.T, changed int64, s span) {
 	t.Helper()
 	const patience, short, step = 5 * time.Second, 2 * time.Second, 250 * time.Millisecond
@@ -210,7 +210,7 @@ func (c *contest) follows(t *testing.T, changed int64, s span) {
 		windows = append(windows, judge.Window{From: from, To: from + int64(short)})
 	}
 	owner := c.owners(t, c.paths)
-	told := changed // when the last window began that still looks like the old weights
+	told := changed // when the first window began after the last one with the old shares
 	var ratios []string
 	for _, a := range c.judge(t, owner, windows...) {
 		r := bytesOf(a.Owners[c.strong.flow]) / bytesOf(a.Owners[c.weak.flow])
@@ -228,9 +228,9 @@ func (c *contest) follows(t *testing.T, changed int64, s span) {
 	within5(t, "bytes of two writers at 1:3", []float64{bytesOf(a.Owners[c.strong.flow]) / bytesOf(a.Owners[c.weak.flow])}, 1./3)
 }
 
-// TestReaders: two readers of cold files share the device by weight. Up to D quanta are at the disk
-// at each of a window's ends, in an order that the disk chooses: at a depth of 4, quanta of 512 KiB
-// move the ratio of a window by 5 % now and then. So these are half as large.
+// TestReaders: two readers of cold files share the device by weight. At each end of a window, up to
+// D quanta are at the disk, in an order that the disk chooses. At a depth of 4, quanta of 512 KiB
+// can change the ratio of a window by 5 %. So the quanta here are half as large.
 func TestReaders(t *testing.T) {
 	c := &contest{cluster: start(t)}
 	c.retune(t, fine)
@@ -247,16 +247,15 @@ func TestReaders(t *testing.T) {
 	c.sameAccount(t, s)
 }
 
-// TestReaderAgainstWriter: what is shared between a reader and a writer is the
-// device's service; bytes may cost one of them more than the other. What they cost
-// the daemon knows from a profile; where reads and writes are mixed in one and the
-// same way all the time, there is nothing to correct in their ratio.
+// TestReaderAgainstWriter: a reader and a writer share the device's service; a byte may cost more
+// in one direction than in the other. The daemon knows these costs from a profile. Where reads and
+// writes are always mixed in the same way, their ratio needs no correction.
 func TestReaderAgainstWriter(t *testing.T) {
 	c := &contest{cluster: start(t)}
 	alike := usual
-	alike.dirty = "8MiB" // the one writer has as much queued as is staged ahead of the reader
+	alike.dirty = "8MiB" // the writer has as much queued as is staged ahead of the reader
 	alike.profile = c.profile(t)
-	alike.quantum = "256KiB" // the disk keeps writes for the sake of reads: quanta that are begun at a window's ends
+	alike.quantum = "256KiB" // the disk delays writes in favour of reads, so large quanta would be unfinished at a window's ends
 	c.retune(t, alike)
 	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
 	c.write(t, "/read", 512*mib)

@@ -12,9 +12,10 @@ import (
 	"penstock/lab/judge"
 )
 
-// TestStarvedReaders: 200 readers of an application of weight 1 together with a reader of weight
-// 32. Their turns are too rare for their clients, so packets are let through. They take nothing
-// from the neighbour's share, and no client fails, over a time longer than a client's time-out.
+// TestStarvedReaders: 200 readers of an application of weight 1 run beside one reader of weight 32.
+// The starved readers' turns are too rare for their clients, so packets are let through. These
+// packets take nothing from the neighbour's share, and no client fails, over a time longer than a
+// client's time-out.
 func TestStarvedReaders(t *testing.T) {
 	const readers, length = 200, 80 * time.Second
 	c := start(t)

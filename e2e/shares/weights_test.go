@@ -14,10 +14,10 @@ import (
 
 const settling = 2 * time.Second // after an application has joined or left
 
-// At 16 MB/s an application with one part of eleven gets 55 quanta of 256 KiB in
-// a window: one more or less at each of the window's ends is 3.6 % of its share. And
-// the disk must not keep one waiting for longer than it takes until the next, for
-// the sake of a shorter seek: with its usual 500 ms, windows were off by 4.2 %.
+// At 16 MB/s an application with one part of eleven gets 55 quanta of 256 KiB in a window. One
+// quantum more or less at each end of the window is 3.6 % of its share. The disk must not delay a
+// request for a shorter seek by more than the time between two of the application's quanta. With
+// the disk's usual maximum of 500 ms, windows were off by 4.2 %.
 const rate = 16_000_000
 
 var (
@@ -26,20 +26,18 @@ var (
 	fine = tuning{quantum: "256KiB", dirty: usual.dirty, read: usual.read, write: usual.write}
 )
 
-// A disk without a head, on which a write takes longer than a read, and what the
-// daemon knows it. Of the time of all 8 channels, 64 KiB take an eighth of
-// the latency and their transfer: 4.22 ms to read, 6.80 ms to write. Going on
-// where the last request ended is no cheaper on it, so that every request costs
-// what the daemon takes it to cost.
+// A disk without a head, on which a write takes longer than a read, and the costs that the daemon
+// knows for it. Of the time of all 8 channels, 64 KiB take an eighth of the latency, and their
+// transfer: 4.22 ms to read, 6.80 ms to write. Sequential requests are no cheaper on this disk, so
+// every request costs what the daemon expects.
 var (
 	flash     = disk.SSD(rate)
 	flashCost = tuning{quantum: "256KiB", dirty: usual.dirty, read: "{fixed: 20ms, per_mib: 180ms}", write: "{fixed: 32.2ms, per_mib: 290.1ms}"}
 )
 
-// TestThreeWeights: two applications share the disk by 3:1, one with weight 7
-// joins them and leaves again. From 2 s after each change, every application
-// has its due in every window, and what there is is shared out in full. Readers only, and
-// more mixtures, are tried in virtual time (node/device).
+// TestThreeWeights: two applications share the disk at 3:1. One with weight 7 joins them and leaves
+// again. From 2 s after each change, every application has its due in every window, and all of the
+// disk's time is used. Only readers, and more mixtures, are tested in virtual time (node/device).
 func TestThreeWeights(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -63,9 +61,10 @@ func TestThreeWeights(t *testing.T) {
 	}
 }
 
-// TestFarWeights: weights that are far apart hold as exactly. The heaviest is there first: one that
-// comes later begins beside it, whatever the others had while they were alone. At 100:1 both read, as
-// what the weak one writes would wait for longer than the kernel keeps it.
+// TestFarWeights: weights that are far apart hold equally well. The heaviest application is there
+// first. One that comes later begins beside it, regardless of the service that the others had while
+// they were alone. At 100:1 both applications read, because writes of the weak one would wait for
+// longer than the kernel keeps them dirty.
 func TestFarWeights(t *testing.T) {
 	for i, c := range []struct {
 		weights []int
@@ -102,12 +101,12 @@ func TestFarWeights(t *testing.T) {
 	}
 }
 
-// trial is three applications, the first of which comes later and leaves early.
+// trial is a contest of three applications. The first one joins later and leaves early.
 type trial struct {
 	*cluster
 	parts   []part
 	measure func(judge.Usage) float64
-	quantum float64 // in what measure counts: a part may be off by so much where that is more than 5 %
+	quantum float64 // in units of measure: a part may deviate by this much, or by 5 % if that is more
 	owner   judge.Owner
 }
 
@@ -128,7 +127,7 @@ func (x *trial) run(t *testing.T, model disk.Model) {
 
 	began := disk.Monotonic()
 	third := g.join(t, x.parts[0])
-	err := x.node.await(t.Context(), "serving the one that joins", func(m metrics) error {
+	err := x.node.await(t.Context(), "serving the application that joins", func(m metrics) error {
 		third.running(t)
 		if m.flow("requests_total", third.name()) == 0 {
 			return fmt.Errorf("%s has had no request yet", third.name())
@@ -140,8 +139,8 @@ func (x *trial) run(t *testing.T, model disk.Model) {
 	all := append([]contender{third}, stay...)
 	together := x.watch(t, window+10*slide, often, all...)
 	third.wait(t)
-	// What it wrote last is still to be drained.
-	err = x.node.await(t.Context(), "done with the one that leaves", func(m metrics) error {
+	// The application's last writes are still to be drained.
+	err = x.node.await(t.Context(), "done with the application that leaves", func(m metrics) error {
 		if n := m.flow("queued_requests", third.name()) + m.flow("backlog_bytes", third.name()); n > 0 {
 			return fmt.Errorf("%v bytes and requests of %s are left", n, third.name())
 		}
@@ -162,7 +161,7 @@ func (x *trial) run(t *testing.T, model disk.Model) {
 	x.booked(t, together)
 }
 
-// presence is when an application's first and last requests ended.
+// presence returns when an application's first and last requests ended.
 func (x *trial) presence(t *testing.T, flow string, span judge.Window) (first, last int64) {
 	t.Helper()
 	for _, a := range x.judge(t, x.owner, judge.Windows(span, 20*time.Millisecond)...) {
@@ -179,8 +178,8 @@ func (x *trial) presence(t *testing.T, flow string, span judge.Window) (first, l
 	return first, last
 }
 
-// hold judges every window of 10 s within the span: each part must be within 5 % of its due, or
-// within a quantum where that is more, and together they must keep the disk at work.
+// hold judges every window of 10 s within the span. Each part must be within 5 % of its due, or
+// within a quantum if that is more. Together the parts must keep the disk busy.
 func (x *trial) hold(t *testing.T, what string, parts []part, span judge.Window) {
 	t.Helper()
 	var windows []judge.Window
@@ -224,12 +223,12 @@ func (x *trial) hold(t *testing.T, what string, parts []part, span judge.Window)
 	t.Logf("%s, percent off their due, window by window: %v", what, all)
 	t.Logf("%s, %d windows of %v, worst deviations:%s; of the disk's time at least %.3f", what, len(windows), window, &line, leastBusy)
 	if leastBusy < 0.95 {
-		t.Errorf("%s: the applications had only %.3f of the disk's time in one of the windows: it was not shared out", what, leastBusy)
+		t.Errorf("%s: the applications had only %.3f of the disk's time in one of the windows: some of it was left unused", what, leastBusy)
 	}
 }
 
-// booked fails the test if the kernel moved bytes by itself, or a stream was let
-// through for having waited too long: the shares were then not the weights'.
+// booked fails the test if the kernel moved bytes by itself, or if a stream was let through because
+// it had waited too long. In both cases the shares did not come from the weights.
 func (x *trial) booked(t *testing.T, s span) {
 	t.Helper()
 	for _, p := range x.parts {
@@ -238,7 +237,7 @@ func (x *trial) booked(t *testing.T, s span) {
 			t.Errorf("the kernel moved %.1f MiB of %s by itself, out of the schedule: what else fills this machine's page cache?", n/mib, p.flow())
 		}
 		if n := got("forced_total"); n > 0 {
-			t.Errorf("%s was let through %.0f times after the longest wait: its share was none of its weight's", p.flow(), n)
+			t.Errorf("%s was let through %.0f times after the longest wait: its share did not come from its weight", p.flow(), n)
 		}
 	}
 }

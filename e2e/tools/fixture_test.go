@@ -17,7 +17,7 @@ import (
 	"penstock/ops/doctor"
 )
 
-// shared is the node that the tests share. DataNode 0 is governed, 1 has no agent.
+// shared is the node that the tests share. DataNode 0 is governed, DataNode 1 has no agent.
 var shared fixture.Stand
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}, func(context.Context) error { return shared.SetModel(disk.HDD(20e6)) })
 }
 
-// run runs penstock and gives its output and exit code.
+// run runs penstock and returns its output and exit code.
 func run(t *testing.T, args ...string) (out []byte, code int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), shared.Spec.Binary, args...)
@@ -50,7 +50,7 @@ func run(t *testing.T, args ...string) (out []byte, code int) {
 	return out, cmd.ProcessState.ExitCode()
 }
 
-// top is one document of `penstock top`.
+// top returns one document of `penstock top`.
 func top(t *testing.T) *status.Document {
 	t.Helper()
 	out, code := run(t, "top", "--once", "--json", "--address", shared.Nodes[0].Address)
@@ -61,7 +61,7 @@ func top(t *testing.T) *status.Document {
 	return doc
 }
 
-// diagnose is the report of `penstock doctor` on DataNode i.
+// diagnose returns the report of `penstock doctor` on DataNode i, and the exit code.
 func diagnose(t *testing.T, i int, args ...string) (*doctor.Report, int) {
 	t.Helper()
 	out, code := run(t, append([]string{
@@ -74,7 +74,7 @@ func diagnose(t *testing.T, i int, args ...string) (*doctor.Report, int) {
 	return r, code
 }
 
-// expect holds the worst verdict of each named check against the wanted one.
+// expect compares the worst verdict of each named check with the wanted one.
 func expect(t *testing.T, r *doctor.Report, want map[string]doctor.Verdict) {
 	t.Helper()
 	order := map[doctor.Verdict]int{doctor.OK: 1, doctor.Warn: 2, doctor.Fail: 3}

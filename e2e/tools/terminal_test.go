@@ -19,7 +19,7 @@ import (
 	"penstock/lab/stand"
 )
 
-// terminal is a real one, without anybody before it.
+// terminal is a real terminal without a user.
 type terminal struct {
 	master, slave *os.File
 	mu            sync.Mutex
@@ -43,7 +43,7 @@ func openTerminal(t *testing.T) *terminal {
 	return term
 }
 
-// Write keeps what is shown.
+// Write records the terminal's output.
 func (s *terminal) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +63,8 @@ func (s *terminal) settings(t *testing.T) unix.Termios {
 	return *set
 }
 
-// However top ends, the terminal is as it was; also that of the cluster, and of one whose
-// broker has gone meanwhile.
+// However top ends, the terminal is restored. The same holds for the view of the cluster, and for a
+// view whose broker has ended meanwhile.
 func TestTopPutsTheTerminalBack(t *testing.T) {
 	types := func(keys string) func(*terminal, *os.Process) error {
 		return func(term *terminal, _ *os.Process) error {

@@ -19,8 +19,8 @@ import (
 	"penstock/ops/doctor"
 )
 
-// load writes files until stop is called or the test ends. A DataNode may act on a
-// file that was broken off after the next has begun, so each has its own name.
+// load writes files until stop is called or the test ends. Each file has its own name, because a
+// DataNode may still handle an interrupted file after the next one has begun.
 func load(t *testing.T) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -70,8 +70,8 @@ func TestTop(t *testing.T) {
 	t.Logf("\n%s", text)
 }
 
-// What is written to the disk past HDFS is foreign, and little else is: while HDFS
-// writes, most of it can be attributed; afterwards, all.
+// Bytes that are written to the disk without HDFS are foreign, and hardly any others are. While
+// HDFS writes, most of the foreign bytes can be attributed; afterwards, all of them.
 func TestForeignIO(t *testing.T) {
 	stop := load(t)
 	fixture.Eventually(t, "HDFS writes", func() bool {
@@ -106,7 +106,7 @@ func TestForeignIO(t *testing.T) {
 	fixture.Eventually(t, "all of them are counted", func() bool { foreign, own = count(); return foreign >= size-fixture.MiB })
 	t.Logf("afterwards: %d of %d MiB, beside %d MiB by HDFS", foreign/fixture.MiB, size/fixture.MiB, own/fixture.MiB)
 	if foreign > size+own/5+8*fixture.MiB {
-		t.Errorf("%d bytes are called foreign, of which the test wrote %d; HDFS wrote %d", foreign, size, own)
+		t.Errorf("%d bytes count as foreign; the test wrote %d, HDFS wrote %d", foreign, size, own)
 	}
 }
 

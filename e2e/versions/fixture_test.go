@@ -18,7 +18,7 @@ import (
 
 const nodes = 2
 
-// settings keep writers and readers waiting on a disk of 12 MB/s.
+// settings make writers and readers wait on a disk of 12 MB/s.
 const settings = `  quantum: 1MiB
   backlog: 4MiB
   dirty: 8MiB
@@ -28,7 +28,7 @@ const settings = `  quantum: 1MiB
     write: {fixed: 20ms, per_mib: 180ms}
 `
 
-// cluster is a small one of one version, for one test.
+// cluster is a small cluster of one version, for one test.
 type cluster struct {
 	fixture.Stand
 	rate int64 // bytes per second, once limit was called
@@ -81,8 +81,8 @@ type transfer struct{ app, file int }
 
 func (f transfer) path() string { return fmt.Sprintf("/file-%d", f.file) }
 
-// all runs transfers at once, with further arguments of the operation, and waits
-// until all have ended well, with the right bytes.
+// all runs transfers at once, with more as further arguments of the operation. It waits until all
+// have succeeded, with the right bytes.
 func (c *cluster) all(t *testing.T, operation, more string, transfers ...transfer) {
 	t.Helper()
 	failed := make(chan error, len(transfers))
@@ -109,8 +109,7 @@ func (c *cluster) all(t *testing.T, operation, more string, transfers ...transfe
 	}
 }
 
-// settle waits until the disks have all that was written, so that what is booked
-// is all there is to book.
+// settle waits until all written data is on the disks, so that all of it is accounted for.
 func (c *cluster) settle(t *testing.T) {
 	t.Helper()
 	fixture.Eventually(t, "everything at rest", func() bool {

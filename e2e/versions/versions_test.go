@@ -27,14 +27,14 @@ const (
 	stored = fileBytes * (1 + 4./512)
 )
 
-// TestHadoop runs the same scenario on every version that no other suite uses, each on a
-// cluster of its own beside the others'.
+// TestHadoop runs the same scenario on every version that no other suite uses, each in its own
+// cluster, in parallel.
 func TestHadoop(t *testing.T) {
 	for _, version := range hadoop.Versions {
 		if version == hadoop.DefaultVersion {
 			continue
 		}
-		lib := fetch(t, version) // one after another: Maven's folder is shared
+		lib := fetch(t, version) // one after another, because Maven's folder is shared
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			scenario(t, start(t, version, lib))
@@ -65,7 +65,7 @@ func scenario(t *testing.T, c *cluster) {
 		c.held(t, app)
 	}
 
-	// Two others read what they wrote, from the disks.
+	// Two other applications read these files from the disks.
 	fixture.Must(t, c.Forget())
 	readers := []transfer{{app: 3, file: 1}, {app: 4, file: 2}}
 	c.all(t, "get", "", readers...)
@@ -79,12 +79,12 @@ func scenario(t *testing.T, c *cluster) {
 	for i := range nodes {
 		a := c.agent(t, i)
 		if a.GateWaits == 0 || a.GateBackstops != 0 || a.FailedOpen != 0 || a.Suppressed != 0 || a.FramesDropped != 0 {
-			t.Errorf("the agent in DataNode %d held back nobody, or let somebody through unasked: %+v", i, a)
+			t.Errorf("the agent in DataNode %d has held back no stream, or has let one through by itself: %+v", i, a)
 		}
 	}
 	for _, flow := range []string{"unattributed", "replication", "balancer", "scanner", "clients"} {
 		if n := c.Metric(t, "flow_bytes_total", fmt.Sprintf("flow=%q", flow)); n > 0 {
-			t.Errorf("%.0f bytes are booked to %s: nobody of that name was there", n, flow)
+			t.Errorf("%.0f bytes are charged to %s, which did no I/O", n, flow)
 		}
 	}
 
@@ -104,12 +104,12 @@ func (c *cluster) moved(t *testing.T, app int, direction string, want float64, l
 	got := c.Metric(t, "flow_bytes_total", append(labels, flow(app), fmt.Sprintf("direction=%q", direction))...)
 	t.Logf("application %d, %s %v: %.2f MiB, expected %.2f", app, direction, labels, got/fixture.MiB, want/fixture.MiB)
 	if math.Abs(got-want) > want*0.02 {
-		t.Errorf("application %d, %s %v: %.0f bytes are booked, %.0f were moved", app, direction, labels, got, want)
+		t.Errorf("application %d, %s %v: %.0f bytes are charged, %.0f were moved", app, direction, labels, got, want)
 	}
 }
 
-// held fails the test unless the application has stood at its mark and gone on
-// because the mark rose.
+// held fails the test unless the application has waited at its mark and continued because the mark
+// rose.
 func (c *cluster) held(t *testing.T, app int) {
 	t.Helper()
 	if c.Metric(t, "flow_waits_total", flow(app)) == 0 {
@@ -120,8 +120,7 @@ func (c *cluster) held(t *testing.T, app int) {
 	}
 }
 
-// replicated fails the test unless every block of a file is whole and on every
-// DataNode.
+// replicated fails the test unless every block of a file is complete and on every DataNode.
 func (c *cluster) replicated(t *testing.T, path string) {
 	t.Helper()
 	blocks, err := c.Hadoop.FS().Blocks(t.Context(), path)

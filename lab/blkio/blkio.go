@@ -1,7 +1,7 @@
-// Package blkio makes cgroups of the kernel's blkio controller, version 1. With them an operator
-// without Penstock can limit an application's I/O (IBIS, section 7.4). The controller knows who
-// submits a request, so it limits a task's own reads and syncs. It does not limit buffered writes,
-// which the kernel submits, nor HDFS's I/O, which the DataNode submits.
+// Package blkio makes cgroups of the kernel's blkio controller, version 1. With this controller, an
+// operator without Penstock can limit an application's I/O (IBIS, section 7.4). The controller
+// charges the process that submits a request, so it limits a task's own reads and syncs. It does
+// not limit buffered writes, which the kernel submits, or HDFS's I/O, which the DataNode submits.
 package blkio
 
 import (
@@ -25,13 +25,13 @@ const (
 
 // Group is a cgroup. Processes join it by writing to its cgroup.procs.
 type Group struct {
-	Path string // its folder
+	Path string // the cgroup's folder
 
 	book *ledger.Ledger
 	id   ledger.ID
 }
 
-// Mount is where the controller's hierarchy is mounted.
+// Mount returns the mount point of the controller's hierarchy.
 func Mount() (string, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -55,7 +55,7 @@ func mountOf(mountinfo []byte) (string, error) {
 		"try mount -t cgroup -o blkio blkio /sys/fs/cgroup/blkio, unless cgroup v2 has it (cgroup.controllers says io)")
 }
 
-// Make creates a group below the hierarchy's root. It is in the ledger before.
+// Make creates a group below the hierarchy's root. The ledger records the group first.
 func Make(book *ledger.Ledger, name string) (*Group, error) {
 	root, err := Mount()
 	if err != nil {
@@ -71,17 +71,17 @@ func Make(book *ledger.Ledger, name string) (*Group, error) {
 	return g, nil
 }
 
-// SetWeight gives the group a weight on every device whose scheduler is bfq; processes
-// in no group have 100.
+// SetWeight sets the group's weight on every device with the scheduler bfq. Processes without a
+// group have weight 100.
 func (g *Group) SetWeight(weight int) error {
 	if weight < WeightMin || weight > WeightMax {
-		return fmt.Errorf("bfq weight %d: from %d to %d", weight, WeightMin, WeightMax)
+		return fmt.Errorf("bfq weight %d: use %d to %d", weight, WeightMin, WeightMax)
 	}
 	return g.set("blkio.bfq.weight", fmt.Sprint(weight))
 }
 
-// SetCap holds the group's reads and its writes to so many bytes a second each on a
-// device such as /dev/loop0.
+// SetCap limits the group's reads and its writes, each to the given number of bytes per second, on
+// a device such as /dev/loop0.
 func (g *Group) SetCap(device string, bytesPerSecond int64) error {
 	var st unix.Stat_t
 	if err := unix.Stat(device, &st); err != nil {
@@ -98,5 +98,5 @@ func (g *Group) set(file, value string) error {
 	return nil
 }
 
-// Remove removes the group; processes that are left in it move to the root.
+// Remove removes the group. Its remaining processes move to the root.
 func (g *Group) Remove() error { return g.book.Undo(g.id) }

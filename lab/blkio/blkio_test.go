@@ -21,8 +21,8 @@ func TestMountOf(t *testing.T) {
 	}
 }
 
-// A group takes its settings, processes join it as a container's JVM does, and it goes
-// while one is still in it.
+// A group accepts its settings, and processes join it as a container's JVM does. It can be removed
+// while a process is still in it.
 func TestGroup(t *testing.T) {
 	book, err := ledger.Open(t.TempDir())
 	if err != nil {

@@ -11,17 +11,18 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Bars is a chart of horizontal bars, a row for each name. Lying bars leave room for their names.
+// Bars is a chart of horizontal bars with a row for each name. Horizontal bars leave room for long
+// names.
 type Bars struct {
 	Title, X string
 	Rows     []Row
-	// Dots draws values as dots on an axis that need not begin at 0, for values near Reference.
+	// Dots draws values as dots. The axis need not begin at 0, which suits values near Reference.
 	Dots      bool
-	Reference *float64 // a dashed vertical line
+	Reference *float64 // value of a dashed vertical line
 	Width     float64  // in points
 }
 
-// Row is a name with its bars, the first one on top.
+// Row is a name with its bars, from top to bottom.
 type Row struct {
 	Name string
 	Bars []Bar
@@ -29,16 +30,18 @@ type Row struct {
 
 // Bar is one value.
 type Bar struct {
-	Kind   string // its entry in the legend; "": none
+	Kind   string // entry in the legend; "": no entry
 	Colour Colour
 	Value  float64
-	// Low and High are the ends of its whisker, which is drawn only with more than one run.
+	// Low and High are the ends of the bar's whisker. It is drawn only if there is more than one
+	// run.
 	Low, High float64
 	Runs      int
-	Label     string // to the right of it
+	Label     string // text to the right of the bar
 }
 
-// span returns where the bar with its whisker begins and ends to the eye: the label stands behind it.
+// span returns the visible beginning and end of the bar with its whisker. The label is to the right
+// of the end.
 func (b Bar) span() (start, end float64) {
 	if b.Runs > 1 {
 		return min(b.Value, b.Low), max(b.Value, b.High)
@@ -49,7 +52,7 @@ func (b Bar) span() (start, end float64) {
 const (
 	barHeight = 13
 	rowGap    = 9
-	barsFrame = 34 // the axis with its labels
+	barsFrame = 34 // height of the axis with its labels
 )
 
 func (b Bars) describe() (title, text string) { return b.Title, cmp.Or(b.Title, b.X) }
@@ -63,7 +66,7 @@ func (b Bars) legend() (all []entry) {
 	return all
 }
 
-// height of the data area; it is also the scale of the plot's Y axis.
+// height returns the height of the data area, which is also the scale of the plot's Y axis.
 func (b Bars) height() (h float64) {
 	for _, r := range b.Rows {
 		h += rowGap + barHeight*float64(len(r.Bars))
@@ -100,7 +103,7 @@ func (b Bars) draw(c draw.Canvas) {
 	p.Draw(c)
 }
 
-// bounds is the range of the axis of values.
+// bounds returns the range of the axis of values.
 func (b Bars) bounds() (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	if b.Reference != nil {
@@ -124,7 +127,7 @@ type rowTick struct {
 	name string
 }
 
-// rowTicks labels the rows.
+// rowTicks are the labels of the rows.
 type rowTicks []rowTick
 
 func (r rowTicks) Ticks(_, _ float64) (ticks []plot.Tick) {
@@ -134,10 +137,10 @@ func (r rowTicks) Ticks(_, _ float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// drawnBar is a plotter of one bar.
+// drawnBar is a plotter for one bar.
 type drawnBar struct {
 	Bar
-	y   float64 // of its middle
+	y   float64 // position of the bar's middle
 	dot bool
 }
 
@@ -156,7 +159,7 @@ func (b drawnBar) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 	start, end := b.span()
 	if b.Runs > 1 {
-		for _, style := range []draw.LineStyle{{Color: ground.drawn(), Width: 3}, {Color: ink.drawn(), Width: 1}} { // it stands out from the bar
+		for _, style := range []draw.LineStyle{{Color: ground.drawn(), Width: 3}, {Color: ink.drawn(), Width: 1}} { // the wider line in the ground's colour separates the whisker from the bar
 			c.StrokeLine2(style, x(start), middle, x(end), middle)
 			for _, cap := range []float64{start, end} {
 				c.StrokeLine2(style, x(cap), middle-half/2, x(cap), middle+half/2)
@@ -166,7 +169,7 @@ func (b drawnBar) Plot(c draw.Canvas, p *plot.Plot) {
 	c.FillText(labelStyle(), vg.Point{X: x(end) + labelGap, Y: middle}, b.Label)
 }
 
-// GlyphBoxes makes room for the label.
+// GlyphBoxes reserves space for the label.
 func (b drawnBar) GlyphBoxes(p *plot.Plot) []plot.GlyphBox {
 	if b.Label == "" {
 		return nil

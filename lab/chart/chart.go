@@ -1,6 +1,6 @@
-// Package chart draws the charts of all reports as SVG: lines in small multiples, and bars with
-// intervals. One legend stands above the panels, never over the curves. A chart is drawn in the
-// colours of a light page and carries a style sheet with those of a dark one.
+// Package chart draws the charts of all reports as SVG: lines in several panels, and bars with
+// intervals. The legend is above the panels, never over the curves. A chart has the colours for a
+// light page, and a style sheet with the colours for a dark page.
 package chart
 
 import (
@@ -21,10 +21,11 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Colour is one of the chart's colours.
+// Colour is a colour of a chart.
 type Colour int
 
-// Colours for data. They differ in lightness too, for readers who do not tell red from green.
+// Colours for data. They also differ in lightness, for readers who cannot distinguish red and
+// green.
 const (
 	Blue Colour = iota
 	Orange
@@ -33,15 +34,15 @@ const (
 	Grey
 	ink    // text and axes
 	faint  // grid
-	ground // behind a chart in a file of its own
+	ground // background of a chart in its own file
 	colours
 )
 
-// Palette returns the i-th colour of a series without a colour of its own.
+// Palette returns the colour of the i-th series that has no colour of its own.
 func Palette(i int) Colour { return Colour(i % int(Grey)) }
 
-// light and dark are the colours on a light and a dark page. Each light one is unique: the style
-// sheet finds what it recolours by it.
+// light and dark are the colours on a light and on a dark page. Each light colour is unique,
+// because the style sheet uses it to find the elements to recolour.
 var (
 	light = [colours]color.RGBA{{0x1f, 0x77, 0xb4, 255}, {0xd9, 0x66, 0x0a, 255}, {0x2b, 0x8a, 0x7e, 255}, {0x6a, 0x51, 0xa3, 255},
 		{0x7f, 0x7f, 0x7f, 255}, {0x1b, 0x1b, 0x1b, 255}, {0xd4, 0xd4, 0xd4, 255}, {0xff, 0xff, 0xff, 255}}
@@ -55,7 +56,8 @@ func (c Colour) on(page [colours]color.RGBA) string {
 
 func (c Colour) drawn() color.Color { return light[c] }
 
-// styleSheet recolours a chart on a dark page. Programs that do not read it show the light colours.
+// styleSheet recolours a chart on a dark page. Programs without support for it show the light
+// colours.
 var styleSheet = func() string {
 	var b strings.Builder
 	b.WriteString("<style>@media (prefers-color-scheme: dark) {\n")
@@ -68,23 +70,22 @@ var styleSheet = func() string {
 	return b.String()
 }()
 
-// A Chart can be written with File or Inline.
+// Chart is a chart that File or Inline can write.
 type Chart interface {
-	// describe returns the title that is drawn, if any, and a text for a reader who does not see
-	// the chart.
+	// describe returns the title to draw, if any, and a text for readers who cannot see the chart.
 	describe() (title, text string)
 	size() (width, height vg.Length)
 	legend() []entry
 	draw(draw.Canvas)
 }
 
-// Inline returns the chart as a part of an HTML page, on the page's own ground.
+// Inline returns the chart as part of an HTML page, with the page's own background.
 func Inline(c Chart) (template.HTML, error) {
 	s, err := svg(c, false)
-	return template.HTML(s), err // drawn here; gonum escapes all text
+	return template.HTML(s), err // the SVG is drawn here, and gonum escapes all text
 }
 
-// File returns the chart as an SVG file with a ground of its own.
+// File returns the chart as an SVG file with its own background.
 func File(c Chart) ([]byte, error) {
 	s, err := svg(c, true)
 	return []byte(`<?xml version="1.0"?>` + "\n" + s), err
@@ -130,7 +131,7 @@ func svg(c Chart, ownGround bool) (string, error) {
 	j := i + strings.Index(s[i:], ">") + 1
 	head := fmt.Sprintf(`<svg class="chart" role="img" aria-label="%s"`, template.HTMLEscapeString(description))
 	s = head + s[i+len("<svg"):j] + "\n" + styleSheet + s[j:]
-	// Fonts with the measures that the text was laid out with.
+	// These fonts have the same metrics as the font of the layout.
 	return strings.ReplaceAll(s, "font-family:Liberation Sans", "font-family:'Liberation Sans',Arial,Helvetica,sans-serif"), nil
 }
 
@@ -140,7 +141,7 @@ const (
 	legendRow  = 16
 	titleRow   = 20
 	stripGap   = 6 // below the legend
-	inset      = 4 // of title and legend
+	inset      = 4 // around title and legend
 )
 
 func textStyle(size font.Length, x text.XAlignment, y text.YAlignment) text.Style {
@@ -148,18 +149,18 @@ func textStyle(size font.Length, x text.XAlignment, y text.YAlignment) text.Styl
 		Handler: plot.DefaultTextHandler, XAlign: x, YAlign: y}
 }
 
-// entry is a name in the legend.
+// entry is an entry of the legend.
 type entry struct {
 	name   string
 	colour Colour
 	dashed bool
-	bar    bool // a filled square instead of a line
+	bar    bool // draw a filled square instead of a line
 }
 
 const (
 	square   = 9
-	stroke   = 18 // a line's length in the legend
-	nameGap  = 4  // from square or line to its name
+	stroke   = 18 // length of a line in the legend
+	nameGap  = 4  // gap between the square or line and its name
 	entryGap = 16
 )
 
@@ -174,7 +175,7 @@ func (e entry) width() vg.Length {
 	return e.swatch() + nameGap + textStyle(fontSize, 0, 0).Width(e.name) + entryGap
 }
 
-// layOut breaks the legend into rows. Names that occur twice are shown once.
+// layOut divides the legend into rows. It shows a name that occurs twice only once.
 func layOut(all []entry, width vg.Length) (rows [][]entry) {
 	var used vg.Length
 	var seen []string
@@ -252,7 +253,7 @@ func (roundTicks) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// unlabelled keeps the ticks of an axis without their labels.
+// unlabelled keeps the ticks of an axis and removes their labels.
 type unlabelled struct{ plot.Ticker }
 
 func (u unlabelled) Ticks(low, high float64) []plot.Tick {
@@ -265,7 +266,7 @@ func (u unlabelled) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// vertical is a dashed line over the whole height at one place of the X axis.
+// vertical is a dashed vertical line over the whole height of a panel.
 type vertical struct {
 	x      float64
 	colour Colour

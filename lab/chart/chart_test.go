@@ -26,7 +26,7 @@ func sampleLines() Lines {
 	return Lines{Title: "Throughput", Panels: []Panel{panel("one", 1), panel("two", 10), panel("three", 3)}, Columns: 2, Shared: true, Width: 240, Height: 130}
 }
 
-// texts are the chart's texts, in the order of drawing.
+// texts returns the chart's texts in the order in which they are drawn.
 func texts(t *testing.T, c Chart) (all []string) {
 	t.Helper()
 	file, err := File(c)
@@ -79,7 +79,7 @@ func TestOneLegendAndOneAxis(t *testing.T) {
 	}
 }
 
-// A single run has no interval, whatever its Low and High say.
+// A single run has no interval, regardless of Low and High.
 func TestWhiskersNeedMoreThanOneRun(t *testing.T) {
 	lines := regexp.MustCompile(`<path [^>]*fill:none;stroke:#1B1B1B`)
 	drawn := func(runs int) int {
@@ -95,7 +95,7 @@ func TestWhiskersNeedMoreThanOneRun(t *testing.T) {
 	}
 }
 
-// Each colour that is drawn has another one on a dark page, and colours do not hide in each other.
+// Each drawn colour has a different one on a dark page, and all light colours are distinct.
 func TestColoursOnADarkPage(t *testing.T) {
 	seen := map[string]bool{}
 	for c := range colours {

@@ -10,36 +10,36 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Lines is a chart of panels with lines: small multiples.
+// Lines is a chart of panels with lines.
 type Lines struct {
 	Title   string
 	Panels  []Panel
 	Columns int // default 1
-	// Shared gives all panels the same axes, labelled once.
+	// Shared gives all panels the same axes, and labels only the outer axes.
 	Shared        bool
 	LogX          bool
 	XTicks        []float64 // default: round numbers
-	Width, Height float64   // of a panel with its labels, in points
+	Width, Height float64   // size of a panel with its labels, in points
 }
 
-// Panel is one diagram.
+// Panel is a diagram of a chart.
 type Panel struct {
-	Title, X, Y string // Shared: the first panel's X and Y are everyone's
+	Title, X, Y string // with Shared, the first panel's X and Y apply to all panels
 	Lines       []Line
 	Marks       []float64 // vertical dashed lines
 }
 
-// Line is one series. Lines of the same name in several panels have one entry in the legend.
+// Line is a series. Lines with the same name in several panels share one entry in the legend.
 type Line struct {
-	Name   string // "": not in the legend
+	Name   string // "": no entry in the legend
 	Colour Colour
 	Points []Point
 	Dashed bool
 	Dots   bool    // a dot at each point
-	Rings  []Point // points to stand out
+	Rings  []Point // points to emphasise
 }
 
-// Point is a place in a panel.
+// Point is a position in a panel.
 type Point struct{ X, Y float64 }
 
 func points(all []Point) plotter.XYs {
@@ -64,7 +64,7 @@ func (l Lines) legend() (all []entry) {
 		}
 	}
 	if len(all) == 1 {
-		return nil // the axis says what it is
+		return nil // the axis shows the name
 	}
 	return all
 }
@@ -141,7 +141,7 @@ func (l Lines) plot(panel Panel) *plot.Plot {
 	return p
 }
 
-// share gives all plots one range and labels the outer axes only.
+// share gives all plots one range, and labels only the outer axes.
 func (l Lines) share(plots [][]*plot.Plot) {
 	x, y := plots[0][0].X, plots[0][0].Y
 	each := func(do func(p *plot.Plot, i, j int)) {

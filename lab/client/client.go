@@ -3,11 +3,11 @@
 // Tests need clients that belong to different applications, pause at a given byte, and verify each
 // byte. A JVM per client is too expensive on a small machine, and WebHDFS shows nothing in the
 // middle of a stream. So one JVM (Client.java) runs all clients. It reads commands from standard
-// input and reports events on standard output. Each operation is a separate client, with the name
-// of a task of the application in the command.
+// input and reports events on standard output. Each operation is a separate client. Its client name
+// is that of a task of the application in the command.
 //
-// The bytes of a file are a function of the seed and the position (Fill). So any part of a file can
-// be computed here and in the JVM, and file contents can be verified.
+// The bytes of a file are a function of a seed and the position (Fill). So both this package and
+// the JVM can compute any part of a file and verify file contents.
 package client
 
 import (
@@ -39,8 +39,7 @@ var clientSource []byte
 //go:embed Probe.java
 var probeSource []byte
 
-// Compile compiles the client into the folder dir against the jars in lib. It
-// needs the JDK's javac.
+// Compile compiles the client into the folder dir, with the jars in lib. It needs the JDK's javac.
 func Compile(ctx context.Context, lib, dir string) error {
 	return CompileSources(ctx, lib, dir, map[string][]byte{"Client.java": clientSource, "Probe.java": probeSource})
 }
@@ -64,23 +63,23 @@ func CompileSources(ctx context.Context, lib, dir string, sources map[string][]b
 	return nil
 }
 
-// Options of the JVM.
+// Options are the options of the JVM.
 type Options struct {
-	Book    *ledger.Ledger // of the run that it belongs to
+	Book    *ledger.Ledger // ledger of the JVM's run
 	Lib     string         // folder of Hadoop's jars
 	Classes string         // folder that Compile has filled
 	Conf    string         // folder of the cluster's configuration
 	Temp    string         // folder for temporary files
 	Log     string         // file for all output other than events
-	// Under is a command that runs java: elsewhere, or as another user. Java must be its last
-	// child, and it must end with java.
+	// Under is a command that runs java elsewhere or as another user. Java must be its last child,
+	// and the command must end when java ends.
 	Under []string
-	// Main is a main class to use in place of Client, with its arguments. It must use the same
+	// Main is a main class with its arguments, used instead of Client. It must use the same
 	// protocol.
 	Main []string
 	// Heap is the JVM's maximum heap, in the form of -Xmx; default 256m.
 	Heap string
-	// Dir is its working directory; default that of this process.
+	// Dir is the JVM's working directory; default: this process's.
 	Dir string
 }
 
@@ -96,9 +95,9 @@ type JVM struct {
 	running map[int]Take
 }
 
-// Take receives an operation's events, one at a time, in order: "progress" bytes, "reached" bytes
-// (it has stopped at its limit), "done" answer, "error" text, and the probes' own (see Probe.java).
-// When the JVM ends, every operation has an "error".
+// Take receives an operation's events, one at a time and in order: "progress" bytes, "reached"
+// bytes (the operation has stopped at its limit), "done" answer, "error" text, and the probes' own
+// events (see Probe.java). When the JVM ends, every operation receives an "error".
 type Take func(event, value string)
 
 // Start starts the JVM.
@@ -124,7 +123,7 @@ func Start(o Options) (*JVM, error) {
 	if c.stdin, err = cmd.StdinPipe(); err != nil {
 		return nil, err
 	}
-	// Not cmd.StdoutPipe, which Wait closes while the last events are unread.
+	// cmd.StdoutPipe is not usable, because Wait closes it before the last events are read.
 	stdout, write, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -140,7 +139,8 @@ func Start(o Options) (*JVM, error) {
 
 const stopPatience = 10 * time.Second
 
-// Stop ends the JVM and every operation in it: by closing its input or, if that fails, by a signal.
+// Stop ends the JVM with all its operations. It closes the JVM's input; if that is not enough, it
+// sends a signal.
 func (c *JVM) Stop() {
 	c.stdin.Close()
 	select {
@@ -178,8 +178,8 @@ func (c *JVM) listen(stdout io.ReadCloser) {
 	}
 }
 
-// Do starts an operation: "put", "get", "setrep", "blocks", "probe-write" or
-// "probe-read", with arguments key=value as Client.java and Probe.java have them.
+// Do starts an operation: "put", "get", "setrep", "blocks", "probe-write" or "probe-read". args are
+// key=value, as described in Client.java and Probe.java.
 func (c *JVM) Do(operation, args string, take Take) (id int) {
 	c.mu.Lock()
 	c.next++
@@ -195,13 +195,13 @@ func (c *JVM) Do(operation, args string, take Take) (id int) {
 	return id
 }
 
-// Run performs an operation and waits for its end, or for the end of ctx.
+// Run performs an operation and waits until the operation or ctx ends.
 func (c *JVM) Run(ctx context.Context, operation, args string) error {
 	_, err := c.Ask(ctx, operation, args)
 	return err
 }
 
-// Ask is Run for an operation that ends with an answer.
+// Ask is like Run, for an operation that ends with an answer.
 func (c *JVM) Ask(ctx context.Context, operation, args string) (answer string, err error) {
 	ended, found := make(chan error, 1), ""
 	id := c.Do(operation, args, func(event, value string) {
@@ -222,10 +222,10 @@ func (c *JVM) Ask(ctx context.Context, operation, args string) (answer string, e
 	}
 }
 
-// Limit lets an operation continue to a higher limit, in bytes; negative: to its end.
+// Limit raises the limit of an operation, in bytes; a negative limit lets it continue to its end.
 func (c *JVM) Limit(id int, bytes int64) { c.send(fmt.Sprintf("%d to limit=%d", id, bytes)) }
 
-// Forget ends the operation's events.
+// Forget stops passing on the operation's events.
 func (c *JVM) Forget(id int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +235,7 @@ func (c *JVM) Forget(id int) {
 func (c *JVM) send(line string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	fmt.Fprintln(c.stdin, line) // if the JVM is gone, every operation has its error
+	fmt.Fprintln(c.stdin, line) // if the JVM has ended, every operation receives an error
 }
 
 // Sum returns the SHA-256 of a file's bytes, in hexadecimal.
@@ -250,9 +250,9 @@ func Sum(seed, bytes int64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Fill makes the bytes of a file from pos on, a multiple of 8: SplitMix64
-// (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014) of
-// the position.
+// Fill computes the bytes of a file from position pos on, which must be a multiple of 8. It is
+// SplitMix64 of the position (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+// 2014).
 func Fill(buf []byte, seed, pos int64) {
 	var word [8]byte
 	for i := 0; i < len(buf); i += 8 {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The published first numbers of SplitMix64 from seed 0.
+// The published first numbers of SplitMix64 with seed 0.
 func TestFillIsSplitMix64(t *testing.T) {
 	buf := make([]byte, 24)
 	Fill(buf, 0, 0)

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cut breaks one of the connections that a process has accepted at a
-// Unix socket: the one with the given place among them, modulo how many there are.
-// Neither end does anything for it. The process's descriptor is borrowed
-// (pidfd_getfd, Linux 5.6, needs the right to trace the process) and shut down,
-// which is a matter of the socket and not of the descriptor.
+// Cut breaks one of the connections that a process has accepted on a Unix socket. which is the
+// connection's index, modulo the number of connections. Neither end takes part. Cut borrows the
+// process's descriptor (pidfd_getfd, Linux 5.6; it needs the right to trace the process) and shuts
+// down the socket, which affects the process's descriptor too.
 func Cut(pid int, socket string, which int) error {
 	fds, err := accepted(pid, socket)
 	if err != nil {
@@ -40,8 +39,7 @@ func Cut(pid int, socket string, which int) error {
 	return nil
 }
 
-// accepted are a process's descriptors of connections to a listening socket, the
-// smallest first.
+// accepted returns a process's descriptors of accepted connections on a socket, in ascending order.
 func accepted(pid int, socket string) ([]int, error) {
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/unix", pid))
 	if err != nil {
@@ -57,7 +55,7 @@ func accepted(pid int, socket string) ([]int, error) {
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if err != nil {
-			continue // closed meanwhile
+			continue // the descriptor was closed meanwhile
 		}
 		inode, ok := strings.CutPrefix(target, "socket:[")
 		if !ok || !slices.Contains(inodes, strings.TrimSuffix(inode, "]")) {
@@ -71,9 +69,9 @@ func accepted(pid int, socket string) ([]int, error) {
 	return fds, nil
 }
 
-// connections are the inodes of the connected sockets that bear a path, from the
-// kernel's table (proc(5)): Num RefCount Protocol Flags Type St Inode Path. Only
-// the accepting side of a connection bears it.
+// connections returns the inodes of the connected sockets with the given path, from the kernel's
+// table (proc(5)): Num RefCount Protocol Flags Type St Inode Path. Only the accepting side of a
+// connection has the path.
 func connections(table, socket string) []string {
 	const connected = "03"
 	var inodes []string

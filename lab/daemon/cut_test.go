@@ -34,8 +34,8 @@ func TestCutBreaksOneConnection(t *testing.T) {
 		c.SetDeadline(time.Now().Add(20 * time.Second))
 		clients, served = append(clients, c), append(served, s)
 	}
-	// Descriptors are the smallest that are free, so which connection is the
-	// fifth, modulo three, is not said; that it is one, is.
+	// The kernel assigns the lowest free descriptors, so the order of the connections is not known.
+	// Index five, modulo three, is one of them.
 	if err := Cut(os.Getpid(), socket, 5); err != nil {
 		t.Fatal(err)
 	}

@@ -1,9 +1,9 @@
-// Package daemon runs `penstock node` or `penstock broker` as a process, and does to it what failure
-// tests need: it kills it, stops it, breaks its weights, and sends garbage to its socket.
+// Package daemon runs `penstock node` or `penstock broker` as a process, for failure tests. It can
+// kill and stop the process, break its weights file, and send invalid data to its socket.
 //
-// The daemon is the binary that users run. It is configured as users do, by two files, and observed as
-// users do, by its metrics and its status. It is in the run's ledger, so it ends with the run, however
-// the run ends.
+// The daemon is the binary that users run. As for users, two files configure it, and its metrics
+// and its status show its state. It is in the run's ledger, so it ends with the run, however the
+// run ends.
 package daemon
 
 import (
@@ -25,39 +25,39 @@ import (
 	"penstock/lab/process"
 )
 
-// Options of a daemon.
+// Options are the options of a daemon.
 type Options struct {
-	Book   *ledger.Ledger // of the run that it belongs to
-	Binary string         // penstock
-	Base   string         // path that its files' names begin with: BASE.yaml, .weights.yaml, .log
-	Socket string         // for agents
-	Listen string         // address of its metrics; default a free port of 127.0.0.1
+	Book   *ledger.Ledger // ledger of the daemon's run
+	Binary string         // path of penstock
+	Base   string         // path prefix of its files: BASE.yaml, BASE.weights.yaml, BASE.log
+	Socket string         // path of the socket for agents
+	Listen string         // address for its metrics; default: a free port of 127.0.0.1
 	Mode   string         // off, observe or enforce
 	Device string         // the settings' device section, YAML, indented by two spaces; may be ""
 	More   string         // further settings, YAML; may be ""
-	// Weights is the weights file's first text; default every weight 1.
+	// Weights is the initial text of the weights file; default: every weight is 1.
 	Weights  string
 	LogLevel string // default debug
-	// Peer says that Device names a scheduler to compare with (lab/schedulers).
+	// Peer must be set if Device names a scheduler for comparison (lab/schedulers).
 	Peer bool
-	// Broker, if not nil, are the arguments of `penstock broker`, which is then run instead: it
-	// has neither settings nor weights.
+	// Broker, if not nil, contains the arguments of `penstock broker`, which runs instead of
+	// `penstock node`. A broker has neither settings nor weights.
 	Broker []string
-	// By is the command that starts it, such as `ip netns exec NAME`; nil: it is started as
-	// it is.
+	// By is the command that starts the daemon, such as `ip netns exec NAME`; nil: it is started
+	// directly.
 	By []string
-	// Patience bounds the wait for it to be ready, and to end on SIGTERM.
+	// Patience bounds the wait until the daemon is ready, and until it ends after SIGTERM.
 	Patience time.Duration
 }
 
-// Believe is the section for tests that make up their clients' applications: in no
-// container, such a client would be unattributed.
+// Believe is the settings section for tests with invented applications. Their clients are not in
+// containers, so with verification they would be unattributed.
 const Believe = "identity: {mode: trust}\n"
 
-// Daemon is a running `penstock node`. Its methods are for one goroutine, but
-// for Get and Metric.
+// Daemon is a running `penstock node` or `penstock broker`. Only one goroutine may call its
+// methods, except Get and Metric.
 type Daemon struct {
-	Address string // of its metrics listener
+	Address string // address of its metrics
 	Weights string // path of the weights file
 	Log     string // path
 
@@ -67,7 +67,7 @@ type Daemon struct {
 
 var listening = regexp.MustCompile(`msg=ready .*listen=(\S+)`)
 
-// Settings is the text of the settings file.
+// Settings returns the text of the settings file.
 func (o Options) Settings() string {
 	text := fmt.Sprintf("socket: %s\nlisten: %s\nmode: %s\nweights: %s\n", o.Socket, cmp.Or(o.Listen, "127.0.0.1:0"), o.Mode, o.weightsFile())
 	if o.Device != "" {
@@ -91,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	if o.Broker == nil {
 		args = []string{"node", "--config", o.Base + ".yaml"}
 		if o.Peer {
-			o.Binary = filepath.Join(filepath.Dir(o.Binary), "penstock-lab") // it lies beside penstock
+			o.Binary = filepath.Join(filepath.Dir(o.Binary), "penstock-lab") // in the same folder as penstock
 		}
 		if err := d.SetWeights(o.Weights); err != nil {
 			return nil, err
@@ -100,7 +100,7 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	if err := os.Remove(d.Log); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier start
+	if err := os.Remove(d.Log); err != nil && !errors.Is(err, os.ErrNotExist) { // remove the log of an earlier start
 		return nil, err
 	}
 	var err error
@@ -120,8 +120,8 @@ func Start(ctx context.Context, o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// SetWeights replaces the weights file as an editor does, by a rename, so that
-// the daemon never reads half of it.
+// SetWeights replaces the weights file by renaming a new file, as an editor does. So the daemon
+// never reads an incomplete file.
 func (d *Daemon) SetWeights(text string) error {
 	if err := os.WriteFile(d.Weights+".new", []byte(text), 0o644); err != nil {
 		return err
@@ -129,7 +129,8 @@ func (d *Daemon) SetWeights(text string) error {
 	return os.Rename(d.Weights+".new", d.Weights)
 }
 
-// Kill ends it with SIGKILL and returns when it has gone. It is an error if it had ended before.
+// Kill ends the daemon with SIGKILL and returns when it has ended. If it had ended before, Kill
+// returns an error.
 func (d *Daemon) Kill() error {
 	if err := d.Signal(syscall.SIGKILL); err != nil {
 		return err
@@ -138,7 +139,8 @@ func (d *Daemon) Kill() error {
 	return nil
 }
 
-// Stop ends it as an operator does. One that has ended already is left alone.
+// Stop ends the daemon with SIGTERM, as an operator does. It does nothing if the daemon has ended
+// already.
 func (d *Daemon) Stop() error {
 	if !d.Alive() {
 		return nil
@@ -152,7 +154,7 @@ func (d *Daemon) Stop() error {
 	return nil
 }
 
-// State is the process's state as /proc gives it: R, S, T, ...
+// State returns the process's state from /proc: R, S, T, ...
 func (d *Daemon) State() (string, error) {
 	state, _, err := proc.State(d.PID())
 	return state, err
@@ -162,7 +164,7 @@ var web = http.Client{Timeout: 10 * time.Second}
 
 const pageMax = 16 << 20 // bytes
 
-// Get reads one of its pages, such as /-/healthy.
+// Get returns one of the daemon's web pages, such as /-/healthy.
 func (d *Daemon) Get(ctx context.Context, page string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Address+page, nil)
 	if err != nil {

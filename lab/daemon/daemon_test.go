@@ -46,7 +46,7 @@ penstock_mode 2
 	}
 }
 
-// An agent never sends any of them, so a reader that takes one is wrong.
+// No agent sends these frames, so a reader that accepts one is wrong.
 func TestBadFramesAreBad(t *testing.T) {
 	all, err := BadFrames("/data")
 	if err != nil {
@@ -84,7 +84,7 @@ func TestRefusedWaitsForTheHangUp(t *testing.T) {
 			if first {
 				c.Close()
 			} else {
-				defer c.Close() // and never hangs up
+				defer c.Close() // it never hangs up
 			}
 		}
 	}()

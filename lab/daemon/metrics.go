@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// prefix begins the names of all of Penstock's metrics.
+// prefix is the prefix of the names of all of Penstock's metrics.
 const prefix = "penstock_"
 
-// Metrics is one scrape.
+// Metrics contains the metrics of one scrape.
 type Metrics map[string]*dto.MetricFamily
 
 // ParseMetrics reads the Prometheus text format.
@@ -38,8 +38,8 @@ func (d *Daemon) Scrape(ctx context.Context) (Metrics, error) {
 	return ParseMetrics(bytes.NewReader(page))
 }
 
-// Metric returns the sum of a metric's series that carry all the labels, such as
-// flow="clients". The name lacks its "penstock_".
+// Metric returns the sum of the metric's series that have all the given labels, such as
+// flow="clients". name is without "penstock_".
 func (d *Daemon) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
 	m, err := d.Scrape(ctx)
 	if err != nil {
@@ -48,8 +48,8 @@ func (d *Daemon) Metric(ctx context.Context, name string, labels ...string) (flo
 	return m.Sum(name, labels...), nil
 }
 
-// Sum returns the sum of a metric's series that carry all the labels, such as flow="clients".
-// The name lacks its "penstock_"; a metric that is not there is 0.
+// Sum returns the sum of the metric's series that have all the given labels, such as
+// flow="clients". name is without "penstock_". A missing metric is 0.
 func (m Metrics) Sum(name string, labels ...string) (sum float64) {
 	m.Each(name, func(have map[string]string, value float64) {
 		for _, l := range labels {
@@ -70,8 +70,8 @@ func (m Metrics) Each(name string, visit func(labels map[string]string, value fl
 	}
 }
 
-// Value returns a gauge or counter without labels by its whole name, such as
-// process_cpu_seconds_total; one that is not there is 0.
+// Value returns the value of a gauge or counter without labels. name is the complete name, such as
+// process_cpu_seconds_total. A missing metric is 0.
 func (m Metrics) Value(name string) (value float64) {
 	for _, series := range m[name].GetMetric() {
 		value += valueOf(series)
@@ -79,7 +79,7 @@ func (m Metrics) Value(name string) (value float64) {
 	return value
 }
 
-// Observed returns how many observations a histogram has, all series together, and their sum.
+// Observed returns the number of a histogram's observations, over all series, and their sum.
 func (m Metrics) Observed(name string) (count, sum float64) {
 	for _, series := range m[prefix+name].GetMetric() {
 		count += float64(series.GetHistogram().GetSampleCount())
@@ -92,11 +92,11 @@ func valueOf(series *dto.Metric) float64 {
 	return series.GetCounter().GetValue() + series.GetGauge().GetValue() + series.GetUntyped().GetValue()
 }
 
-// Bucket counts the observations of at most UpTo.
+// Bucket contains the number of observations that are at most UpTo.
 type Bucket struct{ UpTo, Count float64 }
 
-// Histogram returns the cumulative buckets of a histogram, ascending, added up over the series
-// for which counts returns true.
+// Histogram returns the cumulative buckets of a histogram, in ascending order, summed over the
+// series for which counts returns true.
 func (m Metrics) Histogram(name string, counts func(labels map[string]string) bool) (buckets []Bucket) {
 	for _, series := range m[prefix+name].GetMetric() {
 		if !counts(labelsOf(series)) {

@@ -10,14 +10,14 @@ import (
 	"penstock/wire"
 )
 
-// Bad is something that no agent sends.
+// Bad is a message that no correct agent sends.
 type Bad struct {
 	Name  string
 	Bytes []byte
 }
 
-// BadFrames are what the daemon must hang up on, in a fixed order; data is a data
-// directory that it may register.
+// BadFrames returns messages, in a fixed order, after which the daemon must hang up. data is a data
+// directory that the sender may register.
 func BadFrames(data string) ([]Bad, error) {
 	hello, err := Hello(data)
 	if err != nil {
@@ -33,7 +33,7 @@ func BadFrames(data string) ([]Bad, error) {
 	after := func(b []byte) []byte { return append(append([]byte(nil), hello...), b...) }
 	noise := make([]byte, 64<<10)
 	rand.NewChaCha8([32]byte{'p', 'e', 'n', 's', 't', 'o', 'c', 'k'}).Read(noise)
-	noise[0], noise[1] = 0xff, 0xff // whatever the seed, not a hello
+	noise[0], noise[1] = 0xff, 0xff // not a hello, regardless of the seed
 	return []Bad{
 		{"noise", noise},
 		{"noise after a hello", after(noise)},
@@ -50,7 +50,7 @@ func BadFrames(data string) ([]Bad, error) {
 	}, nil
 }
 
-// Hello is an agent's first frame, as a peer that is wrong would send it.
+// Hello returns an agent's first frame, as a faulty peer would send it.
 func Hello(data string) ([]byte, error) {
 	return wire.Append(nil, wire.Hello{PID: 1, Role: 1, Agent: "a peer that is wrong", Directories: []string{data}})
 }
@@ -65,7 +65,7 @@ func Refused(socket string, frames []byte, patience time.Duration) error {
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
-	// It may hang up before it has read all.
+	// The daemon may hang up before it has read everything.
 	sent := make(chan struct{})
 	go func() { c.Write(frames); close(sent) }()
 	_, err = io.Copy(io.Discard, c)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// alarm wakes one goroutine at a time that may be changed while it waits. It uses a kernel timer,
-// since the runtime's timers are up to a millisecond late.
+// alarm wakes one waiting goroutine at a set time, which may be changed during the wait. It uses a
+// kernel timer, because the runtime's timers are up to a millisecond late.
 type alarm struct {
 	fd   int
 	file *os.File
@@ -23,21 +23,21 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// set sets the alarm to a time on the clock of Monotonic; a time in the past goes off at once.
+// set sets the alarm to a time on the clock of Monotonic. An alarm in the past goes off at once.
 func (a *alarm) set(at int64) {
 	const never = 0
 	when := unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, never+1))}
 	unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &when, nil)
 }
 
-// wait returns once the alarm has gone off. An error means that it will never go off.
+// wait returns when the alarm has gone off. An error means that it will never go off.
 func (a *alarm) wait() error {
 	var times [8]byte
 	_, err := a.file.Read(times[:])
 	return err
 }
 
-// accept gives a request to the channels; answer ends it later. The caller holds the lock.
+// accept passes a request to the channels; answer will end it. The caller must hold the lock.
 func (d *device) accept(r *request) {
 	d.channels.submit(r)
 	d.underway.add(r)
@@ -46,12 +46,12 @@ func (d *device) accept(r *request) {
 	}
 }
 
-// answer ends the requests of a disk with channels when their time has come, all
-// of them when the model is turned off.
+// answer ends the requests of a disk with channels when their time has come. When the model is
+// turned off, it ends all of them.
 func (d *device) answer() {
 	for {
 		if err := d.alarm.wait(); err != nil {
-			panic(fmt.Sprint("the disk's timer is gone and nothing would be answered any more: ", err))
+			panic(fmt.Sprint("the disk's timer has failed, so no request could be answered: ", err))
 		}
 		d.mu.Lock()
 		now := Monotonic()

@@ -2,40 +2,40 @@ package disk
 
 import "slices"
 
-// channels is a solid-state disk on a virtual clock: n channels that serve one queue in parallel. A
-// request is cut into up to n parts of at least partBytes; the parts go, in order of arrival, to
-// the channel that is free first. A part takes its operation's latency, and its transfer at 1/n of
-// the disk's rate. The request ends with its last part.
+// channels is a solid-state disk on a virtual clock: n channels serve one queue in parallel. A
+// request is divided into up to n parts of at least partBytes. In order of arrival, each part goes
+// to the channel that is free first. A part takes the latency of its operation, and then its
+// transfer at 1/n of the disk's rate. The request ends with its last part.
 //
-// This results in the known behaviour of flash. One small request at a time uses one channel and
-// gets a fraction of the rate; throughput grows with the requests in flight up to a knee at n of
-// them, beyond which only latency grows; a large request keeps all channels busy by itself; small
-// requests never reach the whole rate, since each has a latency. Writes take longer than reads, and
-// as both share the channels, reads behind writes wait as long as these. There is no seek, so
-// random is as good as sequential.
+// This gives the known behaviour of flash. Small requests, one at a time, use one channel and get a
+// fraction of the rate. Throughput grows with the requests in flight, up to a knee at n of them;
+// beyond it only latency grows. A large request keeps all channels busy by itself. Small requests
+// never reach the whole rate, because each has a latency. Writes take longer than reads and use the
+// same channels, so a read behind a write waits for the write. There is no seek, so random access
+// is as fast as sequential access.
 //
-// Real disks place data on channels by address, so that requests collide and the knee is round; and
-// some let reads overtake writes, collect garbage, or absorb writes in a cache until it is full.
-// The model leaves this out, because it would make the figures of the model less exact.
+// Real disks place data on channels by address, so requests collide and the knee is round. Some
+// disks let reads overtake writes, collect garbage, or absorb writes in a cache until it is full.
+// The model omits this, because it would make the model's figures less exact.
 //
-// It has no clock, goroutine or lock. As no request overtakes another, a request's end is known
-// when it arrives; a late server costs no throughput as long as requests wait.
+// channels has no clock, goroutine or lock. No request overtakes another, so a request's end is
+// known when it arrives. A late server costs no throughput as long as requests wait.
 type channels struct {
 	model Model
-	free  []int64 // ns: when each channel has finished its requests
+	free  []int64 // ns: when each channel will have finished its requests
 }
 
-// partBytes is the smallest part of a request that gets its own channel: about the size of a page
-// over all planes of a flash chip.
+// partBytes is the smallest part of a request that gets its own channel. It is about the size of a
+// page over all planes of a flash chip.
 const partBytes = 64 << 10
 
 func newChannels(m Model) channels {
 	return channels{model: m, free: make([]int64, m.Channels)}
 }
 
-// submit gives the disk a request and sets its end and its service: its part of
-// the time of all channels together, so that the service of everything adds up
-// to no more than the time that passes. Requests come in order of arrival.
+// submit passes a request to the disk, and sets the request's end and service. The service is the
+// request's fraction of the time of all channels together, so the sum of all services is at most
+// the time that passes. Requests must come in order of arrival.
 func (c *channels) submit(r *request) {
 	n := int64(len(c.free))
 	parts := min(max((r.length+partBytes-1)/partBytes, 1), n)
@@ -57,13 +57,13 @@ func (c *channels) submit(r *request) {
 	r.service = parts * took / n
 }
 
-// underway contains requests with a known end, the first to end in front.
+// underway contains the requests whose end is known, in order of their ends.
 type underway []*request
 
 func (u *underway) add(r *request) {
 	i, _ := slices.BinarySearchFunc(*u, r, func(a, b *request) int {
 		if a.ended <= b.ended {
-			return -1 // the older of equal requests stays in front
+			return -1 // the older of two requests with equal ends goes first
 		}
 		return 1
 	})

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// load is a number of clients, each with one request of a kind in flight.
+// load is a number of clients. Each has one request of the same kind in flight.
 type load struct {
 	op      Op
 	length  int64
@@ -30,8 +30,9 @@ func (l *load) mean() time.Duration {
 	return time.Duration(sum / int64(max(len(l.latencies), 1)))
 }
 
-// closedLoop drives the channels with loads in virtual time for a span, in which each client makes
-// its next request at once, and returns the part of the time in which the disk was busy.
+// closedLoop drives the channels with loads in virtual time for a span. Each client makes its next
+// request as soon as the last one has ended. closedLoop returns the fraction of the time in which
+// the disk was busy.
 func closedLoop(m Model, span time.Duration, loads ...*load) (busy float64) {
 	c := newChannels(m)
 	of := map[*request]*load{}
@@ -69,7 +70,7 @@ func curve(m Model, op Op, length int64, clients int) *load {
 	return l
 }
 
-// within fails the test if a figure differs by more than a part.
+// within fails the test if two figures differ by more than a fraction.
 func within(t *testing.T, what string, got, want, part float64) {
 	t.Helper()
 	if !(got >= want*(1-part) && got <= want*(1+part)) {
@@ -77,7 +78,7 @@ func within(t *testing.T, what string, got, want, part float64) {
 	}
 }
 
-// The curves of SSD(40 MB/s), printed, and the properties that make them those of flash.
+// Prints the curves of SSD(40 MB/s), and checks the properties that make them curves of flash.
 func TestCurves(t *testing.T) {
 	m := SSD(SSDRate)
 	depths := []int{1, 2, 4, 8, 16, 32}
@@ -120,8 +121,7 @@ func TestCurves(t *testing.T) {
 	}
 }
 
-// Writes slow down reads and take the disk's time from them, and all of it is
-// accounted for.
+// Writes slow down reads and take the disk's time from them. All of the time is accounted for.
 func TestMixedLoad(t *testing.T) {
 	m := SSD(SSDRate)
 	alone := &load{op: Read, length: 64 << 10, clients: 4}
@@ -187,8 +187,9 @@ func TestChannelsEdges(t *testing.T) {
 	}
 }
 
-// For requests at any times: they begin in order of arrival and not before it, no channel is idle
-// while one waits, and the service adds up to the time that the channels were at work.
+// Requests may arrive at any time. They begin in order of arrival and not before their arrival. No
+// channel is idle while a request waits, and the service adds up to the time in which the channels
+// worked.
 func TestChannelsProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, ChannelsMax).Draw(t, "channels")
@@ -199,7 +200,7 @@ func TestChannelsProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := newChannels(m)
-		var now, first, longest int64 // first: nothing may begin before; longest part so far, ns
+		var now, first, longest int64 // first: no request may begin before; longest: longest part so far, ns
 		var u underway
 		for i := range rapid.IntRange(1, 80).Draw(t, "requests") {
 			now += rapid.Int64Range(0, 1e9).Draw(t, "after ns")
@@ -207,11 +208,11 @@ func TestChannelsProperties(t *testing.T) {
 			before := slices.Clone(c.free)
 			c.submit(r)
 			u.add(r)
-			var worked int64 // ns of channels' time that the request got
+			var worked int64 // ns of the channels' time that the request received
 			for j, free := range c.free {
 				worked += free - max(before[j], now)
 				if free == before[j] {
-					worked += max(0, now-free) // was idle, stayed idle
+					worked += max(0, now-free) // the channel was idle, and stayed idle
 				}
 			}
 			if off := worked - r.service*int64(n); off < 0 || off >= int64(n) {
@@ -225,7 +226,7 @@ func TestChannelsProperties(t *testing.T) {
 			} else if first = start; r.ended < start+took {
 				t.Fatalf("request %d ended %d ns after it could begin and takes %d", i, r.ended-start, took)
 			}
-			// No channel is idle while something waits (Graham's bound).
+			// No channel is idle while a request waits (Graham's bound).
 			left := worked
 			for _, free := range before {
 				left += max(0, free-now)

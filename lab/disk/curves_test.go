@@ -31,7 +31,8 @@ func curveOn(t testing.TB, model Model) (*Disk, *os.File, bool) {
 	return d, file, true
 }
 
-// ask keeps a number of random requests in flight for a time and returns the results.
+// ask keeps a number of random requests in flight for a time and returns the throughput and
+// latency.
 func ask(t testing.TB, file *os.File, op Op, length int64, depth int, span time.Duration) (bytesPerSecond float64, latency time.Duration) {
 	var clients sync.WaitGroup
 	var mu sync.Mutex
@@ -64,8 +65,8 @@ func ask(t testing.TB, file *os.File, op Op, length int64, depth int, span time.
 	return float64(bytes) / time.Since(begin).Seconds(), latency / time.Duration(requests)
 }
 
-// BenchmarkCurves measures throughput and mean latency by the number of requests in flight, for the
-// table in docs/design/disk.md. With -benchtime 1x it takes two minutes.
+// BenchmarkCurves measures throughput and mean latency for different numbers of requests in flight.
+// The results are in the table in docs/design/disk.md. With -benchtime 1x it takes two minutes.
 func BenchmarkCurves(b *testing.B) {
 	for _, kind := range []struct {
 		name  string
@@ -93,8 +94,8 @@ func BenchmarkCurves(b *testing.B) {
 	}
 }
 
-// The real disk behaves as the channels: it is never faster, and serves as many requests in
-// parallel as there are channels.
+// The modelled disk behaves like the model of its channels: it is never faster, and serves as many
+// requests in parallel as there are channels.
 func TestSolidStateDisk(t *testing.T) {
 	m := Model{BytesPerSecond: 40e6, WriteBytesPerSecond: 25e6, Channels: 4, ReadLatency: 10 * time.Millisecond, WriteLatency: 20 * time.Millisecond}
 	d, file, ok := curveOn(t, m)
@@ -120,7 +121,7 @@ func TestSolidStateDisk(t *testing.T) {
 				t.Errorf("%c at depth %d: a request takes %v, by the model at least %v", op, depth, latency, time.Duration(r.ended))
 			}
 		}
-		// How close it comes to 4 depends on the machine.
+		// How close the ratio comes to 4 depends on the machine.
 		if rates[op][4] < 2*rates[op][1] {
 			t.Errorf("%c: 4 requests in flight get %.0f bytes/s, one gets %.0f: they are not served side by side", op, rates[op][4], rates[op][1])
 		}

@@ -1,24 +1,26 @@
-// Package disk is a disk of known speed: real contention, the same on every machine, backed by
-// memory.
+// Package disk provides a disk of known speed. Contention on it is real, it is the same on every
+// machine, and its bytes are in memory.
 //
-// A server process implements a file through FUSE. It delays each read and write by a model of a hard
-// disk (model.go: one head, seeks by distance, one budget for reads and writes) or of a solid-state
-// disk (channels.go: a knee, writes slower than reads). A loop device with direct I/O makes the file a
-// block device, with ext4 on top. Everything above the model is the kernel's own: page cache,
-// readahead, writeback and I/O scheduler. Limits in cgroups were tried instead. They do not behave
-// like a disk: reads and writes have separate budgets, and there are no seeks.
+// A server process implements a file through FUSE. It delays each read and write according to a
+// model: a hard disk (model.go: one head, seeks by distance, one budget for reads and writes) or a
+// solid-state disk (channels.go: a knee in throughput, writes slower than reads). A loop device
+// with direct I/O turns the file into a block device, and ext4 is on top of it. Everything above
+// the model is the kernel's own: page cache, readahead, writeback and I/O scheduler. cgroup limits
+// were tried instead. They do not behave like a disk: reads and writes have separate budgets, and
+// there are no seeks.
 //
-// The model runs on a virtual clock. A server that wakes late answers late, but the next request
-// begins when the last one ended by the model. So throughput is the model's as long as requests wait.
-// Service times of a millisecond and more are accurate; compare ratios, not microseconds.
+// The model runs on a virtual clock. If the server wakes up late, its answer is late, but in the
+// model the next request still begins at the end of the previous one. So as long as requests wait,
+// the throughput is the model's. Service times of a millisecond and more are accurate. Compare
+// ratios, not microseconds.
 //
-// The disk logs each request (log.go) with its cost. Package judge joins the log with the extents of
-// files and attributes each request, independently of the code that it judges. IBIS (section 7.1) used
-// the real disks of eight nodes.
+// The disk logs each request with its cost (log.go). Package judge joins the log with the extents
+// of files, and attributes each request independently of the code under judgement. IBIS (section
+// 7.1) used the real disks of eight nodes.
 //
-// Each change of the system is in the run's ledger before it is made. If the process that started
-// the disk dies, the server undoes these changes. Without root or /dev/fuse, Open returns a plain
-// folder, and Modelled reports false.
+// Each change of the system is recorded in the run's ledger before it is made. If the process that
+// started the disk dies, the server undoes these changes. Without root or /dev/fuse, Open returns a
+// plain folder, and Modelled returns false.
 package disk
 
 import (
@@ -46,33 +48,32 @@ import (
 
 // Options describe a disk.
 type Options struct {
-	// Name is unique within the run: letters, digits, '-' and '_'.
+	// Name must be unique within the run. It consists of letters, digits, '-' and '_'.
 	Name string
-	// RunDir is the run's folder; the ledger, the log and the mount points are
-	// made there.
+	// RunDir is the run's folder. It contains the ledger, the log and the mount points.
 	RunDir string
-	// Size in bytes, a multiple of 1 MiB, at least 16 MiB. Memory is used only for written data.
+	// Size is in bytes, a multiple of 1 MiB, at least 16 MiB. Memory is used only for written data.
 	Size  int64
 	Model Model
-	// Scheduler of the block device: none, mq-deadline, bfq or kyber. Default
+	// Scheduler is the I/O scheduler of the block device: none, mq-deadline, bfq or kyber. Default
 	// mq-deadline.
 	Scheduler string
-	// ReadaheadKB is the kernel's readahead. Default 128, as on any disk.
+	// ReadaheadKB is the kernel's readahead in KiB. Default 128, the kernel's default.
 	ReadaheadKB int
-	// RequestKB is the largest request that the disk takes, 64 to 1024, default 1024. A model that
-	// is slow for its kind needs smaller requests; otherwise a read waits in a full queue far
-	// longer than on a real disk.
+	// RequestKB is the size of the largest request that the disk accepts, in KiB, 64 to 1024.
+	// Default 1024. A disk that is slow for its kind needs smaller requests. Otherwise a read waits
+	// in a full queue far longer than on a real disk.
 	RequestKB int
-	// QueueDepth is the number of requests that the disk accepts at a time; the rest wait in the
-	// kernel. Default 32, as in native command queueing; at most 128.
+	// QueueDepth is the number of requests that the disk accepts at the same time; further requests
+	// wait in the kernel. Default 32, as in native command queueing; at most 128.
 	QueueDepth int
-	// BackingDir is the folder of the disk's bytes. Default /dev/shm, in memory, so that no real
-	// disk affects the measurement.
+	// BackingDir is the folder of the file that contains the disk's bytes. Default /dev/shm, which
+	// is in memory, so no real disk affects the measurement.
 	BackingDir string
-	// LogPath is the request log. Default NAME.log in the run's folder.
+	// LogPath is the path of the request log. Default: NAME.log in the run's folder.
 	LogPath string
-	// LogBytesMax bounds the request log; later requests are only counted. Default 256 MiB, some
-	// 6.7 million requests.
+	// LogBytesMax bounds the request log, in bytes. Requests beyond it are only counted. Default
+	// 256 MiB, about 6.7 million requests.
 	LogBytesMax int64
 }
 
@@ -128,10 +129,10 @@ func (o *Options) validate() error {
 	return o.Model.Validate()
 }
 
-// ErrNotModelled is returned by a plain folder for operations that only a modelled disk has.
+// ErrNotModelled means that an operation needs a modelled disk, and the disk is a plain folder.
 var ErrNotModelled = errors.New("this is a plain folder, not a modelled disk")
 
-// Available returns why a modelled disk is impossible on this machine; nil if it is possible.
+// Available returns the reason why this machine cannot have a modelled disk; nil if it can.
 func Available() error {
 	if os.Geteuid() != 0 {
 		return errors.New("modelled disks need root (to mount and to attach loop devices)")
@@ -149,26 +150,26 @@ func Available() error {
 	return nil
 }
 
-// Disk is a mounted disk, or the plain folder that replaces one.
+// Disk is a mounted disk, or a plain folder that replaces it.
 type Disk struct {
 	options Options
-	reason  error // why it is a plain folder; nil: modelled
+	reason  error // why it is a plain folder; nil for a modelled disk
 
-	folder  string // holds the two mount points
-	mount   string // where the file system is
-	fuse    string // where the server's two files are
+	folder  string // contains the two mount points
+	mount   string // mount point of the file system
+	fuse    string // mount point of the server's two files
 	device  string // /dev/loopN
 	logPath string
 
 	ledger  *ledger.Ledger
 	changes []ledger.ID
 	server  *exec.Cmd
-	alive   io.Closer // its closing means this process's end to the server
+	alive   io.Closer // pipe to the server; when it closes, the server knows that this process has ended
 	exited  chan struct{}
 }
 
-// Open starts a modelled disk if that is possible, and otherwise returns a plain folder. Modelled
-// reports which of them it is.
+// Open starts a modelled disk if this is possible, and otherwise returns a plain folder. Modelled
+// reports which of the two it is.
 func Open(ctx context.Context, o Options) (*Disk, error) {
 	if reason := Available(); reason != nil {
 		return folder(o, reason)
@@ -184,18 +185,18 @@ func folder(o Options, reason error) (*Disk, error) {
 	return d, os.MkdirAll(d.mount, 0o755)
 }
 
-// childVariable marks the server in its environment, so that a binary that does
-// not call ServeIfChild cannot start itself over and over.
+// childVariable marks a server process in its environment. It stops a binary that does not call
+// ServeIfChild from starting itself again and again.
 const childVariable = "PENSTOCK_DISK_SERVER"
 
-// Start makes a modelled disk with an empty ext4 file system and mounts it. The context bounds only
-// the start. On an error everything is undone.
+// Start makes a modelled disk with an empty ext4 file system and mounts it. ctx bounds only the
+// start. If Start fails, it undoes everything.
 func Start(ctx context.Context, o Options) (_ *Disk, err error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
 	if os.Getenv(childVariable) != "" {
-		return nil, errors.New("this binary was started as a disk's server and did not notice: call disk.ServeIfChild first in main or TestMain")
+		return nil, errors.New("this process was started as a disk's server, but does not run it: call disk.ServeIfChild first in main or TestMain")
 	}
 	if err := Available(); err != nil {
 		return nil, err
@@ -232,22 +233,22 @@ func Start(ctx context.Context, o Options) (_ *Disk, err error) {
 	return d, d.SetModel(o.Model)
 }
 
-// roomFor returns an error for a disk that could fill its backing folder, because the disk's file
-// system would then fail in ways that no test intends.
+// roomFor returns an error if the disk could fill its backing folder. The disk's file system would
+// then fail in ways that no test intends.
 func roomFor(o Options) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(o.BackingDir, &st); err != nil {
 		return fmt.Errorf("backing folder %s: %w", o.BackingDir, err)
 	}
 	if free := int64(st.Bavail) * st.Bsize; free < o.Size {
-		return fmt.Errorf("%s has %d MiB left, the disk may need %d: make it smaller or choose another backing folder",
+		return fmt.Errorf("%s has %d MiB left, and the disk may need %d MiB: make the disk smaller or choose another backing folder",
 			o.BackingDir, free>>20, o.Size>>20)
 	}
 	return nil
 }
 
-// change runs a recorded change: do is only called once the change is in the
-// ledger.
+// change adds a change that the ledger has recorded to the disk's changes. The caller makes the
+// change only if change returns nil.
 func (d *Disk) change(id ledger.ID, err error) error {
 	if err == nil && id != 0 {
 		d.changes = append(d.changes, id)
@@ -255,10 +256,10 @@ func (d *Disk) change(id ledger.ID, err error) error {
 	return err
 }
 
-// shareFolder makes the disk's folder a mount whose mounts and unmounts are seen in other mount
-// namespaces. Otherwise a process with its own mount namespace (a daemon started by unshare or
-// systemd) would keep its copy of the disk's mount, and with it the loop device and the server,
-// until it ends.
+// shareFolder turns the disk's folder into a mount point, and shares the mounts below it: other
+// mount namespaces see mounts and unmounts there. Otherwise a process with its own mount namespace
+// (a daemon started by unshare or systemd) would keep its copy of the disk's mount until it ends,
+// and with it the loop device and the server.
 func (d *Disk) shareFolder(context.Context) error {
 	if err := d.change(d.ledger.Remove(d.folder)); err != nil {
 		return err
@@ -278,8 +279,8 @@ func (d *Disk) shareFolder(context.Context) error {
 	return nil
 }
 
-// startServer makes the backing file and starts the process that serves it. The
-// model is off until the disk is ready, so that making it takes no time.
+// startServer makes the backing file and starts the process that serves it. The model is off until
+// the disk is ready, so its preparation takes little time.
 func (d *Disk) startServer(ctx context.Context) error {
 	backing, err := d.createBacking()
 	if err != nil {
@@ -311,8 +312,8 @@ func (d *Disk) startServer(ctx context.Context) error {
 		return err
 	}
 	defer messages.Close()
-	// Not bound to ctx, and in its own session: the server ends with its mount, after everything
-	// that needs it.
+	// The server is not bound to ctx, and has its own session. It ends with its mount, after
+	// everything that needs it.
 	cmd := exec.Command(binary, commandGroup, serveCommand, string(config))
 	cmd.Env = []string{childVariable + "=1", "GOMAXPROCS=2"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -330,7 +331,8 @@ func (d *Disk) startServer(ctx context.Context) error {
 		return fmt.Errorf("start the disk's server: %w", err)
 	}
 	d.server, d.exited = cmd, make(chan struct{})
-	// Recorded before the mount, so undone after it: the server has ended by then.
+	// The process is recorded before the mount, so it is undone after the mount, when the server
+	// has already ended.
 	if err := d.change(d.ledger.Process(cmd.Process.Pid)); err != nil {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -393,8 +395,8 @@ func (d *Disk) format(ctx context.Context) error {
 	return nil
 }
 
-// mountFileSystem mounts with noatime, as HDFS's guides advise, and with
-// discard, which costs the modelled disk nothing and frees memory.
+// mountFileSystem mounts the file system with noatime, as HDFS's guides advise, and with discard.
+// Discard costs the modelled disk no time and frees memory.
 func (d *Disk) mountFileSystem(context.Context) error {
 	if err := d.change(d.ledger.Remove(d.mount)); err != nil {
 		return err
@@ -408,7 +410,8 @@ func (d *Disk) mountFileSystem(context.Context) error {
 	if err := unix.Mount(d.device, d.mount, "ext4", unix.MS_NOATIME, "discard"); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", d.device, d.mount, err)
 	}
-	// This is undone first: then dirty pages are written back without delay.
+	// This change is undone first. It turns the model off, so dirty pages are written back without
+	// delay.
 	fast, err := json.Marshal(order{Model: &Model{}})
 	if err != nil {
 		return err
@@ -421,7 +424,7 @@ func (d *Disk) mountFileSystem(context.Context) error {
 
 func (d *Disk) control() string { return filepath.Join(d.fuse, controlName) }
 
-// Modelled reports whether this is a modelled disk; if not, Reason returns why.
+// Modelled reports whether this is a modelled disk. If it is not, Reason returns why.
 func (d *Disk) Modelled() bool { return d.reason == nil }
 
 // Reason returns why this is a plain folder; nil for a modelled disk.
@@ -430,16 +433,16 @@ func (d *Disk) Reason() error { return d.reason }
 // Name returns the disk's name in its run.
 func (d *Disk) Name() string { return d.options.Name }
 
-// Mount returns the folder to use.
+// Mount returns the folder in which the disk is mounted.
 func (d *Disk) Mount() string { return d.mount }
 
-// Device returns the block device, such as /dev/loop0; "" for a plain folder.
+// Device returns the path of the block device, such as /dev/loop0; "" for a plain folder.
 func (d *Disk) Device() string { return d.device }
 
 // LogPath returns the path of the request log (see ReadLog); "" for a plain folder.
 func (d *Disk) LogPath() string { return d.logPath }
 
-// SetModel changes the model, also while requests wait. The zero Model turns it off: waiting
+// SetModel changes the model, even while requests wait. The zero Model turns the model off: waiting
 // requests are answered at once.
 func (d *Disk) SetModel(m Model) error {
 	if err := m.Validate(); err != nil {
@@ -459,13 +462,13 @@ func (d *Disk) Model() (Model, error) {
 	}
 	var now order
 	if err := json.Unmarshal(text, &now); err != nil || now.Model == nil {
-		return Model{}, fmt.Errorf("the disk's control file says %q: %w", text, err)
+		return Model{}, fmt.Errorf("the disk's control file contains %q, which is not a model: %w", text, err)
 	}
 	return *now.Model, nil
 }
 
-// SyncLog brings the log file up to date with every request answered so far. It fails if the log
-// has reached its bound, because requests are missing then.
+// SyncLog writes every request answered so far to the log file. If the log has reached its bound,
+// requests are missing, and SyncLog returns an error.
 func (d *Disk) SyncLog() error {
 	err := d.order(order{SyncLog: true})
 	if errors.Is(err, unix.ENOSPC) {
@@ -491,8 +494,8 @@ func (d *Disk) order(o order) error {
 	return errors.Join(err, file.Close())
 }
 
-// Counters returns the bytes that the device has read and written since it was attached, from the
-// kernel's counters.
+// Counters returns the numbers of bytes that the device has read and written since it was attached.
+// They are the kernel's counters.
 func (d *Disk) Counters() (readBytes, writeBytes int64, err error) {
 	if !d.Modelled() {
 		return 0, 0, ErrNotModelled
@@ -514,8 +517,9 @@ func (d *Disk) Counters() (readBytes, writeBytes int64, err error) {
 	return read * 512, written * 512, err
 }
 
-// Forget writes back and drops the page cache of the disk's files, and of no other disk, since
-// others may be measuring on theirs. Files that are deleted meanwhile leave the page cache anyway.
+// Forget writes back the disk's files and drops them from the page cache. It leaves other disks
+// alone, because other runs may be measuring on them. Files that are deleted meanwhile leave the
+// page cache anyway.
 func (d *Disk) Forget() error {
 	return filepath.WalkDir(d.mount, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
@@ -531,7 +535,7 @@ func (d *Disk) Forget() error {
 	})
 }
 
-// ForgetFile writes back and drops a file's pages in the page cache.
+// ForgetFile writes back a file and drops its pages from the page cache.
 func ForgetFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -541,7 +545,7 @@ func ForgetFile(path string) error {
 	return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
-// Sync returns when the disk has all data written to its file system.
+// Sync returns when all data written to the file system is on the disk.
 func (d *Disk) Sync() error {
 	f, err := os.Open(d.mount)
 	if err != nil {
@@ -554,8 +558,8 @@ func (d *Disk) Sync() error {
 	return nil
 }
 
-// Stop removes the disk and undoes all changes; the log stays. A disk that is still in use is
-// detached, and an error is returned.
+// Stop removes the disk and undoes all changes. The log stays. If the disk is still in use, Stop
+// detaches it and returns an error.
 func (d *Disk) Stop() error {
 	if !d.Modelled() || d.ledger == nil {
 		return nil
@@ -576,6 +580,6 @@ func (d *Disk) Stop() error {
 	return err
 }
 
-// Recover undoes the changes of a dead run: disks, processes, kernel parameters. It returns
-// ledger.ErrInUse if the run is alive.
+// Recover undoes the changes of a dead run: disks, processes and kernel parameters. If the run is
+// alive, it returns ledger.ErrInUse.
 func Recover(runDir string) error { return ledger.Recover(runDir) }

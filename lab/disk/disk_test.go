@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parent starts all that a run may start, prints a line, and waits.
+// parent starts everything that a run may start, prints a line, and waits.
 func parent(dir string) error {
 	d, err := Start(context.Background(), Options{Name: "victim", RunDir: dir, Size: 32 * mib, Model: slowModel})
 	if err != nil {
@@ -176,7 +176,7 @@ func TestDiskKeepsItsRateAndLogsEveryRequest(t *testing.T) {
 			t.Fatalf("block %d reads %d: %v", i, block[0], err)
 		}
 	}
-	// Never faster than the model; how much slower depends on the machine.
+	// The disk is never faster than the model. How much slower it is depends on the machine.
 	ideal := model.transfer(Read, 2*blocks*mib)
 	if took := time.Since(begin); took < ideal || took > 10*ideal {
 		t.Errorf("64 MiB took %v, want a little over %v", took, ideal)
@@ -234,7 +234,7 @@ func TestModelIsTurnedOffWhileRequestsWait(t *testing.T) {
 		})
 	}
 	begin := time.Now()
-	// Once the first block is written the others wait: a minute, by the model.
+	// Once the first block is written, the others wait for a minute, according to the model.
 	for {
 		_, written, err := d.Counters()
 		if err != nil {
@@ -299,8 +299,8 @@ func TestSchedulersAndQueue(t *testing.T) {
 	}
 }
 
-// deepest returns the largest number of requests submitted since then that were at the disk at a
-// time.
+// deepest returns the largest number of requests, among those submitted since then, that were at
+// the disk at the same time.
 func deepest(t *testing.T, d *Disk, since int64) int {
 	t.Helper()
 	if err := d.SyncLog(); err != nil {
@@ -360,7 +360,7 @@ func checkGone(t *testing.T, dir, device string) {
 		t.Errorf("still mounted:\n%s", mounts)
 	}
 	backing, err := os.ReadFile(filepath.Join("/sys/block", filepath.Base(device), "loop/backing_file"))
-	// The kernel shortens the name once the mount is gone.
+	// The kernel shortens the name after the end of the mount.
 	if err == nil && (strings.Contains(string(backing), dir) || string(backing) == "/"+imageName+"\n") {
 		t.Errorf("%s is still attached to %s", device, backing)
 	}
@@ -372,7 +372,7 @@ func checkGone(t *testing.T, dir, device string) {
 	}
 }
 
-// victim is a run in another process, with everything that a run may start.
+// victim is a run in another process that has started everything that a run may start.
 type victim struct {
 	process   *exec.Cmd
 	dir       string
@@ -470,7 +470,8 @@ func TestAKilledRunIsPutBackByItsDisk(t *testing.T) {
 	v.checkGone(t)
 }
 
-// The kernel may free the lock of a process that was killed after its disk has noticed the end.
+// After a process is killed, its disk's server may notice the end before the kernel has freed the
+// lock.
 func TestRecoveryWaitsForTheLock(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "left")
@@ -512,7 +513,7 @@ func TestRecoverAfterEverythingWasKilled(t *testing.T) {
 		return
 	}
 	v := startVictim(t)
-	// The server first, so that it cannot react to its parent's end.
+	// The server is killed first, so it cannot react to its parent's end.
 	if err := unix.Kill(v.server, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -530,7 +531,7 @@ func TestRecoverAfterEverythingWasKilled(t *testing.T) {
 	v.checkGone(t)
 }
 
-// A daemon with mounts of its own must not keep the disk alive.
+// A daemon with its own mount namespace must not keep the disk alive.
 func TestStopReachesOtherMountNamespaces(t *testing.T) {
 	dir := t.TempDir()
 	d, ok := modelled(t, Options{Name: "a", RunDir: dir, Size: 16 * mib})
@@ -556,7 +557,7 @@ func TestStopReachesOtherMountNamespaces(t *testing.T) {
 	checkGone(t, dir, device)
 }
 
-// The memory of deleted files is freed.
+// Deleting files frees their memory.
 func TestDiscard(t *testing.T) {
 	d, ok := modelled(t, Options{Name: "a", Size: 64 * mib})
 	if !ok {

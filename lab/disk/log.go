@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The request log: the disk's requests and their costs, written by the disk itself. It is the
-// evidence by which Penstock's own figures are verified, so its format is simple: a header and
-// records of one size, big endian.
+// The request log contains the disk's requests and their costs, written by the disk itself. It is
+// the evidence that verifies Penstock's own figures, so its format is simple: a header and records
+// of a fixed size, big endian.
 //
 //	header := "PSTKDISK" | version u32 (=1) | record size u32 (=40)
 //	          | monotonic ns i64 | wall clock ns since 1970 i64     (the same moment)
 //	record := submitted ns i64 | ended ns i64 | service ns i64
 //	          | offset u64 | length u32 | op u8 | 3 zero bytes
 //
-// Times are CLOCK_MONOTONIC, the same for all processes of a machine. With the model on, records
-// are in the order in which the requests ended.
+// Times are CLOCK_MONOTONIC, which is the same for all processes of a machine. While the model is
+// on, records are in the order in which the requests ended.
 
 // Op is the operation of a request.
 type Op byte
@@ -32,14 +32,14 @@ const (
 	Read    Op = 'R'
 	Write   Op = 'W'
 	Discard Op = 'D' // costs the disk nothing; frees the backing memory
-	Lost    Op = 'L' // the log's bound was reached: Length requests were not logged
+	Lost    Op = 'L' // the log has reached its bound: Length requests were not logged
 )
 
 // Record is one request.
 type Record struct {
 	Submitted int64 // ns, CLOCK_MONOTONIC: when the disk received it
 	Ended     int64 // ns: when the disk finished it, by the model
-	Service   int64 // ns of the disk's time spent on it: seek and transfer, or its part of all channels' time
+	Service   int64 // ns of the disk's time spent on it: seek and transfer; with channels, its fraction of the time of all channels
 	Offset    int64 // bytes from the start of the device
 	Length    int64 // bytes, at most 4 GiB - 1
 	Op        Op
@@ -57,7 +57,7 @@ const (
 	recordSize    = 40
 )
 
-// ErrLog is returned if a file is not a request log of this version.
+// ErrLog means that a file is not a request log of this version.
 var ErrLog = errors.New("not a request log of this version")
 
 func appendHeader(b []byte, h LogHeader) []byte {
@@ -114,7 +114,7 @@ type LogReader struct {
 	in     *bufio.Reader
 }
 
-// NewLogReader reads the header. It returns ErrLog if there is no valid header.
+// NewLogReader reads the header. If the header is not valid, it returns ErrLog.
 func NewLogReader(in io.Reader) (*LogReader, error) {
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	var raw [logHeaderSize]byte
@@ -125,8 +125,8 @@ func NewLogReader(in io.Reader) (*LogReader, error) {
 	return &LogReader{Header: header, in: buffered}, err
 }
 
-// Next returns the next record, io.EOF at the end. A last record that is not
-// complete yet (the disk is still writing) counts as the end.
+// Next returns the next record, or io.EOF at the end. It treats an incomplete last record (the disk
+// is still writing it) as the end.
 func (r *LogReader) Next() (Record, error) {
 	var raw [recordSize]byte
 	if _, err := io.ReadFull(r.in, raw[:]); err != nil {
@@ -138,8 +138,7 @@ func (r *LogReader) Next() (Record, error) {
 	return decodeRecord(raw[:])
 }
 
-// ReadLog reads the whole log at path. For a running disk call Disk.SyncLog
-// first.
+// ReadLog reads the whole log at path. For a running disk, call Disk.SyncLog first.
 func ReadLog(path string) (LogHeader, []Record, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -163,14 +162,14 @@ func ReadLog(path string) (LogHeader, []Record, error) {
 	}
 }
 
-// requestLog is the writing side. Records are collected in memory and written by the caller of
-// flush, so that a slow log delays no request. A nil requestLog logs nothing.
+// requestLog writes a log. It collects records in memory, and the caller of flush writes them, so a
+// slow log delays no request. A nil requestLog logs nothing.
 type requestLog struct {
 	mu       sync.Mutex
 	buffer   []byte // not yet written
 	room     int64  // bytes left below the bound
 	unlogged int64
-	long     chan struct{} // signalled when much is waiting to be written
+	long     chan struct{} // receives a signal when many bytes wait to be written
 
 	writing sync.Mutex
 	out     *os.File
@@ -178,8 +177,8 @@ type requestLog struct {
 }
 
 const (
-	logBufferBytes    = 64 << 10 // more than that is "much"
-	logBufferBytesMax = 16 << 20 // not logged beyond that: the log's disk does not keep up
+	logBufferBytes    = 64 << 10 // more than this wakes the writer
+	logBufferBytesMax = 16 << 20 // requests beyond this are not logged: the log's disk is too slow
 )
 
 // createLog starts a log that grows to at most maxBytes.
@@ -197,7 +196,7 @@ func createLog(path string, maxBytes int64) (*requestLog, error) {
 	return &requestLog{
 		out:  out,
 		long: make(chan struct{}, 1),
-		room: maxBytes - int64(len(header)) - recordSize, // the last record is for Lost
+		room: maxBytes - int64(len(header)) - recordSize, // the last record is reserved for Lost
 	}, nil
 }
 
@@ -221,7 +220,7 @@ func (l *requestLog) add(r Record) {
 	}
 }
 
-// flush writes what has been added so far.
+// flush writes the records added so far.
 func (l *requestLog) flush() error {
 	if l == nil {
 		return nil
@@ -240,7 +239,7 @@ func (l *requestLog) flush() error {
 	return err
 }
 
-// keepFlushing flushes from time to time, so that few records are lost if the server is killed.
+// keepFlushing calls flush from time to time, so few records are lost if the server is killed.
 func (l *requestLog) keepFlushing() {
 	if l == nil {
 		return
@@ -257,7 +256,7 @@ func (l *requestLog) keepFlushing() {
 	}
 }
 
-// errLogFull is returned if requests are missing from the log.
+// errLogFull means that requests are missing from the log.
 var errLogFull = errors.New("the request log has reached its bound")
 
 func (l *requestLog) complete() error {
@@ -285,7 +284,7 @@ func (l *requestLog) close() error {
 	return errors.Join(l.flush(), l.out.Close())
 }
 
-// Monotonic returns the time on the request log's clock, in ns, for marking windows.
+// Monotonic returns the time on the request log's clock, in ns. It serves to mark windows.
 func Monotonic() int64 {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)

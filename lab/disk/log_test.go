@@ -29,7 +29,7 @@ func TestLogRoundTrip(t *testing.T) {
 	if err := log.close(); err != nil {
 		t.Fatal(err)
 	}
-	// The disk may have been killed, or may be writing.
+	// The disk may have been killed, or may still be writing.
 	raw, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestNotALog(t *testing.T) {
 	}
 }
 
-// Any input decodes to records that encode to the same bytes, or fails.
+// Any input either decodes to records that encode to the same bytes, or fails.
 func FuzzLog(f *testing.F) {
 	sample := appendHeader(nil, LogHeader{MonotonicNs: 1, WallNs: 2})
 	f.Add(sample)

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	sectorBytes = 4096 // the block size of the device, as on today's drives
-	// requestKB is the largest request that the device gets: the most that FUSE passes on in one
-	// piece. A larger quantum becomes several contiguous requests at the same time.
+	sectorBytes = 4096 // the block size of the device, as on current drives
+	// requestKB is the size of the largest request that the device gets, in KiB: the most that FUSE
+	// passes on at once. A larger quantum becomes several contiguous requests at the same time.
 	requestKB = 1024
 )
 
@@ -36,7 +36,7 @@ func (d *Disk) attach(context.Context) error {
 		}
 		err = configureLoop(free, image)
 		if errors.Is(err, unix.EBUSY) {
-			// Another process was faster; the ledger must not record the device as ours.
+			// Another process was faster. The ledger must not record the device as ours.
 			if err := d.ledger.Undo(id); err != nil {
 				return err
 			}
@@ -52,7 +52,7 @@ func (d *Disk) attach(context.Context) error {
 	return errors.New("other processes keep taking the free loop devices")
 }
 
-// freeLoop returns a loop device that nobody uses, a new one if all are in use.
+// freeLoop returns a loop device that is not in use. If all are in use, it returns a new one.
 func freeLoop() (string, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -64,7 +64,7 @@ func freeLoop() (string, error) {
 		return "", fmt.Errorf("find a free loop device: %w", err)
 	}
 	path := fmt.Sprintf("/dev/loop%d", number)
-	// Containers often have a /dev that the kernel does not fill.
+	// The kernel does not fill the /dev of many containers.
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		const loopMajor = 7
 		if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(number)))); err != nil {
@@ -81,8 +81,8 @@ func configureLoop(device string, image *os.File) error {
 	}
 	defer loop.Close()
 	config := unix.LoopConfig{Fd: uint32(image.Fd()), Size: sectorBytes}
-	// Direct I/O: otherwise the page cache would contain everything twice, and the model would see
-	// the cache's requests instead of the device's.
+	// Direct I/O is necessary: otherwise the page cache would contain everything twice, and the
+	// model would see the cache's requests instead of the device's.
 	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
 	copy(config.Info.File_name[:len(config.Info.File_name)-1], image.Name())
 	if err := unix.IoctlLoopConfigure(int(loop.Fd()), &config); err != nil {
@@ -95,12 +95,12 @@ func configureLoop(device string, image *os.File) error {
 	return err
 }
 
-// setQueue gives the block device the settings of its kind of disk, which is the kind of its first
-// model. A loop device keeps the settings of its last user, so each setting is made, and restored
-// later.
+// setQueue sets the parameters of the block device to the ones of its kind of disk, which is the
+// kind of its first model. A loop device keeps the parameters of its last user, so each parameter
+// is set now and restored later.
 func (d *Disk) setQueue() error {
-	// The depth can only be set on the bare device; a scheduler that is set afterwards has its own,
-	// larger queue.
+	// The depth can only be set while the device has no scheduler. A scheduler that is set
+	// afterwards has its own, larger queue.
 	rotational := "1"
 	if d.options.Model.Channels > 0 {
 		rotational = "0"
@@ -121,8 +121,8 @@ func (d *Disk) setQueue() error {
 	return d.SetScheduler(d.options.Scheduler)
 }
 
-// SetScheduler chooses the block device's I/O scheduler: none, mq-deadline, bfq
-// or kyber, as far as the kernel has them.
+// SetScheduler sets the block device's I/O scheduler: none, mq-deadline, bfq or kyber, if the
+// kernel has it.
 func (d *Disk) SetScheduler(name string) error {
 	if !d.Modelled() {
 		return ErrNotModelled
@@ -130,11 +130,12 @@ func (d *Disk) SetScheduler(name string) error {
 	if err := d.change(d.ledger.SetFile(d.sysfs("queue/scheduler"), name)); err != nil {
 		return fmt.Errorf("set the I/O scheduler of %s to %q (available: %s): %w", d.device, name, d.schedulers(), err)
 	}
-	// Writeback throttling as the kernel sets it up: 75 ms on a rotational disk, and none under
-	// bfq. On a solid-state disk it is 2 ms, here ten times that, as the model's latencies are ten
-	// times those of flash (SSD): with 2 ms no read would be fast enough, and writes would be
-	// throttled although no read waits. It is set here because the kernel chose it when the loop
-	// device still looked like another kind of disk. Not every kernel has it.
+	// The target latency of writeback throttling is what the kernel uses: 75 ms on a rotational
+	// disk, and none under bfq. On a solid-state disk the kernel uses 2 ms; here it is ten times
+	// that, because the model's latencies are ten times those of flash (SSD). With 2 ms no read
+	// would be fast enough, and writes would be slowed although no read waits. The latency is set
+	// here because the kernel chose it when the loop device still looked like another kind of disk.
+	// Not every kernel has this setting.
 	latency := "75000"
 	switch {
 	case name == "bfq":
@@ -149,14 +150,15 @@ func (d *Disk) SetScheduler(name string) error {
 	return nil
 }
 
-// SetDirtyShare reserves a percentage of the kernel's dirty limit for the disk, regardless of other
-// disks' recent writes: from 0, the kernel's default, to 100 for the sum over all disks.
+// SetDirtyShare reserves a percentage of the kernel's dirty limit for the disk, regardless of
+// recent writes to other disks. It ranges from 0, the kernel's default, to 100 for the sum over all
+// disks.
 func (d *Disk) SetDirtyShare(percent int) error {
 	if !d.Modelled() {
 		return ErrNotModelled
 	}
 	if err := d.change(d.ledger.SetFile(d.sysfs("bdi/min_ratio"), strconv.Itoa(percent))); err != nil {
-		return fmt.Errorf("keep %d %% of dirty memory for %s: %w", percent, d.device, err)
+		return fmt.Errorf("reserve %d %% of dirty memory for %s: %w", percent, d.device, err)
 	}
 	return nil
 }

@@ -7,51 +7,51 @@ import (
 	"time"
 )
 
-// Model determines the time that a disk takes for its requests. The zero Model is a disk that takes
-// no time. Channels determines the kind of disk: 0 is a hard disk with one head that seeks; more is
-// a solid-state disk (channels.go).
+// Model determines the time that a disk takes for its requests. The zero Model takes no time.
+// Channels determines the kind of disk: 0 is a hard disk with one head that seeks, and more is a
+// solid-state disk (channels.go).
 type Model struct {
-	// BytesPerSecond is the transfer rate of reads, and of writes too unless WriteBytesPerSecond is
-	// set; it is the sum over all channels. Reads and writes share the disk's time. 0 turns the
+	// BytesPerSecond is the transfer rate of reads, and also of writes unless WriteBytesPerSecond
+	// is set. It is the sum over all channels. Reads and writes share the disk's time. 0 turns the
 	// whole model off: every request is answered at once.
 	BytesPerSecond int64 `json:"bytes_per_second"`
 	// WriteBytesPerSecond is the transfer rate of writes. 0 means the same as for reads.
 	WriteBytesPerSecond int64 `json:"write_bytes_per_second,omitempty"`
-	// SeekMin and SeekMax bound the time for a request that does not begin where the previous
-	// request ended, rotation included: from the next track to the whole width of the disk. A head
-	// must first speed up and then brake, so the time grows with the square root of the distance.
+	// SeekMin and SeekMax are the bounds of the time to reach a request that does not begin where
+	// the previous request ended, including rotation: for a seek to the next track, and for a seek
+	// over the whole disk. A head must first accelerate and then brake, so the time grows with the
+	// square root of the distance.
 	SeekMin time.Duration `json:"seek_min_ns"`
 	SeekMax time.Duration `json:"seek_max_ns"`
-	// CapacityBytes is the distance that costs SeekMax. 0 means the disk's size; a larger value is
-	// for a disk that is a slice of a larger disk.
+	// CapacityBytes is the distance that takes SeekMax. 0 means the disk's size. A larger value
+	// models a slice of a larger disk.
 	CapacityBytes int64 `json:"capacity_bytes"`
-	// AgeMax bounds how long shorter seeks may be preferred to a waiting
-	// request. 0 means DefaultAgeMax.
+	// AgeMax bounds how long requests with shorter seeks may be preferred to a waiting request. 0
+	// means DefaultAgeMax.
 	AgeMax time.Duration `json:"age_max_ns"`
 
-	// Channels is the number of channels of a solid-state disk, which serve requests in parallel; 0
-	// to ChannelsMax. With channels there are no seeks: SeekMin, SeekMax, CapacityBytes and AgeMax
-	// must be 0.
+	// Channels is the number of channels of a solid-state disk, 0 to ChannelsMax. Channels serve
+	// requests in parallel and have no seeks: SeekMin, SeekMax, CapacityBytes and AgeMax must be 0.
 	Channels int `json:"channels,omitempty"`
-	// ReadLatency and WriteLatency are a request's own time on each channel that
-	// works on it, before its transfer; 0 to 1 s, 0 without channels.
+	// ReadLatency and WriteLatency are the time of a request before its transfer, on each channel
+	// that works on it; 0 to 1 s. Without channels they must be 0.
 	ReadLatency  time.Duration `json:"read_latency_ns,omitempty"`
 	WriteLatency time.Duration `json:"write_latency_ns,omitempty"`
 }
 
-// ChannelsMax bounds the channels: a disk's queue is no deeper.
+// ChannelsMax bounds the number of channels, because a disk's queue is no deeper.
 const ChannelsMax = 128
 
-// HDD returns a hard disk of that transfer rate in bytes per second, with the seeks of a disk with
-// 7,200 rotations per minute, rotation included.
+// HDD returns a hard disk with the given transfer rate in bytes per second. Its seeks are those of
+// a disk with 7,200 rotations per minute, including rotation.
 func HDD(bytesPerSecond int64) Model {
 	return Model{BytesPerSecond: bytesPerSecond, SeekMin: 3 * time.Millisecond, SeekMax: 14 * time.Millisecond}
 }
 
-// SSD returns a solid-state disk that reads that many bytes per second, and writes 5/8 of that,
-// over 8 channels. Its proportions are those of flash (SSD 40 MB/s: one read of 4 KiB at a time
-// reaches 5.6 % of the rate), its latencies ten times those of flash and more, because times below
-// a millisecond are not exact; docs/design/disk.md has its curves.
+// SSD returns a solid-state disk with 8 channels that reads the given number of bytes per second,
+// and writes 5/8 of that. Its proportions are those of flash: at 40 MB/s, reads of 4 KiB, one at a
+// time, reach 5.6 % of the rate. Its latencies are ten times those of flash or more, because times
+// below a millisecond are not accurate. docs/design/disk.md has its curves.
 func SSD(bytesPerSecond int64) Model {
 	return Model{
 		BytesPerSecond: bytesPerSecond, WriteBytesPerSecond: bytesPerSecond / 8 * 5,
@@ -59,8 +59,8 @@ func SSD(bytesPerSecond int64) Model {
 	}
 }
 
-// Rates of the presets that this project measures with, bytes per second: slow enough that two CPUs
-// can easily keep the disk busy.
+// Rates of the presets that this project measures with, in bytes per second. They are so low that
+// two CPUs can easily keep the disk busy.
 const (
 	HDDRate = 12_000_000
 	SSDRate = 40_000_000
@@ -80,7 +80,7 @@ func (m Model) Validate() error {
 	case m.BytesPerSecond > 0 && m.BytesPerSecond < 4096:
 		return fmt.Errorf("a rate of %d bytes per second is below one page per second", m.BytesPerSecond)
 	case m.WriteBytesPerSecond < 0 || m.WriteBytesPerSecond > 0 && m.WriteBytesPerSecond < 4096:
-		return fmt.Errorf("a rate of %d bytes per second for writes: want 0 (as reads) or at least a page per second", m.WriteBytesPerSecond)
+		return fmt.Errorf("a rate of %d bytes per second for writes: want 0 (the rate of reads) or at least 4096", m.WriteBytesPerSecond)
 	case m.SeekMin < 0 || m.SeekMax < m.SeekMin || m.SeekMax > time.Second:
 		return fmt.Errorf("seeks from %v to %v: want 0 <= min <= max <= 1s", m.SeekMin, m.SeekMax)
 	case m.CapacityBytes < 0 || m.AgeMax < 0:
@@ -90,14 +90,14 @@ func (m Model) Validate() error {
 	case m.Channels > 0 && (m.SeekMax > 0 || m.CapacityBytes > 0 || m.AgeMax > 0):
 		return errors.New("a disk with channels has no head: its seeks, capacity and age bound must be 0")
 	case m.Channels == 0 && (m.ReadLatency != 0 || m.WriteLatency != 0):
-		return errors.New("latencies of reads and writes are those of channels: give the number of channels, or seeks instead")
+		return errors.New("latencies of reads and writes need channels: set the number of channels, or use seeks instead")
 	case min(m.ReadLatency, m.WriteLatency) < 0 || max(m.ReadLatency, m.WriteLatency) > time.Second:
 		return fmt.Errorf("latencies of %v for reads and %v for writes: want 0 to 1s", m.ReadLatency, m.WriteLatency)
 	}
 	return nil
 }
 
-// service returns the time for a request of length bytes at offset with the head at head.
+// service returns the time for a request of length bytes at offset, when the head is at head.
 func (m Model) service(op Op, head, offset, length int64) time.Duration {
 	if m.Off() {
 		return 0
@@ -105,7 +105,7 @@ func (m Model) service(op Op, head, offset, length int64) time.Duration {
 	return m.seek(head, offset) + m.transfer(op, length)
 }
 
-// transfer returns the time for that many bytes over all of the disk's channels.
+// transfer returns the time for length bytes over all channels of the disk.
 func (m Model) transfer(op Op, length int64) time.Duration {
 	rate := m.BytesPerSecond
 	if op == Write && m.WriteBytesPerSecond > 0 {
@@ -122,26 +122,26 @@ func (m Model) seek(head, offset int64) time.Duration {
 	part := min(1, math.Abs(float64(distance))/float64(max(m.CapacityBytes, 1)))
 	seek := m.SeekMin + time.Duration(float64(m.SeekMax-m.SeekMin)*math.Sqrt(part))
 	if distance > 0 {
-		// A small gap ahead just passes under the head.
+		// A small gap ahead passes under the head.
 		return min(seek, m.transfer(Read, distance))
 	}
 	return seek
 }
 
-// request is a read or write at the disk.
+// request is a read or a write on the disk.
 type request struct {
 	op             Op
 	offset, length int64
 	arrived        int64 // ns on the caller's clock
-	ended          int64 // ns, set by arm.next: when the disk finishes it
+	ended          int64 // ns: when the disk finishes it; set by arm.next
 	service        int64 // ns of the disk's time
 	done           chan struct{}
 	ref            uint64 // set by a simulation
 }
 
-// arm is the disk's one head and its queue, on a virtual clock: it serves one request at a time,
-// and the next begins when the last has ended, even if the caller notices that late. It has no
-// clock, goroutine or lock; a request that is answered late costs no throughput.
+// arm is the disk's head with its queue, on a virtual clock. It serves one request at a time, and
+// the next request begins at the end of the previous one, even if the caller notices the end late.
+// So a late answer costs no throughput. arm has no clock, goroutine or lock.
 type arm struct {
 	model   Model
 	head    int64 // offset after the last request
@@ -149,24 +149,24 @@ type arm struct {
 	waiting []*request
 }
 
-// lateMax bounds how far the virtual clock may lag behind the real one, so that a disk with a
-// delayed server does not then rush through its queue.
+// lateMax bounds how far the virtual clock may lag behind the real clock. Without the bound, a disk
+// whose server was delayed would process its queue too fast afterwards.
 const lateMax = 100 * time.Millisecond
 
 func (a *arm) submit(r *request) { a.waiting = append(a.waiting, r) }
 
-// next removes the request that the disk serves next from the queue and sets its end; it returns
+// next removes the request that the disk serves next from the queue and sets its end. It returns
 // nil if no request waits. It must be called when the previous request has ended, with the time on
 // the clock.
 //
-// Among the requests that had arrived when the head became free, the one with the shortest seek is
-// next; among equal seeks, the oldest. But a request older than AgeMax goes before all others;
-// otherwise two sequential streams that are always close could starve a third.
+// Among the requests that had arrived when the head became free, the next one is the one with the
+// shortest seek; among equal seeks, the oldest. But a request older than AgeMax goes before all
+// others. Otherwise two sequential streams that are always close could starve a third one.
 func (a *arm) next(now int64) *request {
 	if len(a.waiting) == 0 {
 		return nil
 	}
-	oldest := a.waiting[0].arrived // submitted in order of arrival, or nearly
+	oldest := a.waiting[0].arrived // requests are submitted nearly in order of arrival
 	for _, r := range a.waiting {
 		oldest = min(oldest, r.arrived)
 	}
@@ -183,7 +183,7 @@ func (a *arm) next(now int64) *request {
 		}
 		if start-r.arrived > ageMax {
 			if best < 0 || bestSeek >= 0 || r.arrived < a.waiting[best].arrived {
-				best, bestSeek = i, -1 // no seek is shorter than an aged request's
+				best, bestSeek = i, -1 // prefers the aged request to every other
 			}
 			continue
 		}

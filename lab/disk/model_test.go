@@ -11,7 +11,7 @@ import (
 
 const mib = 1 << 20
 
-// testModel transfers a MiB in 100 ms and crosses the disk in 14 ms.
+// testModel transfers 1 MiB in 100 ms and crosses the disk in 14 ms.
 var testModel = Model{
 	BytesPerSecond: 10 * mib,
 	SeekMin:        2 * time.Millisecond,
@@ -63,8 +63,8 @@ func TestShortestSeekFirst(t *testing.T) {
 	}
 }
 
-// Two neighbouring sequential streams keep the head between them; a third request far away is still
-// served.
+// Two sequential streams that are close to each other attract the head. A third request far away is
+// still served.
 func TestNobodyStarves(t *testing.T) {
 	a := arm{model: testModel}
 	far := &request{offset: 1000 * mib, length: mib}
@@ -83,7 +83,7 @@ func TestNobodyStarves(t *testing.T) {
 			t.Fatal("the far request starves")
 		}
 	}
-	// Beyond the age limit it is next, after at most the request in service.
+	// Beyond the age limit the request is next, after at most the request in service.
 	waited := time.Duration(far.ended - far.arrived)
 	if limit := DefaultAgeMax + 2*(100+14)*time.Millisecond; waited > limit {
 		t.Errorf("the far request waited %v, want at most %v", waited, limit)
@@ -113,9 +113,9 @@ func TestLatenessCostsNoThroughputUpToABound(t *testing.T) {
 	}
 }
 
-// For requests at any times: the arm serves each request once, one at a time, and never before its
-// arrival. It is never idle while a request waits, and serves a request beyond the age limit before
-// all younger ones.
+// Requests may arrive at any time. The arm serves each request once, one at a time, and never
+// before its arrival. It is never idle while a request waits, and serves a request beyond the age
+// limit before all younger ones.
 func TestArmProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := arm{model: testModel}
@@ -173,8 +173,8 @@ func TestArmProperties(t *testing.T) {
 	})
 }
 
-// For any content of the control file: with a model that is accepted, every request on 16 TiB ends
-// after its arrival, and its service is not longer than its time at the disk.
+// The control file may have any content. If it contains an accepted model, every request on 16 TiB
+// ends after its arrival, and its service is not longer than its time at the disk.
 func FuzzModel(f *testing.F) {
 	for _, m := range []Model{{}, HDD(HDDRate), SSD(SSDRate), testModel} {
 		text, err := json.Marshal(order{Model: &m})

@@ -24,10 +24,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The server process: a FUSE mount with two files. `disk` is the image of the loop device;
+// The server process provides a FUSE mount with two files. `disk` is the image for the loop device.
 // `control` accepts orders, one JSON object per write, and shows the model in force. Orders through
-// a file need no socket and no port, are allowed by the file's permissions, and have been carried
-// out when the write returns.
+// a file need no socket and no port, the file's permissions control access to them, and an order
+// has been carried out when the write returns.
 const (
 	imageName   = "disk"
 	controlName = "control"
@@ -37,29 +37,29 @@ const (
 type serveConfig struct {
 	Name        string `json:"name"`
 	RunDir      string `json:"run_dir"`
-	Backing     string `json:"backing"` // sparse file of the disk's size
+	Backing     string `json:"backing"` // sparse file with the disk's size
 	MountPoint  string `json:"mount_point"`
 	LogPath     string `json:"log_path"` // "": no log
 	LogBytesMax int64  `json:"log_bytes_max"`
 	Model       Model  `json:"model"`
 }
 
-// order is a command to the control file.
+// order is a command that is written to the control file.
 type order struct {
 	Model   *Model `json:"model,omitempty"`
 	SyncLog bool   `json:"sync_log,omitempty"`
 }
 
-// The hidden commands with which Start executes its own binary.
+// The hidden commands with which Start runs its own binary.
 const (
 	commandGroup   = "disk"
-	serveCommand   = "serve"   // CONFIG: be a disk's server
+	serveCommand   = "serve"   // CONFIG: run as a disk's server
 	recoverCommand = "recover" // DIR: undo the changes of the dead run in DIR
 )
 
-// ServeIfChild turns the process into a disk's server, and ends it, if it was
-// started as one. Start re-executes its own binary, so the main function of a
-// command and the TestMain of tests that start disks call this first.
+// ServeIfChild checks whether the process was started as a disk's server. If so, it runs the server
+// and ends the process. Start executes its own binary as the server, so the main function of a
+// command that starts disks, and the TestMain of tests that do, must call ServeIfChild first.
 func ServeIfChild() {
 	if len(os.Args) != 4 || os.Args[1] != commandGroup {
 		return
@@ -81,14 +81,14 @@ func ServeIfChild() {
 }
 
 // lockPatience is how long RecoverDead waits for the lock of a run whose process has ended. The
-// kernel closes the process's files one by one, so the server can notice the end before the lock is
-// free: on a busy machine by a second or more, since the server has the higher priority.
+// kernel closes the process's files one by one. So the server can notice the end before the lock is
+// free, on a busy machine by a second or more, because the server has the higher priority.
 const lockPatience = 20 * time.Second
 
-// RecoverDead is Recover for a run whose process has ended. The run's lock may be held for a little
-// longer by that process, or by another server's recovery, or, much longer, by a new run in the
-// same folder, which has recovered it first. So RecoverDead tries again for lockPatience. A lock
-// that is still held then is not an error.
+// RecoverDead calls Recover for a run whose process has ended. The run's lock may still be held for
+// a short time, by that process or by another server's recovery. It may also be held for a long
+// time, by a new run in the same folder that has already recovered the old one. So RecoverDead
+// tries again for lockPatience. A lock that is still held after that is not an error.
 func RecoverDead(runDir string) error {
 	deadline := time.Now().Add(lockPatience)
 	for {
@@ -99,13 +99,13 @@ func RecoverDead(runDir string) error {
 		if time.Now().After(deadline) {
 			return nil
 		}
-		time.Sleep(20 * time.Millisecond) // without blocking for good there is no event to wait for
+		time.Sleep(20 * time.Millisecond) // the lock sends no event, and a blocking wait could last forever
 	}
 }
 
-// watchParent waits for the parent's end, which closes the pipe, and then starts the recovery of
+// watchParent waits until the parent ends, which closes the pipe, and then starts the recovery of
 // the run: kernel parameters must not stay changed after a kill -9. A separate process does this,
-// since the recovery ends this one.
+// because the recovery ends the server.
 func watchParent(parent io.Reader, runDir string) {
 	io.Copy(io.Discard, parent)
 	binary, err := os.Executable()
@@ -117,30 +117,30 @@ func watchParent(parent io.Reader, runDir string) {
 		err = cmd.Run()
 	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "penstock: recover the run of the parent that ended:", err)
+		fmt.Fprintln(os.Stderr, "penstock: recover the run of the parent process, which has ended:", err)
 	}
 }
 
-// Serve runs a disk's server until its mount goes away; config is JSON.
+// Serve runs a disk's server until its mount is removed. config is JSON.
 //
-// It waits for a line on in before it touches anything: by then the parent has recorded the process
-// in the run's ledger. If the parent dies before that the server ends too. If it dies later, the
-// server starts the recovery of the whole run (watchParent) and continues to serve until the
-// recovery unmounts it: without its server, a disk's file system would only return errors and could
-// not write back. Serve writes "ready" to out when the disk can be used.
+// It waits for a line on in before it changes anything. By that time the parent has recorded the
+// process in the run's ledger. If the parent dies earlier, the server ends too. If the parent dies
+// later, the server starts the recovery of the whole run (watchParent), and continues to serve
+// until the recovery unmounts it. Without its server, a disk's file system would only return errors
+// and could not write back. Serve writes "ready" to out when the disk can be used.
 func Serve(config string, in io.Reader, out io.Writer) error {
 	var c serveConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
-		return fmt.Errorf("the server's configuration: %w", err)
+		return fmt.Errorf("parse the server's configuration: %w", err)
 	}
 	parent := bufio.NewReader(in)
 	if _, err := parent.ReadString('\n'); err != nil {
 		return errors.New("the parent ended before the disk was started")
 	}
-	// Termination signals are for the parent, which stops the disk in order; the server ends with
-	// its mount, when its log is completely written.
+	// Termination signals are meant for the parent, which stops the disk in the right order. The
+	// server ends with its mount, after its log is completely written.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
-	// A modelled disk must be on time even if the experiment uses every CPU.
+	// A modelled disk must answer on time even if the experiment uses every CPU.
 	preferThreads()
 	backing, err := os.OpenFile(c.Backing, os.O_RDWR, 0)
 	if err != nil {
@@ -171,11 +171,11 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 			FsName:            "penstock-" + c.Name,
 			Name:              "penstockdisk",
 			DirectMountStrict: true,
-			// A queue as deep as the loop device's, and each request separate.
+			// The queue is as deep as the loop device's, and requests are not merged.
 			MaxBackground:     1024,
 			MaxWrite:          1 << 20,
 			ExtraCapabilities: fuse.CAP_ASYNC_DIO, // otherwise requests are served one by one
-			DisableSplice:     true,               // 1 MiB does not fit into its pipes
+			DisableSplice:     true,               // 1 MiB does not fit into the pipes that splice uses
 			DisableXAttrs:     true,
 		},
 	})
@@ -191,8 +191,7 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 	return d.log.close()
 }
 
-// device is the running disk: the arm or the channels, the clock that they are
-// driven by, and the bytes.
+// device is the running disk: the arm or the channels, their clock, and the bytes.
 type device struct {
 	backing *os.File
 	size    int64
@@ -224,7 +223,7 @@ func (d *device) setModel(m Model) error {
 	d.off.Store(m.Off())
 	d.wake.Signal()
 	if m.Off() {
-		d.alarm.set(0) // no request has to wait any longer
+		d.alarm.set(0) // requests do not have to wait any more
 	}
 	return nil
 }
@@ -248,8 +247,8 @@ func (d *device) serve(op Op, arrived, offset, length int64) {
 	<-r.done
 }
 
-// run drives the arm. It has its own thread and sleeps by the kernel's clock, because the runtime's
-// timers are up to a millisecond late.
+// run drives the arm. It has its own thread and sleeps with the kernel's clock, because the
+// runtime's timers are up to a millisecond late.
 func (d *device) run() {
 	runtime.LockOSThread()
 	for {
@@ -267,7 +266,7 @@ func (d *device) run() {
 	}
 }
 
-// sleepUntil returns at the given time, or soon after the model is turned off.
+// sleepUntil returns at the given time, or shortly after the model is turned off.
 func (d *device) sleepUntil(end int64) {
 	const slice = int64(50 * time.Millisecond)
 	for now := Monotonic(); now < end && !d.off.Load(); now = Monotonic() {
@@ -302,7 +301,7 @@ func (d *device) state() []byte {
 	return append(text, '\n')
 }
 
-// rootNode is the mount's folder.
+// rootNode is the folder of the FUSE mount.
 type rootNode struct {
 	fs.Inode
 	device *device
@@ -317,7 +316,7 @@ func (n *rootNode) OnAdd(ctx context.Context) {
 	n.AddChild(controlName, control, false)
 }
 
-// imageNode is the disk as a file.
+// imageNode is the file with the disk's bytes.
 type imageNode struct {
 	fs.Inode
 	device *device
@@ -341,7 +340,7 @@ func (n *imageNode) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOu
 }
 
 func (n *imageNode) Setattr(ctx context.Context, f fs.FileHandle, _ *fuse.SetAttrIn, out *fuse.AttrOut) syscall.Errno {
-	return n.Getattr(ctx, f, out) // a disk does not change its size and has no timestamps
+	return n.Getattr(ctx, f, out) // a disk's size is fixed, and it has no timestamps
 }
 
 func (n *imageNode) Open(context.Context, uint32) (fs.FileHandle, uint32, syscall.Errno) {
@@ -373,12 +372,12 @@ func (n *imageNode) Write(_ context.Context, _ fs.FileHandle, data []byte, offse
 	return uint32(written), 0
 }
 
-// Fsync is the disk's flush command. Writes are answered only when they are on the medium, so there
-// is nothing to flush.
+// Fsync is the disk's flush command. A write is answered only when it is on the medium, so there is
+// nothing to flush.
 func (n *imageNode) Fsync(context.Context, fs.FileHandle, uint32) syscall.Errno { return 0 }
 
-// Allocate is called for discards and writes of zeroes: the backing memory of deleted files is
-// freed.
+// Allocate is called for discards and for writes of zeros. It frees the backing memory of deleted
+// files.
 func (n *imageNode) Allocate(_ context.Context, _ fs.FileHandle, offset, size uint64, mode uint32) syscall.Errno {
 	if mode&(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_ZERO_RANGE) == 0 {
 		return syscall.EOPNOTSUPP
@@ -392,7 +391,7 @@ func (n *imageNode) Allocate(_ context.Context, _ fs.FileHandle, offset, size ui
 	return 0
 }
 
-// controlNode is the control file; it accepts orders.
+// controlNode is the control file, which accepts orders.
 type controlNode struct {
 	fs.Inode
 	device *device
@@ -436,8 +435,8 @@ func (n *controlNode) Write(_ context.Context, _ fs.FileHandle, data []byte, _ i
 	return uint32(len(data)), 0
 }
 
-// preferThreads gives all threads of the process a higher priority for the CPU; new threads inherit
-// it. Without the right to do so, the disk is less exact.
+// preferThreads gives all threads of the process a higher CPU priority; new threads inherit it.
+// Without the right to do so, the disk is less accurate.
 func preferThreads() {
 	threads, _ := os.ReadDir("/proc/self/task")
 	for _, thread := range threads {

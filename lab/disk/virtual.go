@@ -28,7 +28,7 @@ func NewVirtual(m Model) *Virtual {
 	return v
 }
 
-// Submit gives the disk a request at now, which must never decrease.
+// Submit passes a request to the disk at the time now, which must never decrease.
 func (v *Virtual) Submit(now int64, op Op, offset, length int64, ref uint64) {
 	r := &request{op: op, offset: offset, length: length, arrived: now, ref: ref}
 	if v.channels != nil {
@@ -42,7 +42,7 @@ func (v *Virtual) Submit(now int64, op Op, offset, length int64, ref uint64) {
 	}
 }
 
-// Due returns when the next request ends; false if there is none.
+// Due returns the time when the next request ends. any is false if there is no request.
 func (v *Virtual) Due() (at int64, any bool) {
 	if v.serving != nil {
 		return v.serving.ended, true
@@ -53,7 +53,7 @@ func (v *Virtual) Due() (at int64, any bool) {
 	return 0, false
 }
 
-// Take removes and returns the next request that has ended by now; false if there is none.
+// Take removes and returns the next request that has ended by now. any is false if there is none.
 func (v *Virtual) Take(now int64) (Ended, bool) {
 	if at, any := v.Due(); !any || at > now {
 		return Ended{}, false

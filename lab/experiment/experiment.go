@@ -1,10 +1,11 @@
-// Package experiment is what all measurements share, so that each of them is a scenario and a
-// judge: turns that are interleaved and repeated, a journal by which an interrupted
-// measurement continues, a run folder, progress, and results in JSON.
+// Package experiment has the common parts of all measurements: turns that are interleaved and
+// repeated, a journal from which an interrupted measurement continues, a run folder, progress, and
+// results in JSON. So a measurement itself is only a scenario and a judge.
 //
-// Its parts are packages of their own: journal (finished parts on disk), runs (run folders and
-// files), progress (lines with the time), counters (of disks, sampled), figures (medians, intervals), claims (published figures),
-// page (the frame of a report), report (a page of claims), published (results/, docs/results.md). lab/stand brings up the machine, and lab/chart draws.
+// The parts are packages of their own: journal (finished parts on disk), runs (run folders and
+// files), progress (lines with the time), counters (of disks, sampled), figures (medians,
+// intervals), claims (published figures), page (the frame of a report), report (a page of claims),
+// published (results/, docs/results.md). lab/stand brings up the machine, and lab/chart draws.
 package experiment
 
 import (
@@ -24,22 +25,24 @@ import (
 type Say = func(format string, args ...any)
 
 // Turns is a measurement in turns. Its setup S is everything that may change a figure, a key K
-// names a turn, and a result R is what is kept of one. S and R are written as JSON.
+// names a turn, and a result R is the record of a turn. S and R are written as JSON.
 type Turns[S, K, R any] struct {
-	Name     string // of the measurement, in its journal and its run folder's name
-	Unit     string // what its turns are, in lines of progress: "rounds"
+	Name     string // of the measurement; it is in the journal and in the run folder's name
+	Unit     string // name of the turns in lines of progress, such as "rounds"
 	Setup    S
 	Resume   string // the journal's file; "" keeps results in memory only
 	RunDir   string // "": a new folder, which is removed after success
 	KeepLogs bool
 	Say      Say
 
-	// Missing returns the keys of the turns to do, in order, when some are done.
+	// Missing returns the keys of the turns to do, in order. done has the results of finished
+	// turns.
 	Missing func(done []R) []K
 	// Start brings up the machine in a folder. It returns a function that performs one turn,
-	// given the results of those that are done, and one that puts everything back.
+	// given the results of the finished turns, and one that restores the machine.
 	Start func(ctx context.Context, dir string) (turn func(ctx context.Context, key K, done []R) (R, error), stop func() error, err error)
-	// After, if not nil, is called after each turn, when its result, the last one, is in the journal.
+	// After, if not nil, is called after each turn, when the turn's result is in the journal. That
+	// result is the last one of done.
 	After func(done []R) error
 }
 
@@ -99,14 +102,14 @@ func (t Turns[S, K, R]) perform(ctx context.Context, done *journal.Journal[S, R]
 type Rounds[S, R any] struct {
 	Name     string
 	Setup    S
-	Count    int // rounds in all, those in the journal included
+	Count    int // all rounds, including those in the journal
 	Resume   string
 	RunDir   string
 	KeepLogs bool
 	Say      Say
 
 	// Start brings up the machine in a folder. It returns a function that performs round n,
-	// counted from 0, and one that puts everything back.
+	// counted from 0, and one that restores the machine.
 	Start func(ctx context.Context, dir string) (round func(ctx context.Context, n int) (R, error), stop func() error, err error)
 }
 
@@ -152,7 +155,8 @@ type Machine struct {
 	MemoryBytes   int64  `json:"memory_bytes"`
 }
 
-// ThisMachine returns the properties of this machine. What the kernel does not say is zero.
+// ThisMachine returns the properties of this machine. Properties that the kernel does not report
+// are zero.
 func ThisMachine() Machine {
 	m := proc.ThisMachine()
 	return Machine{KernelRelease: m.KernelRelease, CPUs: len(m.CPUs), MemoryBytes: m.MemoryBytes}

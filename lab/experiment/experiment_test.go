@@ -43,7 +43,7 @@ func TestAnInterruptedMeasurementContinues(t *testing.T) {
 	}
 }
 
-// turn is a key with a name of its own, as phases have it.
+// turn is a key with its own name, like a phase.
 type turn string
 
 func TestTurnsAreDoneOnceInOrder(t *testing.T) {

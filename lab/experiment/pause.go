@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pause returns after d, or before that with the error of a context that ends.
+// Pause returns after d, or as soon as ctx ends, with the error of ctx.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

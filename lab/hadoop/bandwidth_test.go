@@ -10,8 +10,8 @@ import (
 	"penstock/ops/install"
 )
 
-// penstock install writes the same settings for a disk bandwidth as the cluster of the tests has:
-// the same keys with the same values, and no others.
+// For a disk bandwidth, penstock install writes the same settings as the tests' cluster has: the
+// same keys with the same values, and no others.
 func TestInstallWritesTheSameBandwidth(t *testing.T) {
 	dir := t.TempDir()
 	plain := siteXML(properties{"yarn.scheduler.capacity.maximum-applications": "10"})

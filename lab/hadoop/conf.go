@@ -15,7 +15,7 @@ import (
 	"penstock/ops/install"
 )
 
-// ports are the ports of the daemons, all on 127.0.0.1 and fixed for the cluster's life, so that a
+// ports are the ports of the daemons, all on 127.0.0.1. They are fixed for the cluster's life, so a
 // restarted daemon has the same address.
 type ports struct {
 	nnRPC, nnHTTP int
@@ -52,24 +52,24 @@ func pickPorts(resourceManagers, dataNodes, nodeManagers int) (p ports, err erro
 	return p, nil
 }
 
-// Container sizes in MB. The scheduler counts only memory, so they are units of concurrency: one
-// per ApplicationMaster, one per task.
+// Container sizes in MB. The scheduler counts only memory, so they determine concurrency: an
+// ApplicationMaster takes one unit, and a task takes one unit.
 const containerMB = 512
 
 type properties map[string]string
 
 const historyDir = "/staging/done_intermediate"
 
-// site is the configuration that all daemons and clients share. A file of each name contains all of
-// it: Hadoop accepts properties in the wrong file.
+// site is the configuration that all daemons and clients share. Each *-site.xml file contains all
+// of it, because Hadoop accepts properties in the wrong file.
 func (c *Cluster) site() properties {
 	cfg, p := &c.cfg, &c.ports
 	queueMB := containerMB * (1 + cfg.TaskSlots)
 	site := properties{
 		"fs.defaultFS":   c.DefaultFS(),
 		"hadoop.tmp.dir": filepath.Join(cfg.RunDir, "tmp", "hadoop"),
-		// Metadata of few files, on the machine's own disk, because a slow modelled disk must not
-		// slow down the NameNode.
+		// The NameNode's metadata is on the machine's own disk, because a slow modelled disk must
+		// not slow down the NameNode.
 		"dfs.namenode.name.dir":                                        "file://" + filepath.Join(cfg.RunDir, "data", "nn"),
 		"dfs.namenode.rpc-address":                                     cfg.at(p.nnRPC),
 		"dfs.namenode.http-address":                                    cfg.at(p.nnHTTP),
@@ -88,8 +88,8 @@ func (c *Cluster) site() properties {
 		"dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "50",
 
 		// All DataNodes and clients have the same address, so "the local DataNode" has no meaning.
-		// New blocks go to the emptier DataNode, which keeps both disks equally busy; a random
-		// choice would not.
+		// New blocks go to the DataNode with more free space, which keeps all disks equally busy; a
+		// random choice would not.
 		"dfs.block.replicator.classname":                                                         "org.apache.hadoop.hdfs.server.blockmanagement.AvailableSpaceBlockPlacementPolicy",
 		"dfs.namenode.block-placement-policy.default.prefer-local-node":                          "false",
 		"dfs.namenode.available-space-block-placement-policy.balanced-space-preference-fraction": "1.0",
@@ -99,11 +99,12 @@ func (c *Cluster) site() properties {
 		"dfs.datanode.hostname":                                                                  "127.0.0.1",
 		"dfs.datanode.failed.volumes.tolerated":                                                  "0",
 		"dfs.datanode.du.reserved":                                                               "0",
-		// Used space by statfs: counting files with du would read the modelled disk.
+		// Used space comes from statfs, because counting files with du would read the modelled
+		// disk.
 		"fs.getspaceused.classname":    "org.apache.hadoop.fs.DFCachingGetSpaceUsed",
 		"fs.du.interval":               "1000",
 		"fs.getspaceused.jitterMillis": "0",
-		// No I/O without an application, and none that the judge does not see.
+		// No I/O without an application, and no I/O that the judge does not see.
 		"dfs.datanode.scan.period.hours":        "-1",
 		"dfs.datanode.directoryscan.interval":   "-1",
 		"dfs.datanode.readahead.bytes":          "0",
@@ -154,8 +155,8 @@ func (c *Cluster) site() properties {
 		"mapreduce.job.ubertask.enable":              "false",
 		"mapreduce.jobhistory.intermediate-done-dir": historyDir,
 		"mapreduce.jobhistory.done-dir":              "/staging/done",
-		// Short polls everywhere: the gaps between a job's parts must be short compared with the
-		// measured I/O.
+		// Polls are frequent everywhere: the gaps between a job's phases must be short compared
+		// with the measured I/O.
 		"yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms":    "200",
 		"mapreduce.client.progressmonitor.pollinterval":            "500",
 		"mapreduce.client.completion.pollinterval":                 "500",
@@ -189,7 +190,7 @@ func (c *Cluster) site() properties {
 	return site
 }
 
-// dataNodeSite returns the properties of DataNode i that differ from the others.
+// dataNodeSite returns the properties that are specific to DataNode i.
 func (c *Cluster) dataNodeSite(i int) properties {
 	p := c.ports.dn[i]
 	var dirs []string
@@ -205,7 +206,7 @@ func (c *Cluster) dataNodeSite(i int) properties {
 	}
 }
 
-// ConfigureDataNode sets additional properties of DataNode i from its next start on; nil removes
+// ConfigureDataNode sets additional properties of DataNode i for its future starts; nil removes
 // them.
 func (c *Cluster) ConfigureDataNode(i int, settings map[string]string) error {
 	site := c.dataNodeSite(i)
@@ -213,7 +214,7 @@ func (c *Cluster) ConfigureDataNode(i int, settings map[string]string) error {
 	return c.writeConf(fmt.Sprintf("dn%d", i), site)
 }
 
-// nodeManagerSite returns the properties of NodeManager i that differ from the others.
+// nodeManagerSite returns the properties that are specific to NodeManager i.
 func (c *Cluster) nodeManagerSite(i int) properties {
 	p := c.ports.nm[i]
 	var dirs []string
@@ -233,11 +234,11 @@ func (c *Cluster) nodeManagerSite(i int) properties {
 
 func (c *Cluster) confDir(name string) string { return filepath.Join(c.cfg.RunDir, "conf", name) }
 
-// writeConf writes one daemon's (or the clients') configuration folder.
+// writeConf writes the configuration folder of a daemon or of the clients.
 func (c *Cluster) writeConf(name string, own properties) error {
 	dir := c.confDir(name)
-	// The HDFS jars lack the folders of the web pages, which the daemons require; the servlets
-	// (JMX, WebHDFS) need no file in them.
+	// The HDFS jars lack the folders of the web pages, which the daemons require. The servlets
+	// (JMX, WebHDFS) need no files in these folders.
 	for _, app := range []string{"hdfs", "datanode", "static"} {
 		if err := os.MkdirAll(filepath.Join(dir, "webapps", app), 0o755); err != nil {
 			return err
@@ -250,7 +251,7 @@ func (c *Cluster) writeConf(name string, own properties) error {
 		}
 	}
 	all := siteXML(site)
-	// Properties that penstock install changes are in their proper file only.
+	// A property that penstock install changes is only in its proper file.
 	maps.DeleteFunc(site, func(k, _ string) bool { return slices.Contains(tasksOnly, k) })
 	rest := siteXML(site)
 	for file, text := range map[string][]byte{"core-site.xml": rest, "hdfs-site.xml": rest, "yarn-site.xml": rest,
@@ -262,10 +263,10 @@ func (c *Cluster) writeConf(name string, own properties) error {
 	return os.WriteFile(filepath.Join(dir, "log4j.properties"), []byte(log4j), 0o644)
 }
 
-// tasksOnly are the properties that only mapred-site.xml has.
+// tasksOnly are the properties that only mapred-site.xml contains.
 var tasksOnly = []string{"mapreduce.application.classpath"}
 
-// govern prepares the configuration of tasks and of clients that submit them.
+// govern prepares the configuration of tasks, and of the clients that submit them.
 func (c *Cluster) govern() error {
 	g := c.cfg.Governed
 	if g == nil {
@@ -309,8 +310,8 @@ log4j.logger.BlockStateChange=WARN
 log4j.logger.org.apache.hadoop.hdfs.server.datanode.DataNode.clienttrace=WARN
 `
 
-// jvmOpts returns the options of every JVM of the cluster: the options that Hadoop needs on Java
-// 17, a small heap, no files outside the run folder, and more.
+// jvmOpts returns the options of every JVM of the cluster: among others, the options that Hadoop
+// needs on Java 17, a small heap, and options that keep all files inside the run folder.
 func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 	opts := []string{
 		"-Xmx" + strconv.Itoa(heapMB) + "m", "-XX:+UseSerialGC", "-XX:-UsePerfData", "-Xshare:auto",
@@ -324,12 +325,12 @@ func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 }
 
 // quick limits a JVM to its first compiler. A JVM that runs for seconds, or does little, spends
-// half of its CPU time on optimised code that it does not need; on two CPUs the measured job would
-// wait for that. DataNodes and map tasks, which carry the data, keep both compilers.
+// half of its CPU time on optimised code that it does not need. On two CPUs the measured job would
+// have to wait for this. DataNodes and map tasks, which process the data, keep both compilers.
 const quick = "-XX:TieredStopAtLevel=1"
 
-// taskOpts returns jvmOpts for containers, without the temporary directory, which the NodeManager
-// sets for each of them.
+// taskOpts returns jvmOpts for containers, without the temporary directory, because the NodeManager
+// sets that for each container.
 func (c *Cluster) taskOpts(heapMB int) string {
 	opts := slices.DeleteFunc(c.jvmOpts(heapMB), func(o string) bool { return strings.HasPrefix(o, "-Djava.io.tmpdir") })
 	return strings.Join(opts, " ")

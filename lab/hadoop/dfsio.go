@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// dfsioDir returns the folder in which a TestDFSIO job works.
+// dfsioDir returns the working folder of a TestDFSIO job.
 func (j Job) dfsioDir() string {
 	if j.Kind == TestDFSIORead {
 		return j.Input
@@ -15,8 +15,8 @@ func (j Job) dfsioDir() string {
 	return j.Output
 }
 
-// VerifyTestDFSIO reads the files of a TestDFSIOWrite below dir, its Output, and checks every byte
-// and every file's length.
+// VerifyTestDFSIO reads the files of a TestDFSIOWrite job below dir, the job's Output, and checks
+// every byte and the length of every file.
 func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fileBytes int64) error {
 	for i := range files {
 		path := fmt.Sprintf("%s/io_data/test_io_%d", dir, i)
@@ -27,7 +27,7 @@ func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fi
 		n, err := checkDFSIO(r)
 		r.Close()
 		if err == nil && n != fileBytes {
-			err = fmt.Errorf("%d bytes, written were %d", n, fileBytes)
+			err = fmt.Errorf("it has %d bytes, and %d were written", n, fileBytes)
 		}
 		if err != nil {
 			return fmt.Errorf("TestDFSIO's %s: %w", path, err)
@@ -37,14 +37,14 @@ func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fi
 }
 
 // checkDFSIO reads a file to its end and returns its length in bytes. All bytes must be zero:
-// TestDFSIO fills its buffer with letters, but then writes a new one.
+// TestDFSIO fills a buffer with letters, but then writes a new, empty one.
 func checkDFSIO(r io.Reader) (n int64, err error) {
 	buf := make([]byte, 64<<10)
 	for {
 		got, err := r.Read(buf)
 		for i, b := range buf[:got] {
 			if b != 0 {
-				return n, fmt.Errorf("byte %d is %q, written was 0", n+int64(i), b)
+				return n, fmt.Errorf("byte %d is %q, and 0 was written", n+int64(i), b)
 			}
 		}
 		n += int64(got)

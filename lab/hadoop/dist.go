@@ -14,8 +14,8 @@ import (
 var pom []byte
 
 // Fetch makes sure that a version's jars are in the cache and returns their folder,
-// cacheDir/hadoop-<version>/lib; the jars of its tests are in the neighbouring folder. An empty
-// version is DefaultVersion. The first time it runs Maven.
+// cacheDir/hadoop-<version>/lib. The jars of the version's tests are in the neighbouring folder
+// tests. An empty version is DefaultVersion. Fetch runs Maven if the jars are not in the cache.
 func Fetch(ctx context.Context, cacheDir, version string, progress func(format string, args ...any)) (lib string, err error) {
 	if version == "" {
 		version = DefaultVersion
@@ -36,15 +36,15 @@ func Fetch(ctx context.Context, cacheDir, version string, progress func(format s
 	return filepath.Join(home, libFolder), nil
 }
 
-// Folders of one version in the cache. Jars of tests contain configuration and classes that a
-// daemon must not load.
+// Folders of one version in the cache. The tests' jars are separate, because they contain
+// configuration and classes that a daemon must not load.
 const (
 	libFolder   = "lib"
 	testsFolder = "tests"
 )
 
-// essential returns some jars from different parts of a version's folder. The folder is incomplete
-// without them.
+// essential returns a few jars from different parts of a version's folder. Without them the folder
+// is incomplete.
 func essential(version string) []string {
 	return []string{
 		libFolder + "/hadoop-hdfs-" + version + ".jar",

@@ -6,13 +6,13 @@ import (
 	"path/filepath"
 )
 
-// Redirect moves the intermediate data of a user's jobs to dirs, with one folder for each of the
-// cluster's LocalDirs; missing folders are made. A NodeManager keeps a user's data in
-// usercache/USER of each local directory, which may be a link. It must be called before the user's
-// first job.
+// Redirect moves the intermediate data of a user's jobs to dirs, one folder for each of the
+// cluster's LocalDirs. It makes missing folders. A NodeManager keeps a user's data in
+// usercache/USER of each local directory, and Redirect makes this a symbolic link. It must be
+// called before the user's first job.
 func (c *Cluster) Redirect(user string, dirs []string) error {
 	if len(dirs) != len(c.cfg.LocalDirs) || c.cfg.NodeManagers != 1 {
-		return fmt.Errorf("hadoop: %d folders for %s's intermediate data: one in place of each of the %d local directories of the only NodeManager",
+		return fmt.Errorf("hadoop: %d folders for %s's intermediate data: give one for each of the %d local directories, on a cluster with one NodeManager",
 			len(dirs), user, len(c.cfg.LocalDirs))
 	}
 	for i, dir := range dirs {
@@ -20,7 +20,7 @@ func (c *Cluster) Redirect(user string, dirs []string) error {
 			return err
 		}
 		if err := os.Symlink(dir, filepath.Join(c.cfg.LocalDirs[i], "nm0", "usercache", user)); err != nil {
-			return fmt.Errorf("hadoop: intermediate data of %s elsewhere: %w", user, err)
+			return fmt.Errorf("hadoop: redirect the intermediate data of %s: %w", user, err)
 		}
 	}
 	return nil

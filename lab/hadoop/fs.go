@@ -15,9 +15,9 @@ import (
 	"penstock/lab/poll"
 )
 
-// FS accesses the cluster's file system by WebHDFS. Paths are absolute. DataNodes see its reads and
-// writes as those of an HDFS client with the name DFSClient_NONMAPREDUCE_..., like those of a
-// shell.
+// FS accesses the cluster's file system through WebHDFS. Paths are absolute. To DataNodes, its
+// reads and writes come from an HDFS client with the name DFSClient_NONMAPREDUCE_..., as those of a
+// shell do.
 type FS struct{ c *Cluster }
 
 // File is one entry of a listing.
@@ -27,7 +27,7 @@ type File struct {
 	Length int64
 }
 
-// Block is one block of a file and where its replicas are.
+// Block is a block of a file, with the places of its replicas.
 type Block struct {
 	Offset, Length int64
 	DataNodes      []string `json:"names"` // "127.0.0.1:port", see Cluster.DataNodeAddress
@@ -77,14 +77,14 @@ func (f *FS) Rename(ctx context.Context, from, to string) error {
 	return err
 }
 
-// SetStoragePolicy sets the kind of volume for a directory's later blocks: "HOT" is DISK, "ALL_SSD"
-// is SSD.
+// SetStoragePolicy sets the type of volume for future blocks in a directory: "HOT" is DISK,
+// "ALL_SSD" is SSD.
 func (f *FS) SetStoragePolicy(ctx context.Context, path, policy string) error {
 	return f.call(ctx, http.MethodPut, path, "SETSTORAGEPOLICY", url.Values{"storagepolicy": {policy}}, nil)
 }
 
-// SetErasureCoding stripes a directory's later files by one of HDFS's policies, such as
-// XOR-2-1-1024k, which needs three DataNodes.
+// SetErasureCoding sets one of HDFS's erasure coding policies for future files in a directory. The
+// policy XOR-2-1-1024k needs three DataNodes.
 func (f *FS) SetErasureCoding(ctx context.Context, path, policy string) error {
 	name := url.Values{"ecpolicy": {policy}}
 	if err := f.call(ctx, http.MethodPut, "/", "ENABLEECPOLICY", name, nil); err != nil {
@@ -93,7 +93,7 @@ func (f *FS) SetErasureCoding(ctx context.Context, path, policy string) error {
 	return f.call(ctx, http.MethodPut, path, "SETECPOLICY", name, nil)
 }
 
-// List returns a directory's entries, or the file itself, by name.
+// List returns a directory's entries, or the file itself, sorted by name.
 func (f *FS) List(ctx context.Context, path string) ([]File, error) {
 	var doc struct {
 		FileStatuses struct {
@@ -124,7 +124,8 @@ func (f *FS) Size(ctx context.Context, path string) (int64, error) {
 	return doc.ContentSummary.Length, err
 }
 
-// Blocks returns a file's blocks and their places, including a block that is being written.
+// Blocks returns a file's blocks with the places of their replicas. A block that is being written
+// is included.
 func (f *FS) Blocks(ctx context.Context, path string) ([]Block, error) {
 	var doc struct {
 		BlockLocations struct{ BlockLocation []Block }
@@ -133,8 +134,8 @@ func (f *FS) Blocks(ctx context.Context, path string) ([]Block, error) {
 	return doc.BlockLocations.BlockLocation, err
 }
 
-// Checksum returns HDFS's own checksum of a file's contents and block layout, hexadecimal. A
-// DataNode combines the blocks' checksums.
+// Checksum returns HDFS's own checksum of a file's contents and block layout, in hexadecimal. A
+// DataNode combines the checksums of the blocks.
 func (f *FS) Checksum(ctx context.Context, path string) (string, error) {
 	var doc struct{ FileChecksum struct{ Bytes string } }
 	err := f.call(ctx, http.MethodGet, path, "GETFILECHECKSUM", nil, &doc)
@@ -184,11 +185,11 @@ func (f *FS) Create(ctx context.Context, path string, r io.Reader, o CreateOptio
 var errElsewhere = errors.New("the block lies on another DataNode")
 
 // CreateOn writes a file of one block with its first replica on the DataNode with the given
-// address. WebHDFS cannot choose the DataNode. So after the first MiB CreateOn finds out where the
-// NameNode has put the block, and starts again if that is the wrong DataNode. A DataNode may still
-// process an abandoned attempt when the next has begun, so each attempt has its own name, which
-// jobs treat as hidden, and the good file is moved to path at the end. content must return the same
-// bytes each time.
+// address. WebHDFS cannot choose the DataNode. So CreateOn finds out, after part of the file, where
+// the NameNode has placed the block, and starts again if it is the wrong DataNode. A DataNode may
+// still process an abandoned attempt when the next one begins. So each attempt has its own name,
+// which jobs treat as hidden, and the complete file is renamed to path at the end. content must
+// return the same bytes each time.
 func (f *FS) CreateOn(ctx context.Context, path, dataNode string, size int64, content func() io.Reader) error {
 	for n := range 64 {
 		attempt := fmt.Sprintf("%s/.%s.attempt-%d", pathpkg.Dir(path), pathpkg.Base(path), n)
@@ -207,11 +208,11 @@ func (f *FS) CreateOn(ctx context.Context, path, dataNode string, size int64, co
 		}
 		return f.Rename(ctx, attempt, path)
 	}
-	return fmt.Errorf("hdfs CREATE %s: no block on DataNode %s in 64 attempts; is it live and has it room?", path, dataNode)
+	return fmt.Errorf("hdfs CREATE %s: no block on DataNode %s in 64 attempts: check that it is live and has free space", path, dataNode)
 }
 
-// attemptOn writes a file and reports whether its only block is on the DataNode; if it is not, part
-// of the file may exist.
+// attemptOn writes a file and reports whether its only block is on the DataNode. If it reports
+// false, a part of the file may exist.
 func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, content io.Reader) (right bool, err error) {
 	look := &lookingReader{r: content, at: min(size/2, 4<<20), look: func() error {
 		soon, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -229,7 +230,7 @@ func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, c
 		if errors.Is(err, errElsewhere) {
 			return err
 		}
-		return ctx.Err() // otherwise checked again below
+		return ctx.Err() // otherwise the location is checked again after the write
 	}}
 	err = f.Create(ctx, path, look, CreateOptions{BlockSize: (size + 511) / 512 * 512, Overwrite: true})
 	if look.elsewhere {
@@ -242,7 +243,8 @@ func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, c
 	return len(blocks) == 1 && blocks[0].Length == size && blocks[0].DataNodes[0] == dataNode, err
 }
 
-// lookingReader calls look once, when the bytes before at have been read.
+// lookingReader calls look once, after the first bytes of the file, as many as at says, have been
+// read.
 type lookingReader struct {
 	r         io.Reader
 	at        int64

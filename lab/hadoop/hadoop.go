@@ -31,7 +31,7 @@ import (
 	"penstock/lab/process"
 )
 
-// Queues of the cluster. Each has half of the containers, and never more.
+// Queues of the cluster. Each queue has half of the containers, and never uses more.
 const (
 	QueueProtected = "protected"
 	QueueAggressor = "aggressor"
@@ -41,7 +41,7 @@ const (
 // less than 1 GiB left.
 var SmallDisks = map[string]string{"dfs.datanode.round-robin-volume-choosing-policy.additional-available-space": "0"}
 
-// Volume is one storage directory of a DataNode.
+// Volume is a storage directory of a DataNode.
 type Volume struct {
 	Dir  string // absolute; created when missing
 	Type string // DISK (the default) or SSD, by which a storage policy chooses volumes
@@ -51,12 +51,12 @@ type Volume struct {
 type DataNode struct {
 	Volumes []Volume // default: one DISK volume in the run folder
 	HeapMB  int      // default 256
-	JVMArgs []string // added as HDFS_DATANODE_OPTS would be, for example -javaagent:...
+	JVMArgs []string // JVM arguments, such as -javaagent:..., as in HDFS_DATANODE_OPTS
 	CPUs    string   // taskset list of the JVM's CPUs; empty: all
-	Socket  string   // of this DataNode's own daemon, as on another machine; default Governed's
+	Socket  string   // socket of this DataNode's own daemon, as if it were on another machine; default: Governed.Socket
 }
 
-// Governed has Penstock's absolute paths for a cluster's processes.
+// Governed contains the absolute paths of Penstock's files for a cluster's processes.
 type Governed struct {
 	AgentJar string
 	Socket   string // of the node's daemon, which may stop and restart
@@ -76,8 +76,8 @@ type Config struct {
 	NodeManagers int        // default 1
 	NoYARN       bool       // HDFS only: no ResourceManager, no NodeManager, no jobs
 	// ZooKeeper is the host:port of a ZooKeeper. With it there are two ResourceManagers, an HA
-	// pair, which use it to elect the active one and to store the applications. Without it there is
-	// one ResourceManager, which stores nothing.
+	// pair. They use ZooKeeper to elect the active one and to store the applications. Without it
+	// there is one ResourceManager, which stores nothing.
 	ZooKeeper string
 	LocalDirs []string // intermediate data (spills, shuffle); default in the run folder
 
@@ -86,7 +86,7 @@ type Config struct {
 	TaskSlots   int   // running tasks per queue, in addition to its ApplicationMaster; default 2
 	TaskHeapMB  int   // heap of a map or reduce JVM; default 400
 
-	// Queues are the paths of the scheduler's leaf queues, such as root.etl.night; default:
+	// Queues are the paths of the scheduler's leaf queues, such as root.etl.night. Default:
 	// QueueProtected and QueueAggressor, each with half of the tasks.
 	Queues        []string
 	DiskBandwidth int // MB/s that a NodeManager offers as BandwidthResource; 0: no such resource
@@ -106,7 +106,7 @@ type Cluster struct {
 	cfg   Config
 	ports ports
 	book  *ledger.Ledger
-	runs  atomic.Int64 // counts clients and tools, for the names of their logs
+	runs  atomic.Int64 // counts clients and tools; it is part of the names of their logs
 
 	mu     sync.Mutex
 	nn     *process.Process
@@ -114,7 +114,7 @@ type Cluster struct {
 	nms    []*process.Process
 	dns    []*process.Process
 	apps   []*App
-	active int // number of the active ResourceManager when they were last asked
+	active int // index of the active ResourceManager, as of the last query
 	// reconfigured are the DataNodes' properties that Reconfigure has set.
 	reconfigured properties
 	logf         func(format string, args ...any)
@@ -123,7 +123,7 @@ type Cluster struct {
 	stopErr  error
 }
 
-// at returns the address of a port of HDFS.
+// at returns the HDFS address with the given port.
 func (cfg *Config) at(port int) string { return net.JoinHostPort(cfg.Host, strconv.Itoa(port)) }
 
 func (cfg *Config) validate() error {
@@ -172,7 +172,7 @@ func (cfg *Config) validate() error {
 	}
 	cfg.Replication = cmp.Or(cfg.Replication, 1)
 	if cfg.Replication > len(cfg.DataNodes) {
-		return fmt.Errorf("hadoop: replication %d needs as many DataNodes, there are %d", cfg.Replication, len(cfg.DataNodes))
+		return fmt.Errorf("hadoop: replication %d needs at least that many DataNodes, and there are %d", cfg.Replication, len(cfg.DataNodes))
 	}
 	cfg.BlockSize = (cmp.Or(cfg.BlockSize, 16<<20) + 511) / 512 * 512
 	cfg.TaskSlots, cfg.TaskHeapMB = cmp.Or(cfg.TaskSlots, 2), cmp.Or(cfg.TaskHeapMB, 400)
@@ -198,14 +198,14 @@ func (c *Cluster) NameNodeURL() string { return "http://" + c.cfg.at(c.ports.nnH
 // DefaultFS returns the file system's URI (fs.defaultFS).
 func (c *Cluster) DefaultFS() string { return "hdfs://" + c.cfg.at(c.ports.nnRPC) }
 
-// ClientConfDir returns the configuration folder for clients, which need it and the jars on their
+// ClientConfDir returns the configuration folder for clients. Clients need it and the jars on their
 // class path.
 func (c *Cluster) ClientConfDir() string { return c.confDir("client") }
 
-// FS returns access to the cluster's files.
+// FS returns access to the cluster's file system.
 func (c *Cluster) FS() *FS { return &FS{c: c} }
 
-// DataNodePID returns the process id of DataNode i, 0 while it is stopped.
+// DataNodePID returns the process id of DataNode i, or 0 while it is stopped.
 func (c *Cluster) DataNodePID(i int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

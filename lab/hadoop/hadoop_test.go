@@ -115,7 +115,7 @@ func TestSiteSaysWhatTheExperimentRestsOn(t *testing.T) {
 	}
 }
 
-// `penstock install` prepares the test's folder as it prepares an operator's.
+// `penstock install` prepares the test's folder as it would prepare an operator's.
 func TestGovernedConfiguration(t *testing.T) {
 	jar := filepath.Join(t.TempDir(), "agent.jar")
 	if err := os.WriteFile(jar, nil, 0o644); err != nil {
@@ -417,8 +417,8 @@ func TestLookingReaderLooksOnceAndMayRefuse(t *testing.T) {
 	}
 }
 
-// Stop ends everything: also a server that ignores SIGTERM, and processes that it has started in
-// another session, like the NodeManager's containers.
+// Stop ends everything, including a server that ignores SIGTERM, and processes that the server has
+// started in another session, like the NodeManager's containers.
 func TestStopLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	book, err := ledger.Open(dir)
@@ -442,7 +442,7 @@ func TestStopLeavesNothing(t *testing.T) {
 	if err := c.Stop(); err != nil || server.Alive() {
 		t.Errorf("%v, alive %v", err, server.Alive())
 	}
-	stat, err := os.ReadFile("/proc/" + stray[1] + "/stat") // gone, or a zombie
+	stat, err := os.ReadFile("/proc/" + stray[1] + "/stat") // ended, or a zombie
 	if err == nil && !strings.Contains(string(stat), ") Z ") {
 		t.Errorf("left behind: %s", stat)
 	}
@@ -523,7 +523,7 @@ func TestPair(t *testing.T) {
 	for key, want := range map[string]string{
 		"yarn.resourcemanager.ha.enabled":         "true",
 		"yarn.resourcemanager.ha.rm-ids":          "rm1,rm2",
-		"yarn.resourcemanager.ha.id":              "", // each one's own
+		"yarn.resourcemanager.ha.id":              "", // only in each one's own configuration
 		"yarn.resourcemanager.webapp.address":     "",
 		"yarn.resourcemanager.webapp.address.rm2": strings.TrimPrefix(urls[1], "http://"),
 		"yarn.resourcemanager.recovery.enabled":   "true",

@@ -19,7 +19,7 @@ import (
 	"penstock/lab/process"
 )
 
-// Kind is one of the example or test jobs of the Hadoop distribution.
+// Kind is an example or test job of the Hadoop distribution.
 type Kind string
 
 // The jobs of IBIS, section 7.2.
@@ -30,7 +30,7 @@ const (
 	TeraValidate Kind = "teravalidate"
 )
 
-// TestDFSIO, Hadoop's own benchmark of HDFS: each map writes a file, or reads a file.
+// TestDFSIO is Hadoop's own benchmark of HDFS: each map writes or reads a file.
 const (
 	TestDFSIOWrite Kind = "testdfsio-write"
 	TestDFSIORead  Kind = "testdfsio-read"
@@ -41,15 +41,15 @@ var kinds = []Kind{WordCount, TeraGen, TeraSort, TeraValidate, TestDFSIOWrite, T
 // Job describes one submission.
 type Job struct {
 	Kind      Kind
-	Input     string // HDFS path; not for TeraGen and TestDFSIOWrite. TestDFSIORead: the Output of a TestDFSIOWrite
+	Input     string // HDFS path; not for TeraGen and TestDFSIOWrite. TestDFSIORead: the Output of a TestDFSIOWrite job
 	Output    string // HDFS path, must not exist; TestDFSIORead writes into its Input instead
 	Rows      int64  // TeraGen: rows of 100 bytes
-	Maps      int    // TeraGen: number of maps; TestDFSIO: of files; default 2. Other jobs have a map per block of input
+	Maps      int    // TeraGen: number of maps, TestDFSIO: number of files; default 2. Other jobs have one map per block of input
 	FileBytes int64  // TestDFSIO: bytes of each file
 	Reduces   int    // WordCount, TeraSort: default 1
 	Queue     string // QueueProtected or QueueAggressor, or one of Config.Queues
 	CPUs      string // taskset list for the job's client and all of its containers; empty: all
-	Cgroup    string // folder of its containers' cgroup, of cgroup v1; empty: the NodeManager's
+	Cgroup    string // folder of the containers' cgroup (cgroup v1); empty: the NodeManager's cgroup
 	User      string // the user that submits it; empty: the user that runs the cluster
 	// Settings become -D options of the submission.
 	Settings map[string]string
@@ -82,9 +82,9 @@ type App struct {
 	client *process.Process
 }
 
-// Submit starts a job's client and returns as soon as the ResourceManager has given the application
-// its id. It does not check the input: Hadoop decides whether a job with a missing input fails here
-// or in Wait.
+// Submit starts a job's client and returns as soon as the ResourceManager has assigned an
+// application id. It does not check the input: if the input is missing, the job fails here or in
+// Wait, depending on Hadoop.
 func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	class, args, err := job.command()
 	if err != nil {
@@ -107,22 +107,22 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		"mapreduce.job.reduces":     strconv.Itoa(cmp.Or(job.Reduces, 1)),
 	}
 	if job.Kind == WordCount {
-		// A small sort buffer, which fits into the CPU's caches and is emptied often. With the
-		// default of 100 MB a map alternates between reading at the disk's full rate and sorting
-		// without reading, and needs a third more CPU.
+		// A small sort buffer fits into the CPU's caches and is emptied often. With the default of
+		// 100 MB, a map alternates between reading at the disk's full rate and sorting without
+		// reading, and needs a third more CPU time.
 		settings["mapreduce.task.io.sort.mb"] = "16"
 		// Its reduce adds up a few thousand numbers.
 		settings["mapreduce.reduce.java.opts"] = c.taskOpts(c.cfg.TaskHeapMB) + " " + quick
 	}
 	if job.Kind == TeraSort {
-		// The maps' parts are large compared with a small task's heap: parts that do not fit into a
-		// third of it go to the local disk, as on a real cluster.
+		// The maps' outputs are large compared with a small task's heap. Outputs that do not fit
+		// into a third of the heap go to the local disk, as on a real cluster.
 		settings["mapreduce.reduce.shuffle.input.buffer.percent"] = "0.3"
 	}
 	client := jvm{name: name, conf: "client", opts: []string{quick}, cpus: job.CPUs, class: class}
 	if job.Kind == TestDFSIOWrite || job.Kind == TestDFSIORead {
 		settings["test.build.data"] = job.dfsioDir()
-		// TestDFSIO and its dependencies are in jars that must be on no other class path.
+		// TestDFSIO and its dependencies are in jars that must not be on any other class path.
 		jars := filepath.Join(c.cfg.Lib, "*")
 		tests := filepath.Join(filepath.Dir(c.cfg.Lib), testsFolder, "*")
 		settings["mapreduce.application.classpath"] = jars + "," + tests
@@ -130,8 +130,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 			settings["mapreduce.application.classpath"] += "," + g.AgentJar
 		}
 		client.opts = append(client.opts, "-cp", c.ClientConfDir()+":"+jars+":"+tests)
-		// The client's own figures of the speed; by default it would write them to its working
-		// directory.
+		// The client's own results. By default it would write them to its working directory.
 		args = append(args, "-resFile", filepath.Join(c.LogDir(), name+".results"))
 	}
 	maps.Copy(settings, job.Settings)
@@ -170,12 +169,12 @@ func (j Job) command() (class string, args []string, err error) {
 	switch j.Kind {
 	case TeraGen:
 		if j.Rows < 1 {
-			return "", nil, fmt.Errorf("hadoop: teragen of %d rows", j.Rows)
+			return "", nil, fmt.Errorf("hadoop: teragen needs at least one row, got %d", j.Rows)
 		}
 		return examples + "terasort.TeraGen", []string{strconv.FormatInt(j.Rows, 10), j.Output}, nil
 	case TestDFSIOWrite, TestDFSIORead:
 		if j.FileBytes < 1 || j.dfsioDir() == "" {
-			return "", nil, fmt.Errorf("hadoop: %s needs FileBytes, %d, above 0 and a path", j.Kind, j.FileBytes)
+			return "", nil, fmt.Errorf("hadoop: %s needs a path and FileBytes above 0, got %d", j.Kind, j.FileBytes)
 		}
 		return "org.apache.hadoop.fs.TestDFSIO", []string{strings.TrimPrefix(string(j.Kind), "testdfsio"),
 			"-nrFiles", strconv.Itoa(cmp.Or(j.Maps, 2)), "-size", fmt.Sprintf("%dB", j.FileBytes)}, nil
@@ -186,7 +185,7 @@ func (j Job) command() (class string, args []string, err error) {
 	case TeraValidate:
 		class = examples + "terasort.TeraValidate"
 	default:
-		return "", nil, fmt.Errorf("hadoop: unknown job %q; there are %q", j.Kind, kinds)
+		return "", nil, fmt.Errorf("hadoop: unknown job %q; use one of %q", j.Kind, kinds)
 	}
 	if j.Input == "" {
 		return "", nil, fmt.Errorf("hadoop: %s needs an input path", j.Kind)
@@ -224,9 +223,9 @@ func (a *App) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// Wait returns when the application has ended, according to the ResourceManager. For a job that
-// failed or was killed it returns an error with the diagnostics; the status is valid in both cases.
-// It does not wait for the client (see Counters).
+// Wait returns when the application has ended, according to the ResourceManager. If the application
+// failed or was killed, Wait returns an error with the diagnostics. The status is valid in both
+// cases. Wait does not wait for the client (see Counters).
 func (a *App) Wait(ctx context.Context) (Status, error) {
 	var s Status
 	err := poll.Until(ctx, 200*time.Millisecond, func() (_ bool, err error) {
@@ -264,9 +263,9 @@ func (a *App) Kill(ctx context.Context) error {
 	})
 }
 
-// Counters waits for the job's client and returns the counters that it printed,
-// by their printed names ("HDFS: Number of bytes read", "Map input records").
-// They are nil for a job that failed.
+// Counters waits for the job's client and returns the counters that it printed, by their printed
+// names, such as "HDFS: Number of bytes read" and "Map input records". For a failed job it returns
+// nil.
 func (a *App) Counters(ctx context.Context) (map[string]int64, error) {
 	select {
 	case <-a.client.Exited():

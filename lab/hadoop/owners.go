@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// Owners attribute the files of DataNodes and NodeManagers to owners, by the files' paths: blocks by
-// their number, intermediate data by the application after which YARN named its folder.
+// Owners attribute the files of DataNodes and NodeManagers to owners, by the files' paths. A block
+// has its number in its path, and intermediate data the application's id in the name of its folder.
 type Owners struct{ blocks, applications map[string]string }
 
 // NewOwners returns Owners without any files.
@@ -18,14 +18,14 @@ func (o Owners) AddApplications(owner string, ids ...string) {
 	}
 }
 
-// AddBlocks adds blocks by their names, such as those of Cluster.BlockNames.
+// AddBlocks adds blocks by their names, as Cluster.BlockNames returns them.
 func (o Owners) AddBlocks(owner string, names ...string) {
 	for _, name := range names {
 		o.blocks[name] = owner
 	}
 }
 
-// Of returns the owner of a file, "" if there is none.
+// Of returns the owner of a file, or "" if it has no owner.
 func (o Owners) Of(path string) string {
 	if name := BlockName(path); name != "" {
 		return o.blocks[name]

@@ -85,8 +85,8 @@ func (c *Cluster) launchResourceManager() error {
 	return nil
 }
 
-// ResourceManagerURL returns the base of the ResourceManager's web address. For a pair, it is that
-// of the ResourceManager found active by the last ActiveResourceManager.
+// ResourceManagerURL returns the base of the ResourceManager's web address. For a pair, it is the
+// address of the ResourceManager that the last ActiveResourceManager found active.
 func (c *Cluster) ResourceManagerURL() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Cluster) resourceManagerURL(i int) string {
 }
 
 // ActiveResourceManager returns the number, from 0, of the ResourceManager that reports itself as
-// active. It returns an error if there is none.
+// active. If none is active, it returns an error.
 func (c *Cluster) ActiveResourceManager(ctx context.Context) (int, error) {
 	var errs []error
 	for i := range c.ports.rm {
@@ -126,7 +126,7 @@ func (c *Cluster) ActiveResourceManager(ctx context.Context) (int, error) {
 }
 
 // activeURL returns the address of the ResourceManager that is active now. A single ResourceManager
-// counts as active.
+// is always regarded as active.
 func (c *Cluster) activeURL(ctx context.Context) (string, error) {
 	if c.pair() {
 		if _, err := c.ActiveResourceManager(ctx); err != nil {
@@ -170,12 +170,12 @@ func (c *Cluster) haState(ctx context.Context, i int) (string, error) {
 }
 
 // KillResourceManager ends ResourceManager i, from 0, with SIGKILL, as a crash would. It returns an
-// error if there is no such ResourceManager, or if it was killed already.
+// error if there is no such ResourceManager, or if it has been killed already.
 func (c *Cluster) KillResourceManager(i int) error {
 	c.mu.Lock()
 	if i < 0 || i >= len(c.rms) || c.rms[i] == nil {
 		defer c.mu.Unlock()
-		return fmt.Errorf("hadoop: no ResourceManager %d to kill: %d were started, and one is killed once", i, len(c.rms))
+		return fmt.Errorf("hadoop: there is no ResourceManager %d to kill: %d were started, and each can be killed once", i, len(c.rms))
 	}
 	d := c.rms[i]
 	c.rms[i] = nil

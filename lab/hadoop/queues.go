@@ -11,8 +11,8 @@ import (
 // (Config.DiskBandwidth).
 const BandwidthResource = "disk-bandwidth"
 
-// queueSettings returns the scheduler's settings for Config.Queues and DiskBandwidth: siblings have
-// equal parts of the capacity, and each may use all of it.
+// queueSettings returns the scheduler's settings for Config.Queues and DiskBandwidth. Sibling
+// queues have equal parts of the capacity, and each may use all of it.
 func (cfg *Config) queueSettings() properties {
 	const scheduler = "yarn.scheduler.capacity."
 	settings := properties{}
@@ -49,7 +49,7 @@ func (cfg *Config) checkQueue(queue string) error {
 	if len(cfg.Queues) == 0 && (queue == QueueProtected || queue == QueueAggressor) || slices.Contains(cfg.Queues, queue) {
 		return nil
 	}
-	return fmt.Errorf("hadoop: no queue %q on this cluster", queue)
+	return fmt.Errorf("hadoop: this cluster has no queue %q", queue)
 }
 
 // validateQueues returns an error unless the queues are complete paths of leaves.
@@ -57,16 +57,16 @@ func (cfg *Config) validateQueues() error {
 	for i, path := range cfg.Queues {
 		levels := strings.Split(path, ".")
 		if levels[0] != "root" || len(levels) < 2 || slices.Contains(levels, "") {
-			return fmt.Errorf("hadoop: queue %q: give its path, such as root.etl", path)
+			return fmt.Errorf("hadoop: queue %q: give the whole path, such as root.etl", path)
 		}
 		for j, other := range cfg.Queues {
 			if i != j && (other == path || strings.HasPrefix(other, path+".")) {
-				return fmt.Errorf("hadoop: queue %q is not a leaf, or named twice", path)
+				return fmt.Errorf("hadoop: queue %q is not a leaf, or is listed twice", path)
 			}
 		}
 	}
 	if cfg.DiskBandwidth < 0 {
-		return fmt.Errorf("hadoop: disk bandwidth of %d MB/s", cfg.DiskBandwidth)
+		return fmt.Errorf("hadoop: disk bandwidth of %d MB/s is negative", cfg.DiskBandwidth)
 	}
 	return nil
 }

@@ -13,14 +13,14 @@ import (
 	"penstock/lab/poll"
 )
 
-// Reconfigure changes properties of every DataNode while it runs, as `hdfs dfsadmin -reconfig
-// datanode` does, and returns when all of them have applied the changes; an empty value removes a
-// property. Unlike a restart, this does not interrupt streams, and JVMs keep their compiled code.
-// Hadoop 3.4 and 3.5 support it for the throttlers' bandwidths
+// Reconfigure changes properties of every running DataNode, as `hdfs dfsadmin -reconfig datanode`
+// does, and returns when all DataNodes have applied the changes. An empty value removes a property.
+// Unlike a restart, this does not interrupt streams, and JVMs keep their compiled code. Hadoop 3.4
+// and 3.5 support it for the throttlers' bandwidths
 // (dfs.datanode.data.{read,write,transfer}.bandwidthPerSec, whole bytes per second). For a property
-// that the running version cannot change, Reconfigure returns an error; the others may have changed
-// then. A block transfer in progress keeps its throttler. Reconfigure must not be called from
-// several goroutines at once.
+// that the running version cannot change, Reconfigure returns an error; the other properties may
+// have changed nevertheless. A block transfer in progress keeps its throttler. Reconfigure must not
+// be called from several goroutines at once.
 func (c *Cluster) Reconfigure(ctx context.Context, settings map[string]string) error {
 	now := properties{}
 	maps.Copy(now, c.reconfigured)
@@ -84,18 +84,19 @@ func (c *Cluster) reconfigCommand(ctx context.Context, i int, operation string) 
 	return string(out), err
 }
 
-// parseReconfigStatus parses the output of `dfsadmin -reconfig datanode ADDRESS status`. It returns
-// whether the task has ended, and an error if it has ended without changing all of the properties.
+// parseReconfigStatus parses the output of `dfsadmin -reconfig datanode ADDRESS status`. It reports
+// whether the task has ended, and returns an error if the task has ended without changing all
+// properties.
 func parseReconfigStatus(out string, changed []string) (done bool, err error) {
 	if !strings.Contains(out, " and finished at ") {
 		if strings.Contains(out, "no task was found") {
-			return false, errors.New("no reconfiguration was begun")
+			return false, errors.New("no reconfiguration has begun")
 		}
 		return false, nil
 	}
 	for _, name := range changed {
 		if !strings.Contains(out, "SUCCESS: Changed property "+name+"\n") {
-			return true, fmt.Errorf("%s was not changed while it ran (Hadoop 3.4 and 3.5 can); it said:\n%s", name, strings.TrimSpace(out))
+			return true, fmt.Errorf("%s was not changed in the running DataNode (Hadoop 3.4 and 3.5 can do it); its status:\n%s", name, strings.TrimSpace(out))
 		}
 	}
 	return true, nil

@@ -30,11 +30,11 @@ const (
 // startPatience bounds the start of a cluster.
 const startPatience = 3 * time.Minute
 
-// Start brings up a fresh cluster and returns when it is ready for work: the NameNode out of safe
-// mode with every DataNode live, the ResourceManager active with every NodeManager registered. A
-// second ResourceManager comes up afterwards (AwaitStandby). On an error everything that was
-// started is stopped, the logs stay, and the error contains the last lines of the failed daemon's
-// log.
+// Start starts a new cluster and returns when it is ready for work: the NameNode is out of safe
+// mode with every DataNode live, and the ResourceManager is active with every NodeManager
+// registered. A second ResourceManager becomes ready later (AwaitStandby). If Start fails, it stops
+// everything that it has started and keeps the logs. The error contains the last lines of the
+// failed daemon's log.
 func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -62,8 +62,8 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 }
 
 // prepare makes the run folder and every daemon's configuration. It deletes an earlier cluster's
-// files in the run folder, because a client's old output could be mistaken for new output. Volumes
-// elsewhere are never emptied.
+// files in the run folder, because a client's old output could be mistaken for new output. It never
+// empties volumes outside the run folder.
 func (c *Cluster) prepare() error {
 	for _, d := range []string{"conf", "data", "java", "logs", "tmp"} {
 		if err := os.RemoveAll(filepath.Join(c.cfg.RunDir, d)); err != nil {
@@ -155,8 +155,8 @@ func (c *Cluster) launch(ctx context.Context) error {
 	}
 	c.logf("  YARN ready after %.1f s: %s", time.Since(begin).Seconds(), c.ResourceManagerURL())
 	if c.pair() {
-		// Only now, so that the first ResourceManager is active, and nothing has waited for the
-		// second.
+		// The second ResourceManager starts only now. So the first one is active, and the start of
+		// the cluster has not waited for the second.
 		return c.launchResourceManager()
 	}
 	return nil
@@ -190,11 +190,11 @@ func (c *Cluster) env(conf string) []string {
 
 // jvm is a JVM to start.
 type jvm struct {
-	name    string   // of its log
+	name    string   // name of its log
 	conf    string   // name of its configuration folder; default: name
 	heapMB  int      // default 256
-	opts    []string // besides those of jvmOpts
-	env     []string // besides that of all
+	opts    []string // in addition to jvmOpts
+	env     []string // in addition to Cluster.env
 	cpus    string   // a taskset list; empty: all
 	ownPIDs bool
 	class   string
@@ -208,8 +208,8 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 	}
 	var argv []string
 	if j.ownPIDs {
-		// Its /proc must show the namespace's own process ids; otherwise task JVMs would count
-		// another process's CPU time as theirs.
+		// /proc must show the process ids of the new namespace. Otherwise task JVMs would count
+		// another process's CPU time as their own.
 		argv = []string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}
 	}
 	argv = slices.Concat(argv, []string{filepath.Join(home, "bin", "java")}, c.jvmOpts(cmp.Or(j.heapMB, 256), j.opts...), []string{j.class}, j.args)
@@ -217,20 +217,20 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 		Dir: c.cfg.RunDir, Env: append(c.env(cmp.Or(j.conf, j.name)), j.env...), OwnPIDs: j.ownPIDs}, argv...)
 }
 
-// tool runs a program of Hadoop to its end. It returns the path of the log with its output, also
-// after a failure.
+// tool runs a program of Hadoop to its end. It returns the path of the log with the program's
+// output, even after a failure.
 func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class string, args ...string) (log string, err error) {
 	p, err := c.java(jvm{name: name, conf: "client", heapMB: heapMB, opts: []string{quick}, class: class, args: args})
 	if err != nil {
 		return "", err
 	}
 	err = p.Wait(ctx)
-	p.Kill() // if ctx has ended before
+	p.Kill() // if ctx has ended first
 	return p.Log(), err
 }
 
-// javaHome returns the folder that replaces a Java installation. Its JVMs run only on the given
-// CPUs and in the given cgroup.
+// javaHome returns the path of a folder that replaces a Java installation. JVMs started from it run
+// only on the given CPUs and in the given cgroup.
 func (c *Cluster) javaHome(cpus, cgroup string) string {
 	if cpus == "" {
 		cpus = "all"
@@ -241,11 +241,10 @@ func (c *Cluster) javaHome(cpus, cgroup string) string {
 	return filepath.Join(c.cfg.RunDir, "java", cpus)
 }
 
-// JavaHome writes that folder and returns its path: bin/java is a script that
-// joins the cgroup (the folder of one, of cgroup v1; "" none), binds itself to the
-// CPUs (a taskset list; "" all) and becomes the real java. A container's launch
-// script runs $JAVA_HOME/bin/java, and a job may set its containers' JAVA_HOME, so
-// this works without touching the NodeManager.
+// JavaHome makes the folder of javaHome and returns its path. bin/java in it is a script that joins
+// the cgroup (the folder of a cgroup v1; "": none), binds itself to the CPUs (a taskset list; "":
+// all) and then executes the real java. A container's launch script runs $JAVA_HOME/bin/java, and a
+// job may set its containers' JAVA_HOME. So this works without changes to the NodeManager.
 func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	home := c.javaHome(cpus, cgroup)
 	script := filepath.Join(home, "bin", "java")
@@ -260,7 +259,7 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	}
 	bind, join := "", ""
 	if cgroup != "" {
-		// 0 stands for the writing process, in any PID namespace.
+		// 0 means the writing process, in any PID namespace.
 		join = "echo 0 >" + filepath.Join(cgroup, "cgroup.procs") + " || exit 1\n"
 	}
 	if cpus != "" {
@@ -272,7 +271,8 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	return home, os.WriteFile(script, []byte("#!/bin/sh\n"+join+"exec "+bind+java+" \"$@\"\n"), 0o755)
 }
 
-// findJava returns the java of JAVA_HOME, or else of the PATH, if that Hadoop runs on it.
+// findJava returns the java of JAVA_HOME or, without JAVA_HOME, of the PATH. The given Hadoop
+// version must run on it.
 func findJava(version string) (string, error) {
 	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
 	if os.Getenv("JAVA_HOME") == "" {
@@ -287,13 +287,13 @@ func findJava(version string) (string, error) {
 	}
 	release, err := os.ReadFile(filepath.Join(java, "..", "..", "release"))
 	if err != nil {
-		return java, nil // an unusual installation: the start shows whether it works
+		return java, nil // an unusual installation: the start will show whether it works
 	}
 	return java, checkJava(version, java, string(release))
 }
 
-// checkJava reads an installation's release file. All of these Hadoops need the
-// security manager that Java 24 removed.
+// checkJava checks an installation's release file. All supported Hadoops need the security manager,
+// which Java 24 removed.
 func checkJava(hadoop, java, release string) error {
 	_, version, ok := strings.Cut(release, "JAVA_VERSION=\"")
 	if !ok {
@@ -301,7 +301,7 @@ func checkJava(hadoop, java, release string) error {
 	}
 	var major int
 	if _, err := fmt.Sscanf(version, "%d", &major); err == nil && (major < leastJava(hadoop) || major > 23) {
-		return fmt.Errorf("hadoop: %s is Java %d; Hadoop %s needs %d to 23 here, 17 is best: set JAVA_HOME", java, major, hadoop, leastJava(hadoop))
+		return fmt.Errorf("hadoop: %s is Java %d, and Hadoop %s needs Java %d to 23: set JAVA_HOME, preferably to Java 17", java, major, hadoop, leastJava(hadoop))
 	}
 	return nil
 }
@@ -322,7 +322,7 @@ func (c *Cluster) await(ctx context.Context, what string, ready func(context.Con
 }
 
 // Check returns an error, with the last lines of the log, if a daemon has died without being
-// stopped.
+// stopped by this package.
 func (c *Cluster) Check() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -335,7 +335,7 @@ func (c *Cluster) Check() error {
 }
 
 // LiveDataNodes returns the number of live DataNodes, and whether the NameNode is in safe mode,
-// from its JMX.
+// according to the NameNode's JMX.
 func (c *Cluster) LiveDataNodes(ctx context.Context) (live int, safeMode bool, err error) {
 	var state struct {
 		FSState          string
@@ -392,7 +392,8 @@ func (c *Cluster) takeDataNode(i int) *process.Process {
 }
 
 // StartDataNode starts DataNode i again, on its old ports and volumes, and returns when the new
-// process serves its data. If there are jvmArgs, they replace the configured ones from now on.
+// process serves its data. jvmArgs, if any, replace the configured arguments for this and later
+// starts.
 func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) error {
 	if c.DataNodePID(i) != 0 {
 		return fmt.Errorf("hadoop: DataNode %d is running", i)
@@ -408,16 +409,15 @@ func (c *Cluster) StartDataNode(ctx context.Context, i int, jvmArgs ...string) e
 	c.dns[i] = p
 	c.mu.Unlock()
 	name := fmt.Sprintf("DataNode %d", i)
-	// The NameNode may still count the old process as live: ask the new one
-	// whether it has registered and its volumes are up, then ask the NameNode.
+	// The NameNode may still count the old process as live. So wait first until the new process has
+	// registered and its volumes are ready, and then ask the NameNode.
 	if err := c.await(ctx, name, func(ctx context.Context) error { return c.dataNodeReady(ctx, i) }); err != nil {
 		return err
 	}
 	return c.await(ctx, name, c.hdfsReady)
 }
 
-// dataNodeReady returns nil when every block pool service has registered and has sent a block
-// report.
+// dataNodeReady returns nil if every block pool service has registered and has sent a block report.
 func (c *Cluster) dataNodeReady(ctx context.Context, i int) error {
 	var info struct{ BPServiceActorInfo string }
 	if err := Bean(ctx, c.DataNodeURL(i), "Hadoop:service=DataNode,name=DataNodeInfo", &info); err != nil {
@@ -438,9 +438,8 @@ func (c *Cluster) dataNodeReady(ctx context.Context, i int) error {
 	return nil
 }
 
-// Stop ends every process of the cluster, clients and containers included, and
-// returns when none is left. It may be called more than once. Logs and data
-// stay in the run folder.
+// Stop ends every process of the cluster, including clients and containers, and returns when none
+// is left. It may be called more than once. Logs and data stay in the run folder.
 func (c *Cluster) Stop() error {
 	c.stopOnce.Do(func() {
 		c.mu.Lock()
@@ -452,14 +451,14 @@ func (c *Cluster) Stop() error {
 		for _, a := range apps {
 			a.client.Kill()
 		}
-		// The data is not kept, so the daemons need no orderly shutdown; the grace period lets
-		// DataNodes close their files.
+		// The data is not needed any more, so the daemons need no orderly shutdown. The grace
+		// period lets DataNodes close their files.
 		var ending sync.WaitGroup
 		for _, p := range all {
 			ending.Go(func() { p.Stop(2 * time.Second) })
 		}
 		ending.Wait()
-		c.stopErr = c.book.Close() // which also ends their remaining processes
+		c.stopErr = c.book.Close() // also ends the remaining processes
 	})
 	return c.stopErr
 }

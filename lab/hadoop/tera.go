@@ -18,8 +18,8 @@ import (
 // RowBytes is the length of a row of TeraGen, TeraSort and TeraValidate.
 const RowBytes = 100
 
-// Rows describes input for TeraSort or TeraValidate that this package writes itself: with TeraGen
-// the same bytes would also pass through a job, and a sorted input would need a whole TeraSort.
+// Rows describes input for TeraSort or TeraValidate that this package writes itself. With TeraGen
+// the same bytes would have to pass through a job, and a sorted input would need a whole TeraSort.
 type Rows struct {
 	Seed   uint64
 	Rows   int64
@@ -27,8 +27,8 @@ type Rows struct {
 	Sorted bool // keys ascend within a file and from file to file, as TeraValidate requires
 }
 
-// Checksum128 is TeraSort's order-independent checksum: the sum of every row's
-// CRC-32, in 128 bits.
+// Checksum128 is TeraSort's order-independent checksum: the sum of the CRC-32 of every row, in 128
+// bits.
 type Checksum128 struct{ High, Low uint64 }
 
 func (s *Checksum128) add(row []byte) {
@@ -48,9 +48,8 @@ func (s Checksum128) String() string {
 	return fmt.Sprintf("%x", s.Low)
 }
 
-// rowReader makes rows in TeraGen's layout: 10 bytes of key, 2 of break, 32 hex
-// digits of row number, 4 of break, 48 of filler, 4 of break. The keys are this
-// package's own.
+// rowReader makes rows in TeraGen's layout: 10 bytes of key, 2 of break, 32 hexadecimal digits of
+// row number, 4 of break, 48 of filler, 4 of break. The keys differ from TeraGen's.
 type rowReader struct {
 	rand   *rand.PCG
 	next   uint64 // row number
@@ -61,8 +60,8 @@ type rowReader struct {
 	buf    []byte
 }
 
-// newRowReader makes the rows from one number up to another of total, as file
-// number file.
+// newRowReader returns a reader of the rows from number from up to number to (excluded), out of
+// total rows, for file number file.
 func newRowReader(seed uint64, file int, from, to, total uint64, sorted bool) *rowReader {
 	return &rowReader{rand: rand.NewPCG(seed, uint64(file)), next: from, end: to, total: total, sorted: sorted}
 }
@@ -90,7 +89,8 @@ func (r *rowReader) row(b []byte) []byte {
 	random := r.rand.Uint64()
 	high := random
 	if r.sorted {
-		// Ascending, spread over the whole key space, the same for equal rows.
+		// Keys ascend, are spread over the whole key space, and are the same for the same row
+		// number.
 		high = r.next * (^uint64(0) / r.total)
 	}
 	b = binary.BigEndian.AppendUint64(b, high)
@@ -116,7 +116,7 @@ func (c *Cluster) WriteRows(ctx context.Context, dir string, spec Rows) (Checksu
 	spec.Files = cmp.Or(spec.Files, 2)
 	var total Checksum128
 	if spec.Files < 1 || spec.Rows < int64(spec.Files) {
-		return total, fmt.Errorf("hadoop: %d rows in %d files: every file needs one", spec.Rows, spec.Files)
+		return total, fmt.Errorf("hadoop: %d rows in %d files: every file needs at least one row", spec.Rows, spec.Files)
 	}
 	for i := range spec.Files {
 		from := spec.Rows * int64(i) / int64(spec.Files)
@@ -134,10 +134,9 @@ func (c *Cluster) WriteRows(ctx context.Context, dir string, spec Rows) (Checksu
 	return total, nil
 }
 
-// VerifyRows reads a job's committed output of rows, checks that there are as
-// many as expected, that each has the layout of a row and, with inOrder, that
-// its row numbers go up one by one from 0 over all files (TeraGen's output). It
-// returns the rows' checksum.
+// VerifyRows reads a job's committed output of rows. It checks the number of rows, each row's
+// layout and, with inOrder, that the row numbers go up one by one from 0 over all files, as in
+// TeraGen's output. It returns the rows' checksum.
 func (c *Cluster) VerifyRows(ctx context.Context, dir string, rows int64, inOrder bool) (Checksum128, error) {
 	var sum Checksum128
 	var n uint64

@@ -14,16 +14,16 @@ import (
 	"strings"
 )
 
-// Text describes WordCount's input: files of words whose frequencies fall as in natural text (Zipf:
-// the k-th most frequent word has a part of 1/k), so that the combiner has an effect. WordCount's
-// CPU time is about half a microsecond per word, and the disk's time depends on bytes: with longer
-// words the job needs more I/O with the same CPU.
+// Text describes WordCount's input: files of words with frequencies as in natural text (Zipf: the
+// frequency of the k-th most frequent word is proportional to 1/k), so the combiner has an effect.
+// WordCount's CPU time is about half a microsecond per word, and the disk's time depends on bytes.
+// So with longer words the job needs more I/O for the same CPU time.
 //
-// The same Text makes the same bytes, and the number of every word is known.
+// The same Text always gives the same bytes, and the count of every word is known.
 type Text struct {
 	Seed       uint64
 	Vocabulary int   // distinct words, default 2,000
-	WordBytes  int   // mean length of a word, default 6; they vary by half of it
+	WordBytes  int   // mean length of a word, default 6; lengths vary by half of it
 	Files      int   // default 2; file i lies on DataNode i mod n, as one block
 	FileBytes  int64 // default 256 MiB; rounded up to a multiple of 512
 }
@@ -55,10 +55,10 @@ func (t Text) words() [][]byte {
 	return words
 }
 
-// textReader makes one file's bytes and counts its words as it goes.
+// textReader makes the bytes of a file and counts its words at the same time.
 type textReader struct {
 	words  [][]byte
-	pick   []int32 // a table of ranks, each as often as it is frequent
+	pick   []int32 // a table of ranks, each as often as its frequency requires
 	rand   *rand.PCG
 	left   int64
 	column int
@@ -71,10 +71,10 @@ const (
 	wordsPerLine = 12
 )
 
-// file starts file number i.
+// file returns a reader of file number i.
 func (t Text) file(i int, words [][]byte) *textReader {
-	// A table with 65,536 entries instead of a logarithm per word: a rank has as many entries as
-	// its part of the whole, and the tail shares the rest.
+	// A table with 65,536 entries replaces a logarithm per word. Each rank has as many entries as
+	// its frequency requires.
 	pick := make([]int32, 0, 1<<pickBits)
 	harmonic := 0.0
 	for k := range words {
@@ -105,8 +105,8 @@ func (t *textReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill makes the next 64 KiB or so. The last bytes of a file, too few for a
-// word, are empty lines.
+// fill makes the next 64 KiB or so. If the last bytes of a file are too few for a word, they are
+// empty lines.
 func (t *textReader) fill() {
 	b := t.buf[:0:0]
 	for len(b) < 64<<10 && t.left > 0 {
@@ -139,14 +139,14 @@ func (t *textReader) fill() {
 
 // WordCounts is the expected result of WordCount.
 type WordCounts struct {
-	Bytes int64 // of the input
-	Total int64 // words in all
+	Bytes int64 // size of the input
+	Total int64 // number of all words
 	Words map[string]int64
 }
 
 // WriteText writes a text below dir and returns the result that WordCount must find. Every file is
-// one block, so that a job has a map per file, and is on the DataNode of its number, so that the
-// same bytes are read from each disk.
+// one block, so a job has one map per file. File i is on DataNode i mod n, so the same number of
+// bytes is read from each disk if the files divide evenly.
 func (c *Cluster) WriteText(ctx context.Context, dir string, t Text) (*WordCounts, error) {
 	if err := t.validate(); err != nil {
 		return nil, err
@@ -174,8 +174,7 @@ func (c *Cluster) WriteText(ctx context.Context, dir string, t Text) (*WordCount
 	return want, nil
 }
 
-// VerifyWordCount reads the job's output and compares it with what was
-// expected, word by word.
+// VerifyWordCount compares the job's output with the expected result, word by word.
 func (c *Cluster) VerifyWordCount(ctx context.Context, output string, want *WordCounts) error {
 	got := map[string]int64{}
 	var total int64
@@ -188,7 +187,7 @@ func (c *Cluster) VerifyWordCount(ctx context.Context, output string, want *Word
 				return fmt.Errorf("%s: %w", path, err)
 			}
 			if _, twice := got[word]; twice {
-				return fmt.Errorf("%s: word %q for the second time", path, word)
+				return fmt.Errorf("%s: word %q occurs a second time", path, word)
 			}
 			got[word] = n
 			total += n
@@ -204,7 +203,7 @@ func (c *Cluster) VerifyWordCount(ctx context.Context, output string, want *Word
 		}
 	}
 	if total != want.Total || len(got) != len(want.Words) {
-		return fmt.Errorf("WordCount's output %s is wrong: %d words, %d distinct; written were %d and %d", output, total, len(got), want.Total, len(want.Words))
+		return fmt.Errorf("WordCount's output %s is wrong: it has %d words, %d of them distinct; %d and %d were written", output, total, len(got), want.Total, len(want.Words))
 	}
 	return nil
 }
@@ -218,15 +217,15 @@ func parseWordCountLine(line []byte) (word string, n int64, err error) {
 	return word, n, err
 }
 
-// eachPart reads the part-* files of a job's output in their order. An output
-// without _SUCCESS is an error: the job has not committed it.
+// eachPart reads the part-* files of a job's output in order. An output without _SUCCESS is an
+// error, because the job has not committed it.
 func (c *Cluster) eachPart(ctx context.Context, dir string, read func(path string, r io.Reader) error) error {
 	files, err := c.FS().List(ctx, dir)
 	if err != nil {
 		return err
 	}
 	if !slices.ContainsFunc(files, func(f File) bool { return f.Path == dir+"/_SUCCESS" }) {
-		return fmt.Errorf("%s has no _SUCCESS: its job has not ended well", dir)
+		return fmt.Errorf("%s has no _SUCCESS: its job has not succeeded", dir)
 	}
 	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Path, b.Path) })
 	for _, f := range files {

@@ -15,12 +15,12 @@ import (
 
 const answerMax = 64 << 20 // bytes
 
-// web is the client for small requests. File contents use http.DefaultClient, which the caller's
-// context bounds.
+// web is the client for small requests. Requests for file contents use http.DefaultClient, and the
+// caller's context bounds them.
 var web = &http.Client{Timeout: 30 * time.Second}
 
-// send sends a request. An answer other than 2xx is an error, for a missing file fs.ErrNotExist. The
-// caller closes the answer's body.
+// send sends a request. An answer other than 2xx is an error; for a missing file the error is
+// fs.ErrNotExist. The caller must close the answer's body.
 func send(ctx context.Context, client *http.Client, method, url string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
@@ -51,7 +51,7 @@ func send(ctx context.Context, client *http.Client, method, url string, body io.
 	return nil, fmt.Errorf("%s: %s", said.Exception, said.Message)
 }
 
-// fetch sends a request and returns the answer. One of more than 64 MiB is an error.
+// fetch sends a request and returns the answer. An answer of more than 64 MiB is an error.
 func fetch(ctx context.Context, client *http.Client, method, url string, body io.Reader) ([]byte, error) {
 	resp, err := send(ctx, client, method, url, body)
 	if err != nil {
@@ -65,7 +65,7 @@ func fetch(ctx context.Context, client *http.Client, method, url string, body io
 	return text, err
 }
 
-// ask decodes a small JSON document.
+// ask fetches a small JSON document and decodes it.
 func ask(ctx context.Context, url string, into any) error {
 	body, err := fetch(ctx, web, http.MethodGet, url, nil)
 	if err != nil {
@@ -77,20 +77,20 @@ func ask(ctx context.Context, url string, into any) error {
 	return nil
 }
 
-// Page returns the document at a web address of a server, at most 64 MiB of it.
+// Page returns the document at a server's web address. A document of more than 64 MiB is an error.
 func Page(ctx context.Context, address string) ([]byte, error) {
 	return fetch(ctx, web, http.MethodGet, address, nil)
 }
 
-// Bean decodes one bean of a server's JMX, such as "penstock:type=Agent". The address is the base of the
-// server's web address. It is an error if there is not exactly one such bean.
+// Bean decodes one bean of a server's JMX, such as "penstock:type=Agent". address is the base of
+// the server's web address. If there is not exactly one such bean, Bean returns an error.
 func Bean(ctx context.Context, address, name string, into any) error {
 	var doc struct{ Beans []json.RawMessage }
 	if err := ask(ctx, address+"/jmx?qry="+url.QueryEscape(name), &doc); err != nil {
 		return err
 	}
 	if len(doc.Beans) != 1 {
-		return fmt.Errorf("%s: %d beans %s, want one", address, len(doc.Beans), name)
+		return fmt.Errorf("%s: %d beans have the name %s, want one", address, len(doc.Beans), name)
 	}
 	if err := json.Unmarshal(doc.Beans[0], into); err != nil {
 		return fmt.Errorf("%s: bean %s: %w", address, name, err)

@@ -10,7 +10,7 @@ import (
 	"penstock/lab/disk"
 )
 
-// Disks judges several disks, by the layouts that it has recorded of each.
+// Disks judges several disks by their recorded layouts.
 type Disks struct {
 	disks    []*disk.Disk
 	watchers []*Watcher
@@ -19,7 +19,7 @@ type Disks struct {
 	errs     []error
 }
 
-// NewDisks returns a judge of disks whose layouts are not recorded yet.
+// NewDisks returns a judge of disks. No layouts are recorded yet.
 func NewDisks(disks []*disk.Disk) *Disks {
 	d := &Disks{disks: disks, cancel: func() {}, errs: make([]error, len(disks))}
 	for _, one := range disks {
@@ -28,8 +28,8 @@ func NewDisks(disks []*disk.Disk) *Disks {
 	return d
 }
 
-// Watch begins to record the layouts at every interval, until Stop. It returns when every disk has
-// been read once, with all directories.
+// Watch starts to record the layouts at every interval, until Stop. It returns when every disk,
+// with all its directories, has been read once.
 func (d *Disks) Watch(interval time.Duration) error {
 	for _, w := range d.watchers {
 		if err := w.Look(); err != nil {
@@ -44,7 +44,7 @@ func (d *Disks) Watch(interval time.Duration) error {
 	return nil
 }
 
-// Stop ends the recording and returns its errors. A nil Disks has none.
+// Stop ends the recording and returns its errors. For a nil Disks it returns nil.
 func (d *Disks) Stop() error {
 	if d == nil {
 		return nil
@@ -54,8 +54,8 @@ func (d *Disks) Stop() error {
 	return errors.Join(d.errs...)
 }
 
-// Judge looks once more at every disk, and calls each with the requests that ended within the span
-// and their accounts by windows of the given length.
+// Judge records every disk's layout once more. Then it calls each for every disk, with the requests
+// that ended within the span, and with the accounts for windows of the given length.
 func (d *Disks) Judge(span Window, length time.Duration, owner Owner, each func(requests []disk.Record, accounts []Account)) error {
 	for i, one := range d.disks {
 		if err := d.watchers[i].Look(); err != nil {

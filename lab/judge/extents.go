@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// extent says that a file's bytes lie at [from, to) of the device.
+// extent is a part of a file: its bytes are at [from, to) of the device.
 type extent struct {
 	from, to int64
 	path     string
@@ -22,10 +22,10 @@ type extent struct {
 // The kernel's FIEMAP interface (Documentation/filesystems/fiemap.rst).
 const (
 	fiemapIoctl    = 0xc020660b // FS_IOC_FIEMAP
-	extentLast     = 0x1        // no extent comes after this one
-	extentUnknown  = 0x2        // it has no place yet
+	extentLast     = 0x1        // this is the file's last extent
+	extentUnknown  = 0x2        // the extent has no place on the device yet
 	extentDelalloc = 0x4
-	extentInline   = 0x200 // the data lie within the inode
+	extentInline   = 0x200 // the data is in the inode
 )
 
 type fiemapExtent struct {
@@ -46,15 +46,14 @@ type fiemapRequest struct {
 
 const extentsPerCall = 128
 
-// mapFile appends where the file's bytes lie on its device. Bytes that have no
-// place yet are left out.
+// mapFile appends the file's extents on its device. It omits bytes that have no place yet.
 func mapFile(into []extent, file *os.File, path string) ([]extent, error) {
 	request := fiemapRequest{Count: extentsPerCall}
 	for start := uint64(0); ; {
 		request.Start, request.Length, request.Mapped = start, ^uint64(0)-start, 0
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, file.Fd(), fiemapIoctl, uintptr(unsafe.Pointer(&request)))
 		if errno != 0 {
-			return into, fmt.Errorf("where %s lies on its device: %w", path, errno)
+			return into, fmt.Errorf("map the extents of %s: %w", path, errno)
 		}
 		if request.Mapped == 0 {
 			return into, nil
@@ -71,7 +70,7 @@ func mapFile(into []extent, file *os.File, path string) ([]extent, error) {
 	}
 }
 
-// version reports whether a file may have other extents than the last time.
+// version identifies the state of a file. If the version is unchanged, so are the file's extents.
 type version struct {
 	inode, blocks uint64
 	size          int64
@@ -80,12 +79,12 @@ type version struct {
 
 type mappedFile struct {
 	version
-	dirty   bool // it had bytes without a place, so it must be looked at again
+	dirty   bool // some bytes had no place, so the file must be mapped again
 	extents []extent
 }
 
-// scan maps all files and folders below root, reusing what known says of those
-// that have not changed since. Folders' own blocks belong to FileSystem.
+// scan maps all files and folders below root. For files that have not changed it reuses known. A
+// folder's own blocks belong to FileSystem.
 func scan(root string, known map[string]mappedFile) (map[string]mappedFile, error) {
 	now := make(map[string]mappedFile, len(known))
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -93,7 +92,7 @@ func scan(root string, known map[string]mappedFile) (map[string]mappedFile, erro
 			err = scanOne(now, known, path, entry)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // deleted or renamed while looking
+			return nil // deleted or renamed during the scan
 		}
 		return err
 	})
@@ -107,7 +106,7 @@ func scanOne(now, known map[string]mappedFile, path string, entry fs.DirEntry) e
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
-		return fmt.Errorf("no inode of %s", path)
+		return fmt.Errorf("%s has no inode", path)
 	}
 	v := version{inode: st.Ino, blocks: uint64(st.Blocks), size: st.Size, modified: st.Mtim}
 	if last, ok := known[path]; ok && last.version == v && !last.dirty {
@@ -135,9 +134,9 @@ func scanOne(now, known map[string]mappedFile, path string, entry fs.DirEntry) e
 	return nil
 }
 
-// layout is where everything lay at one moment, sorted by place.
+// layout contains the extents of all files at one moment, sorted by place.
 type layout struct {
-	at      int64 // ns, the request log's clock
+	at      int64 // ns, on the request log's clock
 	extents []extent
 }
 
@@ -148,13 +147,13 @@ func newLayout(at int64, files map[string]mappedFile) layout {
 	}
 	sort.Slice(l.extents, func(i, j int) bool {
 		a, b := l.extents[i], l.extents[j]
-		return a.from < b.from || a.from == b.from && a.path < b.path // hard links share
+		return a.from < b.from || a.from == b.from && a.path < b.path // hard links have the same extents
 	})
 	return l
 }
 
-// find returns whose the bytes [from, to) are: who has the byte at from, and up
-// to where that answer holds.
+// find returns the file with the byte at from, if any, and the end of the range, up to to, for
+// which this answer is valid.
 func (l *layout) find(from, to int64) (path string, owned bool, until int64) {
 	i := sort.Search(len(l.extents), func(i int) bool { return l.extents[i].to > from })
 	if i == len(l.extents) {

@@ -1,17 +1,18 @@
-// Package judge says how much of a disk each owner got, from independent evidence: the request log of
-// the modelled disk, and the kernel's map of files' extents (FIEMAP). Nothing that Penstock reports
-// goes in, so Penstock's shares and its own account can be verified.
+// Package judge determines how much of a disk each owner got. Its evidence is independent: the
+// modelled disk's request log, and the kernel's map of files' extents (FIEMAP). It uses nothing
+// that Penstock reports, so it can verify Penstock's shares and Penstock's own accounts.
 //
-// Problem: a request names a place on the device, and places change owners. Files are created, renamed
-// and deleted, and their blocks are reused. So the Watcher records the layout repeatedly, and a
-// request is looked up in the layouts before and after it. A write belongs to the owner of the place
-// *after* it, because blocks get their place when they are written. A read belongs to the owner
-// *before* it. If that layout has no owner, the neighbouring layouts decide. A file that is created
-// and deleted between two layouts is not seen, and its bytes count as the file system's. Choose the
-// interval well below the lifetime of the files that matter, or call Watcher.Look at the right moments.
+// Problem: a request names a place on the device, and the owner of a place changes. Files are
+// created, renamed and deleted, and their blocks are reused. So the Watcher records the layout
+// repeatedly, and a request is looked up in the layouts before and after it. A write belongs to the
+// owner of the place *after* it, because blocks get their place when they are written. A read
+// belongs to the owner *before* it. If that layout has no owner for the place, the neighbouring
+// layouts decide. A file that is created and deleted between two layouts is not seen, and its bytes
+// are attributed to the file system. Choose an interval well below the lifetime of the files that
+// matter, or call Watcher.Look at the right moments.
 //
-// Bytes outside of files belong to the file system: journal, inodes, bitmaps. The service of a request
-// that spans several owners is split by bytes.
+// Bytes outside of files belong to the file system: journal, inodes and bitmaps. If a request spans
+// several owners, its service is divided in proportion to their bytes.
 package judge
 
 import (
@@ -26,14 +27,14 @@ import (
 	"penstock/lab/disk"
 )
 
-// FileSystem owns what belongs to no file.
+// FileSystem is the owner of bytes that belong to no file.
 const FileSystem = "filesystem"
 
-// Owner names the owner of a file: an application, a kind of file. It is given
-// the path below the watched root. "" counts as FileSystem.
+// Owner returns the owner of a file, such as an application or a kind of file. Its argument is the
+// path below the watched root. "" means FileSystem.
 type Owner func(path string) string
 
-// Watcher records where a file system's files lie, over time.
+// Watcher records the layout of a file system's files over time.
 type Watcher struct {
 	root string
 
@@ -42,17 +43,16 @@ type Watcher struct {
 	layouts []layout
 }
 
-// layoutsMax bounds the recorded layouts; equal ones are kept once. Past it
-// every second one is dropped, so that old times become coarser.
+// layoutsMax bounds the recorded layouts. Of equal successive layouts only the first and the last
+// are kept. Beyond the bound every second layout is dropped, so the early times become coarser.
 const layoutsMax = 4096
 
-// NewWatcher watches the file system mounted at root, all of it on one device.
+// NewWatcher returns a Watcher of the file system mounted at root, which must be on one device.
 func NewWatcher(root string) *Watcher {
 	return &Watcher{root: filepath.Clean(root)}
 }
 
-// Look records where the files lie now. Pages that are still to be written have
-// no place yet; a later Look sees them.
+// Look records the current layout. Dirty pages may have no place yet; a later Look will see them.
 func (w *Watcher) Look() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +64,7 @@ func (w *Watcher) Look() error {
 	next := newLayout(disk.Monotonic(), files)
 	w.layouts = append(w.layouts, next)
 	if n := len(w.layouts); n >= 3 && equal(w.layouts[n-1], w.layouts[n-2]) && equal(w.layouts[n-2], w.layouts[n-3]) {
-		// Nothing has moved in between: the first and the last say it all.
+		// Nothing has moved meanwhile, so the first and the last of the equal layouts are enough.
 		w.layouts[n-2] = next
 		w.layouts = w.layouts[:n-1]
 	}
@@ -92,7 +92,7 @@ func equal(a, b layout) bool {
 	return true
 }
 
-// Run looks at every interval until ctx ends, and once more then.
+// Run calls Look at every interval until ctx ends, and once more at the end.
 func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -108,12 +108,12 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// find names the file that a place belonged to when the request was made.
+// find returns the file that the place belonged to when the request was made.
 func (w *Watcher) find(op disk.Op, at, from, to int64) (path string, until int64) {
 	after := sort.Search(len(w.layouts), func(i int) bool { return w.layouts[i].at >= at })
-	// The next ones but one help where a look missed a file that was renamed
-	// from one folder to another while it went through them.
-	order := [4]int{after - 1, after, after - 2, after + 1} // a read: before, then after
+	// The neighbours of these two layouts help if a scan missed a file, because the file was
+	// renamed from one folder to another during the scan.
+	order := [4]int{after - 1, after, after - 2, after + 1} // for a read: before, then after
 	if op == disk.Write {
 		order = [4]int{after, after - 1, after + 1, after - 2}
 	}
@@ -131,27 +131,27 @@ func (w *Watcher) find(op disk.Op, at, from, to int64) (path string, until int64
 	return "", until
 }
 
-// Usage is what an owner got of the disk.
+// Usage is an owner's use of the disk.
 type Usage struct {
 	ReadBytes, WriteBytes int64
 	Requests              int64 // requests with at least one byte of the owner
 	Service               time.Duration
 }
 
-// Bytes are those read and written.
+// Bytes returns the number of bytes read and written.
 func (u Usage) Bytes() int64 { return u.ReadBytes + u.WriteBytes }
 
-// Window is a span of time on the request log's clock; To is not part of it.
+// Window is a time span on the request log's clock. It does not include To.
 type Window struct{ From, To int64 }
 
-// Account is what every owner got within a window.
+// Account contains the usage of every owner within a window.
 type Account struct {
 	Window Window
 	Owners map[string]Usage
 }
 
-// Total is the sum over all owners; its Requests count one for each owner of a
-// request.
+// Total returns the sum over all owners. In its Requests, a request counts once for each of its
+// owners.
 func (a Account) Total() Usage {
 	var total Usage
 	for _, u := range a.Owners {
@@ -163,8 +163,8 @@ func (a Account) Total() Usage {
 	return total
 }
 
-// Judge says who got what in each window. A request belongs to the window in
-// which it ended. Windows may overlap.
+// Judge returns every owner's usage in each window. A request belongs to the window in which it
+// ended. Windows may overlap.
 func (w *Watcher) Judge(records []disk.Record, owner Owner, windows ...Window) []Account {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,7 +190,7 @@ func (w *Watcher) Judge(records []disk.Record, owner Owner, windows ...Window) [
 	return accounts
 }
 
-// split says how many bytes of a request are whose.
+// split returns the number of bytes of a request for each owner.
 func (w *Watcher) split(r disk.Record, owner Owner) map[string]int64 {
 	parts := map[string]int64{}
 	for at, end := r.Offset, r.Offset+r.Length; at < end; {
@@ -224,8 +224,7 @@ func (a *Account) add(r disk.Record, parts map[string]int64) {
 	}
 }
 
-// Windows cuts a span into windows of the given length; a shorter rest at its
-// end is left out.
+// Windows divides a span into windows of the given length. It omits a shorter rest at the end.
 func Windows(span Window, length time.Duration) []Window {
 	var windows []Window
 	for from := span.From; from+int64(length) <= span.To; from += int64(length) {
@@ -234,7 +233,7 @@ func Windows(span Window, length time.Duration) []Window {
 	return windows
 }
 
-// Disk judges by a disk's log, and by where its files lie now.
+// Disk judges a disk by its log and by the current layout of its files.
 func Disk(d *disk.Disk, owner Owner, windows ...Window) ([]Account, error) {
 	records, err := ReadLog(d)
 	if err != nil {
@@ -257,7 +256,7 @@ func ReadLog(d *disk.Disk) ([]disk.Record, error) {
 		return nil, err
 	}
 	if n := len(records); n > 0 && records[n-1].Op == disk.Lost {
-		return records, fmt.Errorf("the request log reached its bound: %d requests are missing; make it larger: %w",
+		return records, fmt.Errorf("the request log has reached its bound, and %d requests are missing: raise LogBytesMax: %w",
 			records[n-1].Length, os.ErrInvalid)
 	}
 	return records, nil

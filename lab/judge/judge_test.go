@@ -21,13 +21,13 @@ func TestMain(m *testing.M) {
 
 const mib = 1 << 20
 
-// byFolder is an owner for each folder at the top.
+// byFolder returns the owner of a file: the name of its top folder.
 func byFolder(path string) string {
 	name, _, _ := strings.Cut(path, "/")
 	return name
 }
 
-// at makes a watcher from layouts given as "path from-to" lists, in bytes.
+// watcherOf returns a watcher with layouts given as "path from-to" lists, in bytes.
 func watcherOf(layouts map[int64][]extent) *Watcher {
 	w := NewWatcher("/root")
 	for at := int64(0); at <= 1000; at++ {
@@ -43,7 +43,7 @@ func watcherOf(layouts map[int64][]extent) *Watcher {
 	return w
 }
 
-// One place, three owners over time.
+// One place has three owners over time.
 func TestWhoseItWasThen(t *testing.T) {
 	w := watcherOf(map[int64][]extent{
 		100: {{0, 100, "a/1"}, {100, 200, "b/1"}},
@@ -81,7 +81,7 @@ func TestWhoseItWasThen(t *testing.T) {
 	}
 }
 
-// A file that is renamed during a look can be missing from that one layout.
+// A file that is renamed during a scan can be missing from that layout.
 func TestALookThatMissesAFile(t *testing.T) {
 	w := watcherOf(map[int64][]extent{
 		100: {{0, 100, "a/1"}},
@@ -133,8 +133,8 @@ func TestEqualLayoutsAreKeptOnce(t *testing.T) {
 	}
 }
 
-// On a real modelled disk: everything that the disk did is somebody's, and of
-// each file's bytes all that were moved are its owner's.
+// On a real modelled disk, every byte that the disk moved has an owner, and all bytes of each file
+// belong to the file's owner.
 func TestJudgeOnADisk(t *testing.T) {
 	model := disk.Model{BytesPerSecond: 64 * mib, SeekMin: time.Millisecond, SeekMax: 5 * time.Millisecond}
 	d, err := disk.Open(t.Context(), disk.Options{Name: "a", RunDir: t.TempDir(), Size: 256 * mib, Model: model})
@@ -164,7 +164,7 @@ func TestJudgeOnADisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		writeOut(t, filepath.Join(d.Mount(), owner, "rbw"), size)
-		// As a DataNode does when a block is complete.
+		// A DataNode does the same when a block is complete.
 		if err := os.Rename(filepath.Join(d.Mount(), owner, "rbw"), filepath.Join(d.Mount(), owner, "finalized")); err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +215,7 @@ func TestJudgeOnADisk(t *testing.T) {
 	if total.ReadBytes != logged.ReadBytes || total.WriteBytes != logged.WriteBytes {
 		t.Errorf("accounted for %+v, logged %+v", total, logged)
 	}
-	// Splitting a request's service rounds.
+	// The division of a request's service is rounded.
 	if diff := (total.Service - logged.Service).Abs(); diff > time.Millisecond {
 		t.Errorf("accounted for %v of service, logged %v", total.Service, logged.Service)
 	}
@@ -239,7 +239,7 @@ func writeOut(t *testing.T, path string, size int64) {
 	}
 }
 
-// readBack reads the file from the disk, not from the page cache.
+// readBack reads the file from the disk instead of the page cache.
 func readBack(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)

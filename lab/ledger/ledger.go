@@ -1,4 +1,4 @@
-// Package ledger restores the machine after a test run, also after a crash.
+// Package ledger restores the machine after a test run, even after a crash.
 //
 // Tests mount file systems, take loop devices, start daemons and set kernel parameters. A run that
 // is killed with -9 cannot clean up, and its remains (a dirty limit of 64 MB, a mount without a
@@ -31,13 +31,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse is returned if the run is still alive, that is, its process holds the ledger.
+// ErrInUse means that the run is still alive: its process holds the ledger's lock.
 var ErrInUse = errors.New("the run is still in use by a living process; end that first")
 
 // FileName is the ledger's name in a run's folder.
 const FileName = "ledger.jsonl"
 
-// tagVariable marks, in their environment, the processes that a run started.
+// tagVariable is an environment variable that marks the processes started by a run.
 const tagVariable = "PENSTOCK_RUN"
 
 // ID names one recorded change within a ledger.
@@ -49,7 +49,7 @@ type kind string
 const (
 	kindRemove  kind = "remove"  // Path: a file or empty folder that the run creates
 	kindMount   kind = "mount"   // Path: a mount point
-	kindBind    kind = "bind"    // Path: a mount that only gives a folder a second name
+	kindBind    kind = "bind"    // Path: a bind mount of a folder
 	kindLoop    kind = "loop"    // Path: /dev/loopN; Value: its backing file
 	kindProcess kind = "process" // PID, Started
 	kindTagged  kind = "tagged"  // Value: every process with this mark in its environment
@@ -66,8 +66,8 @@ type entry struct {
 	Value   string `json:"value,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Started uint64 `json:"started,omitempty"` // clock ticks since boot, field 22 of /proc/PID/stat
-	Undone  ID     `json:"undone,omitempty"`  // the line only records that this entry was undone
-	Boot    string `json:"boot,omitempty"`    // first line: which boot of the machine
+	Undone  ID     `json:"undone,omitempty"`  // if set, the line only records that this entry was undone
+	Boot    string `json:"boot,omitempty"`    // first line only: id of the machine's boot
 }
 
 // Ledger records the changes of one run. Its methods may be called at the same
@@ -86,7 +86,7 @@ type Ledger struct {
 	opened  int                 // how often Open has returned this ledger
 }
 
-// machine has the paths of the machine's files; tests use folders of their own.
+// machine contains the paths of the machine's files; tests use their own folders.
 type machine struct {
 	sysctl string // kernel parameters
 	blocks string // block devices in sysfs
@@ -99,13 +99,13 @@ func thisMachine() machine {
 
 var (
 	openMu sync.Mutex
-	opened = map[string]*Ledger{} // this process's ledgers by folder
+	opened = map[string]*Ledger{} // this process's ledgers, by folder
 )
 
-// Open starts the ledger of the run in the folder runDir, creating the folder if needed. A second
-// call in the same process returns the same ledger; the last Close ends it. Remains of an earlier,
-// dead run in that folder are undone first. It fails with ErrInUse if another living process has
-// the folder.
+// Open starts the ledger of the run in the folder runDir, and creates the folder if needed. A
+// second call in the same process returns the same ledger, and the last Close ends it. Open first
+// undoes the changes of an earlier, dead run in that folder. If another living process uses the
+// folder, it fails with ErrInUse.
 func Open(runDir string) (*Ledger, error) { return thisMachine().open(runDir) }
 
 func (m machine) open(runDir string) (*Ledger, error) {
@@ -146,14 +146,14 @@ func (m machine) open(runDir string) (*Ledger, error) {
 // Dir returns the run's folder.
 func (l *Ledger) Dir() string { return l.dir }
 
-// Remove announces a file or folder that the run is about to create. When this is undone, it is
-// removed; a folder only if it is empty then.
+// Remove announces a file or folder that the run is about to create. To undo this, the ledger
+// removes it; a folder is removed only if it is empty.
 func (l *Ledger) Remove(path string) (ID, error) {
 	return l.record(entry{Kind: kindRemove, Path: path})
 }
 
-// Cgroup announces a cgroup, of cgroup v1, that the run is about to create. When this is undone,
-// the processes that are still in it are moved to its parent, and it is removed.
+// Cgroup announces a cgroup (cgroup v1) that the run is about to create. To undo this, the ledger
+// moves the cgroup's remaining processes to its parent and removes it.
 func (l *Ledger) Cgroup(path string) (ID, error) {
 	return l.record(entry{Kind: kindCgroup, Path: path})
 }
@@ -163,8 +163,8 @@ func (l *Ledger) Mount(path string) (ID, error) {
 	return l.record(entry{Kind: kindMount, Path: path})
 }
 
-// Bind announces a bind mount at path. When this is undone, the mount is detached even if it is in
-// use, because that blocks nothing.
+// Bind announces a bind mount at path. To undo this, the ledger detaches the mount even if it is in
+// use; this affects no other process.
 func (l *Ledger) Bind(path string) (ID, error) {
 	return l.record(entry{Kind: kindBind, Path: path})
 }
@@ -174,15 +174,15 @@ func (l *Ledger) Loop(device, backing string) (ID, error) {
 	return l.record(entry{Kind: kindLoop, Path: device, Value: backing})
 }
 
-// WriteWhenUndone asks for value to be written to path when the run is undone. This is best effort:
+// WriteWhenUndone makes the ledger write value to path when the run is undone. This is best effort:
 // errors are ignored, and the attempt ends after a few seconds.
 func (l *Ledger) WriteWhenUndone(path, value string) (ID, error) {
 	return l.record(entry{Kind: kindWrite, Path: path, Value: value})
 }
 
-// SetFile writes value to a kernel file such as /sys/block/loop0/queue/read_ahead_kb. When this is
-// undone, the file gets its old value. For parameters of the whole machine use SetSysctl, which
-// also keeps two runs from changing the same one.
+// SetFile writes value to a kernel file such as /sys/block/loop0/queue/read_ahead_kb. To undo this,
+// the ledger restores the old value. For parameters of the whole machine use SetSysctl, which also
+// keeps two runs from changing the same parameter.
 func (l *Ledger) SetFile(path, value string) (ID, error) {
 	old, err := readSetting(path)
 	if err != nil {
@@ -198,9 +198,9 @@ func (l *Ledger) SetFile(path, value string) (ID, error) {
 	return id, os.WriteFile(path, []byte(value), 0)
 }
 
-// Process records a running process, to be ended when undone: SIGTERM, then SIGKILL after a grace
-// period. A crash between the process's start and this call leaves the process running, so
-// StartProcess is better.
+// Process records a running process. To undo this, the ledger ends the process with SIGTERM, and
+// with SIGKILL after a grace period. A crash between the process's start and this call leaves the
+// process running, so StartProcess is better.
 func (l *Ledger) Process(pid int) (ID, error) {
 	started, err := processStarted(pid)
 	if err != nil {
@@ -209,9 +209,9 @@ func (l *Ledger) Process(pid int) (ID, error) {
 	return l.record(entry{Kind: kindProcess, PID: pid, Started: started})
 }
 
-// StartProcess starts cmd with the run's mark in its environment, which its
-// children inherit. Recover ends every process that carries the mark,
-// grandchildren in other sessions included. The ID ends this one process.
+// StartProcess starts cmd with the run's mark in its environment, which its children inherit.
+// Recover ends every process with the mark, including grandchildren in other sessions. Undo with
+// the returned ID ends only this process.
 func (l *Ledger) StartProcess(cmd *exec.Cmd) (ID, error) {
 	l.mu.Lock()
 	first := !l.tagged
@@ -233,10 +233,10 @@ func (l *Ledger) StartProcess(cmd *exec.Cmd) (ID, error) {
 // process that starts others with another environment must pass it on.
 func (l *Ledger) Mark() string { return tagVariable + "=" + l.tag() }
 
-// tag returns the run's mark. It is derived from the folder, so that Recover needs nothing else.
+// tag returns the run's mark. It is derived from the folder, so Recover can compute it.
 func (l *Ledger) tag() string { return shortHash(l.dir) }
 
-// Undo undoes the given changes, the last first. It continues after an error and returns all
+// Undo undoes the given changes, last change first. It continues after an error and returns all
 // errors. It ignores IDs that are zero or already undone.
 func (l *Ledger) Undo(ids ...ID) error {
 	wanted := map[ID]bool{}
@@ -275,8 +275,8 @@ func (l *Ledger) undo(wanted func(entry) bool) error {
 	return errors.Join(errs...)
 }
 
-// Close undoes all remaining changes, the last first, and removes the ledger. The run's other files
-// stay. If Open has returned this ledger several times, only the last Close does so.
+// Close undoes all remaining changes, last change first, and removes the ledger. The run's other
+// files stay. If Open has returned this ledger several times, only the last Close does this.
 func (l *Ledger) Close() error {
 	openMu.Lock()
 	defer openMu.Unlock()
@@ -321,8 +321,8 @@ func (m machine) recover(runDir string) error {
 	return l.finish()
 }
 
-// RecoverAll recovers every known run that is dead. It returns the folders of the recovered runs,
-// and those of runs that are still alive.
+// RecoverAll recovers every known run that is dead. It returns the folders of the recovered runs
+// and the folders of the runs that are still alive.
 func RecoverAll() (recovered, alive []string, err error) { return thisMachine().recoverAll() }
 
 func (m machine) recoverAll() (recovered, alive []string, err error) {
@@ -333,12 +333,12 @@ func (m machine) recoverAll() (recovered, alive []string, err error) {
 	var errs []error
 	var dirs []string
 	for _, path := range paths {
-		if dir, err := os.ReadFile(path); err == nil { // otherwise its run has just ended
+		if dir, err := os.ReadFile(path); err == nil { // otherwise the run has just ended
 			dirs = append(dirs, string(dir))
 		}
 	}
-	// A run's folder comes before its parent folder, so that a cluster's processes end before the
-	// disks that they use.
+	// A run's folder comes before its parent folder, so a cluster's processes end before the disks
+	// that they use.
 	slices.Sort(dirs)
 	slices.Reverse(dirs)
 	for _, dir := range dirs {
@@ -394,7 +394,7 @@ func (m machine) lockedLedger(dir string, flags int) (*Ledger, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
 	}
-	// A run that ended in between has removed the file that is now locked.
+	// A run that ended in the meantime has removed the locked file.
 	locked, err := file.Stat()
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -406,8 +406,8 @@ func (m machine) lockedLedger(dir string, flags int) (*Ledger, error) {
 	return &Ledger{machine: m, dir: dir, file: file, next: 1, sysctls: map[string]*os.File{}}, nil
 }
 
-// load reads the entries that were not undone. A torn last line is the change
-// that was about to be recorded and therefore not yet made.
+// load reads the entries that were not undone. An incomplete last line belongs to a change that was
+// not made yet.
 func (l *Ledger) load() error {
 	if _, err := l.file.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -451,8 +451,8 @@ func (l *Ledger) record(e entry) (ID, error) {
 	return e.ID, nil
 }
 
-// append writes one line. It survives the death of the process, which is the purpose of the ledger;
-// after a crash of the machine there is nothing to undo.
+// append writes one line. The line survives the death of the process, which is the purpose of the
+// ledger. After a crash of the machine there is nothing to undo.
 func (l *Ledger) append(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {

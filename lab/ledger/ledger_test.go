@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// testMachine is a small machine with one kernel parameter pair and a folder
-// for runs.
+// testMachine is a machine with one pair of kernel parameters and a folder for runs.
 func testMachine(t *testing.T) (m machine, run string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -52,7 +51,7 @@ func open(t *testing.T, m machine, run string) *Ledger {
 	return l
 }
 
-// die ends a run as kill -9 would: nothing is undone, and the locks are freed.
+// die ends a run as kill -9 would: nothing is undone, and the locks are released.
 func die(l *Ledger) {
 	openMu.Lock()
 	delete(opened, l.dir)
@@ -137,7 +136,7 @@ func TestRecoverWorksOffWhatADeadRunLeft(t *testing.T) {
 	if _, alive, err := m.recoverAll(); err != nil || len(alive) != 1 || alive[0] != run {
 		t.Fatalf("alive %v (%v), want the run", alive, err)
 	}
-	// Killed in the middle of recording the next change.
+	// The run is killed while it records its next change.
 	if _, err := l.file.WriteString(`{"id":3,"kind":"remove","path":"` + run); err != nil {
 		t.Fatal(err)
 	}
@@ -186,7 +185,7 @@ func TestSettingsOfALoopDeviceThatIsSomebodyElsesStay(t *testing.T) {
 			}
 			die(l)
 			write(t, backing, test.backing)
-			// There is no such device, so that no device of this machine is detached.
+			// There is no such device, so no device of this machine is detached.
 			_ = m.recover(run)
 			want(t, setting, test.after)
 		})
@@ -233,8 +232,8 @@ func TestSysctlWithATwin(t *testing.T) {
 	want(t, m.sysctlPath("vm/dirty_bytes"), "67108864") // the real kernel zeroes it
 }
 
-// A run that follows a crashed one must not take the crashed one's value for
-// the original, and recovering the crashed one must not disturb it.
+// A run that follows a crashed one must not mistake the crashed run's value for the original value.
+// Recovering the crashed run must not disturb the new one.
 func TestSysctlAfterACrash(t *testing.T) {
 	m, run := testMachine(t)
 	swappiness := m.sysctlPath("vm/swappiness")
@@ -284,7 +283,7 @@ func TestRecoverEndsTheRunsProcesses(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("the daemon is still there")
 	}
-	// Gone, or dead and waiting for init to notice.
+	// It has ended, or it is a zombie.
 	stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(line), "stat"))
 	if err == nil && !strings.Contains(string(stat), ") Z ") {
 		t.Errorf("the grandchild is still there: %s", stat)

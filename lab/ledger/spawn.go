@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// forker starts processes on one thread that never ends: the kernel sends the parent-death signal
-// when the thread that forked ends, and Go may end a thread at any time.
+// forker starts processes on one thread that never ends. The kernel sends the parent-death signal
+// when the forking thread ends, and Go may end a thread at any time.
 var forker = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -21,9 +21,9 @@ var forker = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// Spawn starts cmd like StartProcess, in a new process group, and lets the kernel kill it when this
-// process dies. The channel is closed when the process has ended and its entry in the ledger is
-// undone; cmd.ProcessState then has its exit status.
+// Spawn starts cmd like StartProcess, in a new process group, and makes the kernel kill it when
+// this process dies. The channel is closed when the process has ended and its entry in the ledger
+// is undone. After that, cmd.ProcessState contains the exit status.
 func (l *Ledger) Spawn(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -37,7 +37,7 @@ func (l *Ledger) Spawn(cmd *exec.Cmd) (exited <-chan struct{}, err error) {
 		started <- err
 	}
 	if err := <-started; err != nil {
-		if cmd.Process != nil { // it runs, but could not be recorded
+		if cmd.Process != nil { // the process runs, but could not be recorded
 			cmd.Process.Kill()
 			cmd.Wait()
 		}

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel parameters belong to the whole machine. If two runs set the same parameter and each
-// restored the value that it found, the value of one run could stay for good. So a run locks a
-// parameter while it has changed it, and the lock file contains the original value: a run after a
-// crash takes the original value from there, and not the crashed run's value from the kernel.
+// Kernel parameters belong to the whole machine. If two runs set the same parameter, and each
+// restored the value that it found, one run's value could stay permanently. So a run locks each
+// parameter that it changes. The lock file contains the original value. After a crash, the next run
+// takes the original value from there, instead of the crashed run's value from the kernel.
 
-// twins are pairs of parameters: when one is set, the kernel sets the other to zero. None of them
-// can be set to zero directly.
+// twins are pairs of parameters. When one of a pair is set, the kernel sets the other to zero.
+// Neither can be set to zero directly.
 var twins = map[string]string{
 	"vm/dirty_bytes":            "vm/dirty_ratio",
 	"vm/dirty_background_bytes": "vm/dirty_background_ratio",
 }
 
-// SetSysctl sets a kernel parameter such as "vm/dirty_bytes" for the rest of the run. It waits
-// while another run has locked that parameter, until ctx ends. A second call in the same run only
-// sets the new value; the value from before the run is restored at the end.
+// SetSysctl sets a kernel parameter such as "vm/dirty_bytes" for the rest of the run. While another
+// run has locked the parameter, it waits, until ctx ends. A second call in the same run only sets
+// the new value. At the end, the ledger restores the value from before the run.
 func SetSysctl(ctx context.Context, l *Ledger, parameter, value string) (ID, error) {
 	path := l.machine.sysctlPath(parameter)
 	l.mu.Lock()
@@ -55,8 +55,8 @@ func SetSysctl(ctx context.Context, l *Ledger, parameter, value string) (ID, err
 	return id, os.WriteFile(path, []byte(value), 0)
 }
 
-// DropCaches writes dirty pages back and drops the page cache, dentries and
-// inodes of the whole machine. It takes as long as the slowest disk needs.
+// DropCaches writes back dirty pages, and drops the page cache, dentries and inodes of the whole
+// machine. It takes as long as the slowest disk needs.
 func DropCaches() error {
 	unix.Sync()
 	if err := os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0); err != nil {
@@ -90,14 +90,14 @@ func (m machine) lockSysctl(ctx context.Context, parameter string) (*os.File, er
 		select {
 		case <-ctx.Done():
 			lock.Close()
-			return nil, fmt.Errorf("%s is set by another run; wait for its end: %w", parameter, ctx.Err())
+			return nil, fmt.Errorf("another run has set %s: wait until that run ends: %w", parameter, ctx.Err())
 		case <-retry.C:
 		}
 	}
 }
 
-// noteOriginal writes "PARAMETER VALUE" into the lock file: the line that, when applied, restores
-// the original state.
+// noteOriginal writes "PARAMETER VALUE" into the lock file. Applying this line restores the
+// original state.
 func (m machine) noteOriginal(lock *os.File, parameter string) error {
 	for {
 		raw, err := os.ReadFile(m.sysctlPath(parameter))
@@ -124,7 +124,7 @@ func (l *Ledger) restoreSysctl(parameter string) error {
 		cancel()
 		var err error
 		if lock, err = l.machine.lockSysctl(now, parameter); err != nil {
-			return nil // a living run has locked it and will restore the original
+			return nil // a living run has locked the parameter and will restore it
 		}
 	}
 	defer lock.Close()

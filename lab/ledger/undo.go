@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Timeouts of undoing: for processes to end after SIGTERM, for the last users of a mount point, and
-// for a control file that may hang.
+// Time limits for undoing: for processes to end after SIGTERM, for the last users of a mount point
+// to leave, and for a control file that may hang.
 const (
 	graceTime   = 5 * time.Second
 	busyTime    = 3 * time.Second
@@ -24,7 +24,7 @@ const (
 
 func (l *Ledger) undoOne(e entry) error {
 	if l.boot != bootID() && e.Kind != kindRemove {
-		return nil // the machine was restarted: only files survive that
+		return nil // the machine was restarted: only files survive a restart
 	}
 	switch e.Kind {
 	case kindRemove:
@@ -76,8 +76,8 @@ func (l *Ledger) undoOne(e entry) error {
 	return fmt.Errorf("unknown kind of change %q: the ledger is of another version", e.Kind)
 }
 
-// unmount unmounts path. A mount that stays busy is detached, so that it at least cannot be found
-// any more, and an error is returned.
+// unmount unmounts path. If a mount stays busy, unmount detaches it, so at least its path is free,
+// and returns an error.
 func unmount(path string) error {
 	for deadline := time.Now().Add(busyTime); ; time.Sleep(pollEvery) {
 		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
@@ -92,12 +92,12 @@ func unmount(path string) error {
 		if lazy := unix.Unmount(path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); lazy != nil {
 			return errors.Join(err, lazy)
 		}
-		return fmt.Errorf("%w: detached lazily; end the processes that still use it", err)
+		return fmt.Errorf("%w: it was detached, but processes still use it: end them", err)
 	}
 }
 
-// removeCgroup moves the cgroup's processes to its parent and removes it. A process
-// that forks meanwhile leaves a child behind, so it looks again.
+// removeCgroup moves the cgroup's processes to its parent and removes it. A process that forks
+// meanwhile leaves a child behind, so removeCgroup looks several times.
 func removeCgroup(path string) error {
 	for deadline := time.Now().Add(busyTime); ; time.Sleep(pollEvery) {
 		procs, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
@@ -105,7 +105,8 @@ func removeCgroup(path string) error {
 			return nil
 		}
 		for _, pid := range strings.Fields(string(procs)) {
-			// A process that has just ended cannot be moved, and need not be.
+			// A process that has just ended cannot be moved. It need not be moved, so the error is
+			// ignored.
 			os.WriteFile(filepath.Join(filepath.Dir(path), "cgroup.procs"), []byte(pid), 0)
 		}
 		if err = unix.Rmdir(path); err == nil || errors.Is(err, unix.ENOENT) {
@@ -117,9 +118,10 @@ func removeCgroup(path string) error {
 	}
 }
 
-// attached reports whether a setting such as DEVICE/queue/... still belongs to this run, if it is a
-// setting of a loop device that this run has attached. The device may have been freed by hand and
-// may now belong to another run, in which case its settings must not be changed.
+// attached reports whether the setting at path, such as DEVICE/queue/..., still belongs to this
+// run. It is false only for a loop device that this run has attached and that has since been freed,
+// because the device may now belong to another run. The settings of such a device must not be
+// changed.
 func (l *Ledger) attached(path string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,7 +137,7 @@ func (l *Ledger) attached(path string) bool {
 
 // backedBy reports whether a loop device's backing_file names the file.
 func backedBy(raw []byte, backing string) bool {
-	// With its mount gone the kernel knows only the file's own name.
+	// After the end of the file's mount, the kernel knows only the file's own name.
 	now := strings.TrimSuffix(strings.TrimSpace(string(raw)), " (deleted)")
 	return now == backing || now == "/"+filepath.Base(backing)
 }
@@ -163,7 +165,7 @@ func (l *Ledger) detach(device, backing string) error {
 		return err
 	}
 	err = unix.IoctlSetInt(int(file.Fd()), unix.LOOP_CLR_FD, 0)
-	file.Close() // the last close frees it
+	file.Close() // the last close frees the device
 	if err != nil && !errors.Is(err, unix.ENXIO) {
 		return err
 	}
@@ -181,11 +183,11 @@ func (l *Ledger) detach(device, backing string) error {
 func end(pid int, started uint64) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return nil // gone
+		return nil // it has ended
 	}
 	defer unix.Close(fd)
-	// The descriptor refers to the process that has this PID now. If its start time matches after
-	// the descriptor was opened, it is the recorded process.
+	// The descriptor refers to the process that has this PID now. If the start time matches after
+	// the descriptor was opened, this is the recorded process.
 	if now, err := processStarted(pid); err != nil || now != started {
 		return nil
 	}
@@ -216,12 +218,12 @@ func awaitExit(pidfd int, limit time.Duration) bool {
 	}
 }
 
-// execTime is an upper bound on the time in which a process that executes another program has no
-// environment.
+// execTime is an upper bound on how long a process has no environment while it executes another
+// program.
 const execTime = 20 * time.Millisecond
 
-// endTagged ends every process that carries the run's mark. These processes may start others
-// meanwhile, so it searches until it finds none, and then once more, because a process that is
+// endTagged ends every process with the run's mark. These processes may start others meanwhile, so
+// endTagged searches until it finds none. Then it searches once more, because a process that is
 // executing another program has no environment for a moment.
 func endTagged(tag string) error {
 	mark := []byte(tagVariable + "=" + tag)
@@ -273,14 +275,14 @@ func endTagged(tag string) error {
 	return errors.New("the run's processes start new ones faster than they can be ended")
 }
 
-// processStarted returns when the process started, in clock ticks since boot; together with the PID
-// it identifies a process permanently.
+// processStarted returns the time when the process started, in clock ticks since boot. Together
+// with the PID, it identifies a process permanently.
 func processStarted(pid int) (uint64, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
-	// The command's name is in parentheses and may contain any character.
+	// The command's name is in parentheses and may contain any characters.
 	_, rest, _ := strings.Cut(string(raw[bytes.LastIndexByte(raw, ')')+1:]), " ")
 	fields := strings.Fields(rest)
 	const startTime = 22 - 3 // the first field here is the third of the line

@@ -1,12 +1,13 @@
-// Package netns makes several machines out of one: network namespaces, each with an address on a
-// common network, whose links can be cut.
+// Package netns provides several machines on one machine: network namespaces, each with an address
+// on a common network. The links of the machines can be cut.
 //
-// Problem: loopback cannot show which machine a connection comes from, or what happens when a machine
-// loses its network. On loopback every process sees every socket, and a connection that ends says so.
-// Choice: a bridge in a namespace of its own and a pair of veths to each machine, so nothing of the
-// test's own network changes. A link is cut at the bridge's end, so packets are lost silently, as with
-// a pulled cable further on. All machines share processes, files and disks. Each namespace is in the
-// run's ledger, so a killed run leaves none behind; the kernel removes the veths with them.
+// Problem: loopback cannot show which machine a connection comes from, or what happens when a
+// machine loses its network. On loopback every process sees every socket, and the end of a
+// connection is always noticed. Choice: a bridge in its own namespace, and a pair of veths from it
+// to each machine. So the test's own network does not change. A link is cut at the bridge's end, so
+// packets are lost silently, as with a cable that is unplugged elsewhere. All machines share
+// processes, files and disks. Each namespace is in the run's ledger, so a killed run leaves none
+// behind; the kernel removes a namespace's veths with it.
 package netns
 
 import (
@@ -30,7 +31,7 @@ import (
 // MaxMachines bounds a network.
 const MaxMachines = 64
 
-// where namespaces have their names, so that `ip netns exec NAME` finds them.
+// where is the folder in which namespaces have names. `ip netns exec NAME` looks there.
 const where = "/run/netns"
 
 // Network is a network of machines.
@@ -46,18 +47,17 @@ type Network struct {
 
 // Machine is a namespace.
 type Machine struct {
-	Name    string     // of its namespace
-	Address netip.Addr // on the network; IPv4
+	Name    string     // name of its namespace
+	Address netip.Addr // IPv4 address on the network
 
 	ns     netns.NsHandle
-	links  *netlink.Handle // what its links are set by
+	links  *netlink.Handle // handle that configures its links
 	bridge *Machine
-	port   string // the link to it, at the bridge
+	port   string // name of its link at the bridge
 }
 
-// New makes a network of machines 0 to n-1, which needs root. Its addresses are of those
-// for benchmarks (RFC 2544), as many as are not in use here; which ones depends on the run's
-// folder.
+// New makes a network of machines 0 to n-1. It needs root. Its addresses are from the range for
+// benchmarks (RFC 2544) and not in use on this machine. The choice depends on the run's folder.
 func New(book *ledger.Ledger, n int) (_ *Network, err error) {
 	if n < 1 || n > MaxMachines {
 		return nil, fmt.Errorf("a network of %d machines: use 1 to %d", n, MaxMachines)
@@ -98,12 +98,12 @@ func New(book *ledger.Ledger, n int) (_ *Network, err error) {
 	return w, nil
 }
 
-// networks is how many networks of 256 addresses there are for benchmarks: 198.18.0.0/15.
+// networks is the number of networks of 256 addresses in the range for benchmarks, 198.18.0.0/15.
 const networks = 512
 
-// choose takes the next network from one on that shares no address with those in use: two
-// runs may begin at the same one, and one that was killed leaves its own behind until the
-// kernel has taken its veth away.
+// choose returns the first network, from number from on, that shares no address with a network in
+// use. Two runs may begin at the same number. A killed run's network stays in use until the kernel
+// has removed its veths.
 func choose(from uint32, used []netip.Prefix) (netip.Prefix, error) {
 	for i := range uint32(networks) {
 		n := (from + i) % networks
@@ -112,31 +112,30 @@ func choose(from uint32, used []netip.Prefix) (netip.Prefix, error) {
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("all %d networks of 198.18.0.0/15 are in use here", networks)
+	return netip.Prefix{}, fmt.Errorf("all %d networks of 198.18.0.0/15 are in use on this machine", networks)
 }
 
 func free(p netip.Prefix, used []netip.Prefix) bool {
 	return !slices.ContainsFunc(used, p.Overlaps)
 }
 
-// addresses are those of the caller's namespace, with their networks.
+// addresses returns the addresses in the caller's namespace, with their networks.
 func addresses() (all []netip.Prefix, err error) {
 	list, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil, fmt.Errorf("addresses in use here: %w", err)
+		return nil, fmt.Errorf("list the addresses in use on this machine: %w", err)
 	}
 	for _, a := range list {
 		p, err := netip.ParsePrefix(a.String())
 		if err != nil {
-			return nil, fmt.Errorf("addresses in use here: %w", err)
+			return nil, fmt.Errorf("list the addresses in use on this machine: %w", err)
 		}
 		all = append(all, p)
 	}
 	return all, nil
 }
 
-// Here gives the namespace of the caller's process an address on the network too; that goes
-// with the network.
+// Here also gives the caller's own namespace an address on the network. Close removes it.
 func (w *Network) Here() (netip.Addr, error) {
 	links, err := netlink.NewHandle()
 	if err != nil {
@@ -153,12 +152,12 @@ func (w *Network) Here() (netip.Addr, error) {
 		return netip.Addr{}, err
 	}
 	if !free(w.prefix, used) {
-		return netip.Addr{}, fmt.Errorf("addresses of %v have been given to another network since this one was made: make it again", w.prefix)
+		return netip.Addr{}, fmt.Errorf("another network has taken addresses of %v since this network was made: make the network again", w.prefix)
 	}
 	return w.plug(links, ns, "here", w.tag, MaxMachines+1)
 }
 
-// plug makes a link between the bridge and a namespace, which gets an address on it.
+// plug makes a link between the bridge and a namespace, and gives the namespace an address on it.
 func (w *Network) plug(links *netlink.Handle, ns netns.NsHandle, port, name string, host int) (netip.Addr, error) {
 	bridge, err := w.bridge.links.LinkByName("bridge")
 	if err != nil {
@@ -181,7 +180,7 @@ func (w *Network) plug(links *netlink.Handle, ns netns.NsHandle, port, name stri
 	return netip.AddrFrom4(ip), links.LinkSetUp(link)
 }
 
-// up makes a link and turns it on.
+// up makes a link and brings it up.
 func up(links *netlink.Handle, link netlink.Link) error {
 	if err := links.LinkAdd(link); err != nil {
 		return fmt.Errorf("make the link %s: %w", link.Attrs().Name, err)
@@ -189,7 +188,7 @@ func up(links *netlink.Handle, link netlink.Link) error {
 	return links.LinkSetUp(link)
 }
 
-// namespace makes one with its loopback on.
+// namespace makes a namespace with its loopback interface up.
 func (w *Network) namespace(name string) (*Machine, error) {
 	path := filepath.Join(where, name)
 	for _, record := range []func(string) (ledger.ID, error){w.book.Remove, w.book.Bind} {
@@ -222,18 +221,19 @@ func (w *Network) namespace(name string) (*Machine, error) {
 	return m, nil
 }
 
-// apart calls f on a thread that ends with it, so that its namespace is nobody else's.
+// apart calls f on a thread that ends with f, so no other goroutine can run in the thread's
+// namespace.
 func apart(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		done <- f()
 	}()
 	return <-done
 }
 
-// Do calls f on a thread of the machine: sockets that it makes itself, not in another
-// goroutine, are the machine's, for as long as they live. Names must not be looked up.
+// Do calls f on a thread in the machine's namespace. Sockets that f makes itself, not in another
+// goroutine, belong to the machine for their whole life. f must not look up host names.
 func (m *Machine) Do(f func() error) error {
 	return apart(func() error {
 		if err := netns.Set(m.ns); err != nil {
@@ -243,7 +243,7 @@ func (m *Machine) Do(f func() error) error {
 	})
 }
 
-// Listen listens at the machine, at ip:port.
+// Listen listens on the machine at address, ip:port.
 func (m *Machine) Listen(ctx context.Context, address string) (l net.Listener, err error) {
 	err = m.Do(func() (err error) {
 		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", address)
@@ -252,7 +252,7 @@ func (m *Machine) Listen(ctx context.Context, address string) (l net.Listener, e
 	return l, err
 }
 
-// Dial connects from the machine to ip:port.
+// Dial connects from the machine to address, ip:port.
 func (m *Machine) Dial(ctx context.Context, address string) (c net.Conn, err error) {
 	err = m.Do(func() (err error) {
 		c, err = (&net.Dialer{}).DialContext(ctx, "tcp", address)
@@ -261,18 +261,18 @@ func (m *Machine) Dial(ctx context.Context, address string) (c net.Conn, err err
 	return c, err
 }
 
-// Path names the machine's namespace, for nsenter --net=PATH.
+// Path returns the path of the machine's namespace, for nsenter --net=PATH.
 func (m *Machine) Path() string { return filepath.Join(where, m.Name) }
 
-// Command is a command that runs at the machine, as one process, by way of nsenter (util-linux).
+// Command returns a command that runs on the machine, as one process, through nsenter (util-linux).
 func (m *Machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + m.Path(), "--", name}, args...)...)
 }
 
-// Cut cuts the machine's link: what is sent to it or by it is lost.
+// Cut cuts the machine's link: everything sent to or from the machine is lost.
 func (m *Machine) Cut() error { return m.set((*netlink.Handle).LinkSetDown) }
 
-// Mend mends the machine's link.
+// Mend restores the machine's link.
 func (m *Machine) Mend() error { return m.set((*netlink.Handle).LinkSetUp) }
 
 func (m *Machine) set(f func(*netlink.Handle, netlink.Link) error) error {
@@ -288,8 +288,8 @@ func (m *Machine) close() error {
 	return m.ns.Close()
 }
 
-// Close takes the network away. A machine in which processes still run lives on without a
-// link until they end.
+// Close removes the network. A machine with running processes keeps its namespace, without a link,
+// until they end.
 func (w *Network) Close() error {
 	var errs []error
 	for _, m := range append(w.Machines, w.bridge) {

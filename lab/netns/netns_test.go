@@ -80,7 +80,7 @@ func networkIn(t *testing.T, dir string, machines int) *Network {
 	return w
 }
 
-// gone waits until nothing of a network is left.
+// gone waits until a network is completely removed.
 func gone(t *testing.T, tag string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
@@ -98,7 +98,7 @@ func gone(t *testing.T, tag string) {
 	}
 }
 
-// echo answers at a machine until the test ends.
+// echo runs an echo server on a machine until the test ends.
 func echo(t *testing.T, m *Machine) (address string) {
 	t.Helper()
 	l, err := m.Listen(t.Context(), m.Address.String()+":0")
@@ -206,7 +206,7 @@ func TestACutLinkLosesWhatIsSentAndAMendedOneDoesNot(t *testing.T) {
 	if err := w.Machines[0].Cut(); err != nil {
 		t.Fatal(err)
 	}
-	// It would be reached when the first packet is sent, or again after one and three seconds.
+	// TCP sends its first packet at once, and repeats it after one and three seconds.
 	unreached, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	if c, err := w.Machines[1].Dial(unreached, address); err == nil {
@@ -216,7 +216,7 @@ func TestACutLinkLosesWhatIsSentAndAMendedOneDoesNot(t *testing.T) {
 	if err := w.Machines[0].Mend(); err != nil {
 		t.Fatal(err)
 	}
-	hello(t, c) // the old connection never heard of it
+	hello(t, c) // the old connection has not noticed the cut
 }
 
 func TestBounds(t *testing.T) {
@@ -260,7 +260,7 @@ func TestTheNextFreeNetworkIsTaken(t *testing.T) {
 	}
 }
 
-// Two runs whose folders begin at the same network are here at once.
+// Two runs whose folders give the same first network can run at the same time.
 func TestTwoNetworksHereShareNoAddress(t *testing.T) {
 	begins := func(dir string) uint32 {
 		h := fnv.New32a()
@@ -291,7 +291,7 @@ func TestTwoNetworksHereShareNoAddress(t *testing.T) {
 	}
 }
 
-// A network that another one was given the addresses of meanwhile says so.
+// If another network has taken a network's addresses meanwhile, Here returns an error.
 func TestHereRefusesAddressesInUse(t *testing.T) {
 	one, other := network(t, 1), network(t, 1)
 	other.prefix = one.prefix
@@ -303,7 +303,7 @@ func TestHereRefusesAddressesInUse(t *testing.T) {
 	}
 }
 
-// A run that was killed leaves a network behind, which the next one takes away.
+// A killed run leaves a network behind, and the next run removes it.
 func TestAKilledRunsNetworkIsTakenAway(t *testing.T) {
 	own, err := os.Executable()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package play brings up a small cluster to try Penstock on: HDFS and YARN on modelled disks, a
-// daemon that enforces, and two kinds of jobs that run again and again until the context ends.
-// WordCount, protected, reads; TeraGen, its aggressor, writes to the same disks.
+// Package play starts a small cluster to try Penstock on: HDFS and YARN on modelled disks, a daemon
+// in enforce mode, and two jobs that run again and again until the context ends. WordCount is the
+// protected job and reads. TeraGen is its aggressor and writes to the same disks.
 package play
 
 import (
@@ -20,10 +20,10 @@ import (
 	"penstock/lab/stand"
 )
 
-// Options say how large the cluster is and where its files go.
+// Options are the size of the cluster and the folders of its files.
 type Options struct {
 	Dir, Binary, AgentJar, Cache string // as in stand.Spec
-	Rate                         int64  // of each of the two disks, bytes a second
+	Rate                         int64  // rate of each of the two disks, bytes per second
 	Protected, Aggressor         int    // weights
 	Progress                     func(format string, args ...any)
 }
@@ -34,7 +34,7 @@ const (
 	input = "/play/words"
 )
 
-// Play is a cluster on which jobs run.
+// Play is a cluster with running jobs.
 type Play struct {
 	*stand.Stand
 	o    Options
@@ -42,11 +42,11 @@ type Play struct {
 	stop context.CancelFunc
 
 	mu      sync.Mutex
-	current [2]string // applications: the protected one, its aggressor
-	err     error     // of the job that failed first
+	current [2]string // ids of the current applications: the protected one, its aggressor
+	err     error     // error of the first job that failed
 }
 
-// Start brings up the cluster, writes the input of WordCount, and starts both jobs.
+// Start starts the cluster, writes the input of WordCount, and starts both jobs.
 func Start(ctx context.Context, o Options) (*Play, error) {
 	spec := stand.Spec{
 		Name: "play", Dir: o.Dir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.Cache, Progress: o.Progress,
@@ -88,7 +88,7 @@ func Start(ctx context.Context, o Options) (*Play, error) {
 	return p, nil
 }
 
-// repeat runs a job again and again; each has its side's rule in the weights file.
+// repeat runs a job again and again. Each run gets the rule of its side in the weights file.
 func (p *Play) repeat(ctx context.Context, side int, job func(output string) hadoop.Job) {
 	p.jobs.Go(func() {
 		for n := 1; ctx.Err() == nil; n++ {
@@ -118,7 +118,7 @@ func (p *Play) once(ctx context.Context, side int, job hadoop.Job) error {
 	return p.Hadoop.FS().Remove(after, job.Output)
 }
 
-// firstWeights is the weights file before a job has started.
+// firstWeights is the text of the weights file before a job has started.
 const firstWeights = `# Change weights here: they are in force as soon as the file is saved.
 # penstock-lab play replaces the ids when a job ends and the next one starts.
 default: 1
@@ -126,8 +126,8 @@ rules:
   - {flow: clients, weight: 1}
 `
 
-// setWeight names the side's new application in the weights file, and leaves everything else in
-// it as it is: somebody may have edited it.
+// setWeight puts the side's new application into the weights file. It does not change the rest of
+// the file, because somebody may have edited it.
 func (p *Play) setWeight(side int, application string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +142,7 @@ func (p *Play) setWeight(side int, application string) error {
 	return p.Nodes[0].SetWeights(changed)
 }
 
-// renameRule gives the rule of application old to application now. Without old it adds a rule.
+// renameRule replaces the application old by now in its rule. If old is empty, it adds a rule.
 func renameRule(text, old, now string, weight int, comment string) string {
 	if old != "" {
 		return strings.ReplaceAll(text, old, now)
@@ -150,7 +150,7 @@ func renameRule(text, old, now string, weight int, comment string) string {
 	return strings.Replace(text, "rules:\n", fmt.Sprintf("rules:\n  - {application: %s, weight: %d} # %s\n", now, weight, comment), 1)
 }
 
-// Check returns the error of a job or a daemon that has failed.
+// Check returns the error of a job or a daemon that has failed, if any.
 func (p *Play) Check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +163,7 @@ func (p *Play) Check() error {
 	return p.Hadoop.Check()
 }
 
-// Stop ends the jobs and puts everything back.
+// Stop ends the jobs and undoes all changes.
 func (p *Play) Stop() error {
 	p.stop()
 	p.jobs.Wait()

@@ -11,7 +11,7 @@ func TestEditedWeightsStay(t *testing.T) {
 		{text, "# Change weights here: they are in force as soon as the file is saved.\n# penstock-lab play replaces the ids when a job ends and the next one starts.\n" +
 			"default: 1\nrules:\n  - {application: application_1_0002, weight: 1} # TeraGen\n  - {application: application_1_0003, weight: 32} # WordCount\n  - {flow: clients, weight: 1}\n"},
 		{edited, "# mine\ndefault: 3\nrules:\n  - {application: application_1_0002, weight: 1} # TeraGen\n  - {application: application_1_0003, weight: 7}\n"},
-		{"default: 1\n", "default: 1\n"}, // the rule was removed: so it stays
+		{"default: 1\n", "default: 1\n"}, // the rule was removed, and stays removed
 	} {
 		if got := renameRule(c.text, "application_1_0001", "application_1_0003", 32, "WordCount"); got != c.want {
 			t.Errorf("got\n%swant\n%s", got, c.want)

@@ -1,4 +1,4 @@
-// Package poll waits for what gives no event, by asking again and again.
+// Package poll waits for conditions that send no event. It checks them again and again.
 package poll
 
 import (
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Until calls done at once and then once in every interval, until it returns true or an error, which
-// Until returns. When ctx ends before, Until returns the error of ctx.
+// Until calls done at once and then once per interval, until done returns true or an error. Until
+// returns that error. If ctx ends first, Until returns the error of ctx.
 func Until(ctx context.Context, interval time.Duration, done func() (bool, error)) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()

@@ -10,7 +10,7 @@ import (
 func TestUntil(t *testing.T) {
 	bad := errors.New("bad")
 	for name, test := range map[string]struct {
-		answers []error // nil: not yet
+		answers []error // nil: not done yet
 		want    error
 	}{
 		"at once": {nil, nil}, "the third time": {[]error{nil, nil}, nil}, "an error": {[]error{nil, bad}, bad},

@@ -1,9 +1,9 @@
 // Package ports chooses ports for servers that restart at the same address.
 //
-// Problem: a port that the kernel chooses (listen on 0, close) is in the range that it also uses for
-// outgoing connections. While the server is away, because a test has killed it, another program's
-// connection can take the port, and the server does not start again. Choice: ports below the default
-// range (32768 and up), drawn at random so that parallel runs do not meet.
+// Problem: a port that the kernel chooses (listen on 0, close) is in the range that it also uses
+// for outgoing connections. While a test has killed the server, another program's connection can
+// take the port, and the server cannot start again. Choice: ports below the default range (32768
+// and up), drawn at random so that parallel runs rarely choose the same port.
 package ports
 
 import (
@@ -13,10 +13,10 @@ import (
 	"strconv"
 )
 
-// The ports that are drawn from: first, and how many.
+// The range that ports are drawn from: its first port and its size.
 const first, count = 15000, 17000
 
-// Free chooses n ports that are free on 127.0.0.1 now, all different.
+// Free returns n different ports that are free on 127.0.0.1 now.
 func Free(n int) (ports []int, err error) {
 	var held []net.Listener
 	defer func() {
@@ -41,7 +41,7 @@ func Free(n int) (ports []int, err error) {
 	return ports, nil
 }
 
-// Address chooses a free address on loopback, host:port.
+// Address returns a free loopback address, host:port.
 func Address() (string, error) {
 	p, err := Free(1)
 	if err != nil {

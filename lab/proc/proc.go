@@ -1,9 +1,9 @@
-// Package proc measures processes and the machine: CPU time, memory, threads, descriptors.
+// Package proc measures processes and the machine: CPU time, memory, threads and descriptors.
 //
-// Problem: /proc counts CPU time in ticks of 10 ms, and an operation of a measurement may take a
-// few of them. So the CPU time of a process is read from its CPU clock, and that of threads from
-// the scheduler's account, both in nanoseconds. Only sums over many processes are in ticks.
-// github.com/prometheus/procfs parses what is text.
+// Problem: /proc counts CPU time in ticks of 10 ms, and a measured operation may take only a few
+// ticks. So a process's CPU time comes from its CPU clock, and a thread's CPU time from the
+// scheduler's accounts, both in nanoseconds. Only sums over many processes are in ticks.
+// github.com/prometheus/procfs parses the text files.
 package proc
 
 import (
@@ -20,7 +20,7 @@ import (
 // Tick is the resolution of Descendants and MachineCPUTime: USER_HZ is 100 everywhere.
 const Tick = 10 * time.Millisecond
 
-// CPUTime returns the CPU time, user and system, that a process has used, ended threads included.
+// CPUTime returns the CPU time, user and system, that a process has used, including ended threads.
 func CPUTime(pid int) (time.Duration, error) {
 	const schedClock = 2 // CPUCLOCK_SCHED of a whole process, as clock_getcpuclockid(3) makes it
 	var t unix.Timespec
@@ -30,8 +30,8 @@ func CPUTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// ThreadsCPUTime returns the CPU time of those living threads of a process whose names (at most
-// 15 bytes) are chosen. It fails if a chosen thread ends meanwhile.
+// ThreadsCPUTime returns the CPU time of the living threads of a process whose names (at most 15
+// bytes) chosen accepts. It fails if such a thread ends meanwhile.
 func ThreadsCPUTime(pid int, chosen func(name string) bool) (used time.Duration, err error) {
 	threads, err := procfs.AllThreads(pid)
 	if err != nil {
@@ -40,7 +40,7 @@ func ThreadsCPUTime(pid int, chosen func(name string) bool) (used time.Duration,
 	for _, t := range threads {
 		name, err := t.Comm()
 		if err != nil || !chosen(name) {
-			continue // err: it has ended
+			continue // err: the thread has ended
 		}
 		account, err := t.Schedstat()
 		if err != nil {
@@ -51,11 +51,11 @@ func ThreadsCPUTime(pid int, chosen func(name string) bool) (used time.Duration,
 	return used, nil
 }
 
-// Descendants returns the CPU time of a process's children, their children, and so on: of those
-// that were waited for, of those that live, and of those that have ended and were not waited for.
-// Living is how many live. The processes that a process leaves behind go to the first process of its PID
-// namespace; for that one the sum is whole. While a child starts or ends the sum may be wrong, so
-// it is a figure only if living is 0.
+// Descendants returns the CPU time of all descendants of a process: descendants that were waited
+// for, that are alive, and that have ended and were not waited for. living is the number of
+// descendants that are alive. Orphaned processes become children of the first process of their PID
+// namespace, so for that process the sum is complete. While a child starts or ends, the sum may be
+// wrong; it is reliable only if living is 0.
 func Descendants(pid int) (used time.Duration, living int, err error) {
 	processes, err := procfs.AllProcs()
 	if err != nil {
@@ -65,7 +65,7 @@ func Descendants(pid int) (used time.Duration, living int, err error) {
 	for _, p := range processes {
 		stat, err := p.Stat()
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
-			continue // it has just ended
+			continue // the process has just ended
 		}
 		if err != nil {
 			return 0, 0, fmt.Errorf("process %d: %w", p.PID, err)
@@ -89,9 +89,9 @@ func Descendants(pid int) (used time.Duration, living int, err error) {
 	return time.Duration(ticks) * Tick, living, nil
 }
 
-// below reports whether p descends from a process.
+// below reports whether p is a descendant of process from.
 func below(all map[int]procfs.ProcStat, p procfs.ProcStat, from int) bool {
-	for range len(all) { // a number may be reused meanwhile, so that parents form a circle
+	for range len(all) { // a PID may be reused meanwhile, so the chain of parents may contain a cycle
 		if p.PPID == from {
 			return true
 		}
@@ -103,10 +103,11 @@ func below(all map[int]procfs.ProcStat, p procfs.ProcStat, from int) bool {
 	return false
 }
 
-// Machine is what a measurement says of the machine. What the kernel does not say is zero.
+// Machine describes a machine in a measurement's result. Facts that the kernel does not provide are
+// zero.
 type Machine struct {
 	KernelRelease string
-	CPUs          []int // that this process may use
+	CPUs          []int // CPUs that this process may use
 	MemoryBytes   int64
 }
 
@@ -131,8 +132,8 @@ func ThisMachine() (m Machine) {
 	return m
 }
 
-// MachineCPUTime returns the time that the machine's CPUs have worked since it started, the
-// kernel's own threads and interrupts included. Guests' time is part of user time.
+// MachineCPUTime returns the time that the machine's CPUs have worked since it started, including
+// the kernel's own threads and interrupts. Guests' time is part of user time.
 func MachineCPUTime() (time.Duration, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -146,8 +147,8 @@ func MachineCPUTime() (time.Duration, error) {
 	return time.Duration((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ) * float64(time.Second)).Round(Tick), nil
 }
 
-// Memory returns the resident size of a process now and at its largest, in bytes. It is an error
-// if the process has no memory any more.
+// Memory returns a process's current and peak resident size, in bytes. If the process has no memory
+// any more, it returns an error.
 func Memory(pid int) (resident, peak int64, err error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -160,8 +161,7 @@ func Memory(pid int) (resident, peak int64, err error) {
 	return int64(status.VmRSS), int64(status.VmHWM), err
 }
 
-// State returns the state of a process as ps shows it (R, S, T, Z, ...), and how many threads it
-// has.
+// State returns the state of a process as in ps (R, S, T, Z, ...) and its number of threads.
 func State(pid int) (state string, threads int, err error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {
@@ -171,8 +171,8 @@ func State(pid int) (state string, threads int, err error) {
 	return stat.State, stat.NumThreads, err
 }
 
-// Descriptors returns the names of what a process has open. Those that are closed meanwhile are
-// "".
+// Descriptors returns the names of a process's open descriptors. The name of a descriptor that is
+// closed meanwhile is "".
 func Descriptors(pid int) ([]string, error) {
 	p, err := procfs.NewProc(pid)
 	if err != nil {

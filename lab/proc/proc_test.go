@@ -15,7 +15,8 @@ import (
 
 const work = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"
 
-// start runs a script and returns when it has written something. Its input ends with end.
+// start runs a script and returns when the script has written something. The script's input is
+// closed by end.
 func start(t *testing.T, script string) (pid int, end func()) {
 	t.Helper()
 	cmd := exec.Command("bash", "-c", script)
@@ -38,10 +39,11 @@ func start(t *testing.T, script string) (pid int, end func()) {
 	return cmd.Process.Pid, end
 }
 
-// What a process's children have used counts, whether they live, have been waited for,
-// or have ended without.
+// The CPU time of a process's children is included whether they are alive, have been waited for, or
+// have ended without being waited for.
 func TestDescendantsCountsTheLivingAndTheDead(t *testing.T) {
-	// The first is waited for; the second is not, by cat; the third waits for a word.
+	// The first child is waited for. The second is not, because cat does not wait. The third waits
+	// for input.
 	pid, end := start(t, "bash -c '"+work+"'; bash -c '"+work+"' & bash -c '"+work+"; echo; read x' <&0 & exec cat >/dev/null")
 	used, living, err := Descendants(pid)
 	for deadline := time.Now().Add(time.Minute); err == nil && living > 1 && time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -60,7 +62,7 @@ func TestDescendantsCountsTheLivingAndTheDead(t *testing.T) {
 	}
 }
 
-// childrenWaitedFor is what ps counts as the children's of a process.
+// childrenWaitedFor returns the CPU time of a process's children that were waited for, as in ps.
 func childrenWaitedFor(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	p, err := procfs.NewProc(pid)
@@ -136,7 +138,7 @@ func TestOwnProcess(t *testing.T) {
 	}
 }
 
-// A process that has ended and was not waited for has a state but no memory.
+// A process that has ended and was not waited for has a state and no memory.
 func TestZombie(t *testing.T) {
 	cmd := exec.Command("true")
 	if err := cmd.Start(); err != nil {

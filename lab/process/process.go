@@ -1,7 +1,8 @@
-// Package process runs the servers and clients of a run: real programs, whose output goes to a file.
+// Package process runs the servers and clients of a run: real programs with their output in a file.
 //
-// A process is in the run's ledger and in a process group of its own. It dies with its parent. It is
-// ready when a line of its log says so, and when it ends too early, the error has the last lines.
+// A process is in the run's ledger and in its own process group. It dies with its parent. It is
+// ready when a certain line appears in its log. If it ends too early, the error contains the log's
+// last lines.
 package process
 
 import (
@@ -21,23 +22,23 @@ import (
 	"penstock/lab/poll"
 )
 
-// Options of a process.
+// Options are the options of a process.
 type Options struct {
-	Book *ledger.Ledger // of the run that it belongs to
-	Name string         // in errors
-	Log  string         // path; its output is appended
-	Dir  string         // working directory; default this process's
-	Env  []string       // default this process's
-	// OwnPIDs makes it the first process of a PID namespace, which needs root: whatever it starts
-	// dies with it, however it ends.
+	Book *ledger.Ledger // ledger of the process's run
+	Name string         // used in errors
+	Log  string         // path of the log; the process's output is appended
+	Dir  string         // working directory; default: this process's
+	Env  []string       // environment; default: this process's
+	// OwnPIDs makes the process the first one of a new PID namespace, which needs root. All its
+	// descendants die with it, however it ends.
 	OwnPIDs bool
 }
 
-// Process is one that was started. Its methods may be called from any goroutine. Those that end it do
-// nothing if it is nil.
+// Process is a started process. Its methods may be called from any goroutine. The methods that end
+// the process do nothing if the Process is nil.
 type Process struct {
 	name, log string
-	began     int64 // length of the log in bytes at its start
+	began     int64 // length of the log in bytes when the process started
 	cmd       *exec.Cmd
 	exited    <-chan struct{}
 }
@@ -64,16 +65,16 @@ func Start(o Options, argv ...string) (*Process, error) {
 	return p, nil
 }
 
-// Log returns the path of its log.
+// Log returns the path of the process's log.
 func (p *Process) Log() string { return p.log }
 
-// PID returns its id, also after its end.
+// PID returns the process's id, even after its end.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Exited is closed when it has ended.
+// Exited returns a channel that is closed when the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
-// Alive reports whether it has not ended; nil has.
+// Alive reports whether the process is running. It returns false for nil.
 func (p *Process) Alive() bool {
 	if p == nil {
 		return false
@@ -86,10 +87,10 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Failed reports whether it has ended other than with exit code 0.
+// Failed reports whether the process has ended with an exit code other than 0.
 func (p *Process) Failed() bool { return !p.Alive() && !p.cmd.ProcessState.Success() }
 
-// Signal sends it a signal.
+// Signal sends a signal to the process.
 func (p *Process) Signal(s syscall.Signal) error {
 	if err := p.cmd.Process.Signal(s); err != nil {
 		return fmt.Errorf("%v to %s: %w", s, p.name, err)
@@ -97,8 +98,8 @@ func (p *Process) Signal(s syscall.Signal) error {
 	return nil
 }
 
-// Stop ends its process group with SIGTERM, or with SIGKILL after the grace, and returns when it has
-// gone. The error says that it needed the second.
+// Stop ends the process group with SIGTERM, or with SIGKILL after the grace period, and returns
+// when the process has ended. If SIGKILL was necessary, it returns an error.
 func (p *Process) Stop(grace time.Duration) error {
 	if !p.Alive() {
 		return nil
@@ -114,7 +115,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	}
 }
 
-// Kill ends its process group with SIGKILL and returns when it has gone.
+// Kill ends the process group with SIGKILL and returns when the process has ended.
 func (p *Process) Kill() {
 	if p.Alive() {
 		syscall.Kill(-p.PID(), syscall.SIGKILL)
@@ -122,12 +123,13 @@ func (p *Process) Kill() {
 	}
 }
 
-// Failure describes one that has ended and should not have.
+// Failure returns an error that describes a process that has ended unexpectedly.
 func (p *Process) Failure() error {
 	return fmt.Errorf("%s: %v; the last lines of %s:\n%s", p.name, p.cmd.ProcessState, p.log, Tail(p.log, 15))
 }
 
-// Wait returns when it has ended. It is an error if it failed, or ctx ends before.
+// Wait returns when the process has ended. It returns an error if the process failed or if ctx ends
+// first.
 func (p *Process) Wait(ctx context.Context) error {
 	select {
 	case <-p.exited:
@@ -140,11 +142,11 @@ func (p *Process) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Find waits until a whole line of what it has written matches, and returns the match and its groups.
-// It is an error if it ends without, or ctx ends before.
+// Find waits until a complete line of the process's output matches, and returns the match and its
+// groups. If the process ends without such a line, or ctx ends first, it returns an error.
 func (p *Process) Find(ctx context.Context, what *regexp.Regexp) (match []string, err error) {
 	err = poll.Until(ctx, 20*time.Millisecond, func() (bool, error) {
-		ended := !p.Alive() // first, so that nothing is written after the look at the log
+		ended := !p.Alive() // checked first, so no output can follow after the log is read
 		text, err := p.output()
 		if err != nil {
 			return false, err
@@ -160,7 +162,7 @@ func (p *Process) Find(ctx context.Context, what *regexp.Regexp) (match []string
 	return match, err
 }
 
-// output returns what it has written, up to the end of the last line.
+// output returns the process's output up to the end of the last complete line.
 func (p *Process) output() (string, error) {
 	file, err := os.Open(p.log)
 	if err != nil {
@@ -171,7 +173,8 @@ func (p *Process) output() (string, error) {
 	return string(text[:bytes.LastIndexByte(text, '\n')+1]), err
 }
 
-// Tail returns the last lines of a file, at most 64 KiB, or the error of reading it.
+// Tail returns the last lines of a file, at most 64 KiB. If the file cannot be read, it returns the
+// error's text.
 func Tail(path string, lines int) string {
 	const window = 64 << 10
 	text, err := os.ReadFile(path)

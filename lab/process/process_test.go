@@ -13,7 +13,7 @@ import (
 	"penstock/lab/ledger"
 )
 
-// start starts a shell script. It ends with the test at the latest.
+// start starts a shell script, which is ended when the test ends.
 func start(t *testing.T, dir, script string) *Process {
 	t.Helper()
 	book, err := ledger.Open(dir)
@@ -43,7 +43,8 @@ func TestFind(t *testing.T) {
 	if err := old.Wait(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// What an earlier process has written is not the next one's, and half a line is no line.
+	// The output of an earlier process does not belong to the next one, and an incomplete line is
+	// not a line.
 	next := start(t, dir, "printf 'ready at 2'; sleep 0.1; echo 3; exec sleep 600")
 	if got, err := next.Find(t.Context(), ready); err != nil || got[1] != "23" {
 		t.Error(got, err)
@@ -69,7 +70,7 @@ func TestFailure(t *testing.T) {
 }
 
 func TestStop(t *testing.T) {
-	// One that ignores SIGTERM, and one that stands still.
+	// One process ignores SIGTERM, and one is stopped.
 	p := start(t, t.TempDir(), "trap '' TERM; echo ready at 1; while :; do sleep 1; done")
 	if _, err := p.Find(t.Context(), ready); err != nil {
 		t.Fatal(err)
@@ -84,15 +85,15 @@ func TestStop(t *testing.T) {
 	if err := p.Stop(time.Minute); err != nil || p.Alive() {
 		t.Errorf("%v, alive %v", err, p.Alive())
 	}
-	p.Kill() // has ended, and nothing happens
+	p.Kill() // it has ended, so this has no effect
 	(*Process)(nil).Kill()
 	if err := (*Process)(nil).Stop(0); err != nil || (*Process)(nil).Alive() {
 		t.Error(err)
 	}
 }
 
-// What the first process of a PID namespace has started, in a session of its own, dies with it. Only
-// root can have it.
+// Processes that the first process of a PID namespace has started, in another session, die with it.
+// PID namespaces need root.
 func TestOwnPIDs(t *testing.T) {
 	dir := t.TempDir()
 	book, err := ledger.Open(dir)
@@ -115,7 +116,7 @@ func TestOwnPIDs(t *testing.T) {
 		t.Fatal(got, err)
 	}
 	p.Kill()
-	// The kernel ends a namespace's processes before its first one is waited for.
+	// The kernel ends the namespace's other processes before its first process can be waited for.
 	cmdlines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
 		t.Fatal(err)

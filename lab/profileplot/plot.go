@@ -9,8 +9,8 @@ import (
 	"penstock/ops/measure"
 )
 
-// Plot draws throughput and latency of random requests against their concurrency as SVG, with a
-// line for each size and a ring where the disk was saturated.
+// Plot draws throughput and latency of random requests against the number of requests at a time, as
+// SVG. It draws a line for each size, and a ring where the disk was saturated.
 func Plot(r *measure.Result) ([]byte, error) {
 	c := chart.Lines{Columns: 2, Width: 330, Height: 190}
 	for _, n := range measure.Ladder {

@@ -1,11 +1,12 @@
-// Package requests keeps queues of requests in front of a scheduler that knows only the cost of a
-// flow's next request.
+// Package requests keeps queues of requests for a scheduler that knows only the cost of a flow's
+// next request.
 //
 // A scheduler of core/sfq learns which flows are ready, names the next flow, and settles costs. Its
-// caller keeps the requests and decides how many are outstanding. The daemon's caller handles quanta of
-// streams and much else. A test of a scheduler wants the textbook's caller, which is this one: one
-// queue per flow, served in order, requests that can be cancelled anywhere, and a depth D. Two
-// packages' tests share it, and the commands of their scenario files.
+// caller keeps the requests and decides how many may be outstanding. In the daemon the caller
+// handles quanta of streams and much else. Tests of a scheduler need the caller of a textbook,
+// which is this package: one queue per flow, served in order, requests that can be cancelled at any
+// place, and a depth D. The tests of two packages share it, together with the commands of their
+// scenario files.
 package requests
 
 import (
@@ -15,7 +16,7 @@ import (
 	"penstock/core/sfq"
 )
 
-// Scheduler is what *sfq.Scheduler and its peers have in common.
+// Scheduler has the methods that *sfq.Scheduler and its peers have in common.
 type Scheduler interface {
 	AddFlow(weight int) (sfq.Flow, error)
 	RemoveFlow(f sfq.Flow) error
@@ -32,24 +33,24 @@ type Scheduler interface {
 	String() string
 }
 
-// Handle names one request from Submit to its end. Zero is never a valid handle.
+// Handle identifies a request from Submit to its end. Zero is never a valid handle.
 type Handle uint64
 
-// Request is what Next dispatches. Ref is the caller's own.
+// Request is a request that Next dispatches. Ref belongs to the caller.
 type Request struct {
 	Handle Handle
 	Flow   sfq.Flow
 	Cost   int64
 	Ref    uint64
 
-	ticket sfq.Ticket // once it is dispatched
+	ticket sfq.Ticket // valid after the dispatch
 	out    bool
 }
 
-// ErrUnknown is the error of a handle whose request has ended, or never was.
-var ErrUnknown = errors.New("requests: no such request: it was completed or cancelled before, or never submitted here")
+// ErrUnknown means that a handle's request has ended, or that the handle was never valid.
+var ErrUnknown = errors.New("requests: no such request: it has been completed or cancelled, or was never submitted here")
 
-// Queues is a scheduler with requests.
+// Queues is a scheduler with queues of requests.
 type Queues struct {
 	Scheduler
 	queues  map[sfq.Flow][]*Request
@@ -59,15 +60,15 @@ type Queues struct {
 	waiting int
 }
 
-// New returns empty queues in front of a scheduler, with up to depth requests outstanding.
+// New returns empty queues for a scheduler, with up to depth requests outstanding.
 func New(s Scheduler, depth int) *Queues {
 	q := &Queues{Scheduler: s, queues: map[sfq.Flow][]*Request{}, live: map[Handle]*Request{}}
 	q.SetDepth(depth)
 	return q
 }
 
-// Submit queues a request of cost 1 to sfq.MaxCost behind the flow's others. Errors are the
-// scheduler's.
+// Submit queues a request behind the flow's other requests. Its cost is from 1 to sfq.MaxCost.
+// Errors come from the scheduler.
 func (q *Queues) Submit(f sfq.Flow, cost int64, ref uint64) (Handle, error) {
 	if cost < 1 || cost > sfq.MaxCost {
 		return 0, sfq.ErrCost
@@ -100,7 +101,7 @@ func (q *Queues) Next() (Request, bool) {
 	return *r, true
 }
 
-// remove takes a request out of its queue, and announces the one that is now the first.
+// remove removes a request from its queue, and announces the request that is first after that.
 func (q *Queues) remove(r *Request) {
 	queue := q.queues[r.Flow]
 	q.queues[r.Flow] = slices.DeleteFunc(queue, func(other *Request) bool { return other == r })
@@ -110,11 +111,11 @@ func (q *Queues) remove(r *Request) {
 		cost = rest[0].Cost
 	}
 	if err := q.Ready(r.Flow, cost); err != nil {
-		panic(err) // the flow is there, and the cost was taken before
+		panic(err) // the flow exists, and its cost was accepted before
 	}
 }
 
-// Complete ends an outstanding request with the cost that it really had.
+// Complete ends an outstanding request, with its real cost.
 func (q *Queues) Complete(h Handle, cost int64) error {
 	r := q.live[h]
 	if r == nil || !r.out {
@@ -127,7 +128,7 @@ func (q *Queues) Complete(h Handle, cost int64) error {
 	return nil
 }
 
-// Cancel ends a request that was not served, queued or outstanding.
+// Cancel ends a queued or outstanding request that was not served.
 func (q *Queues) Cancel(h Handle) error {
 	r := q.live[h]
 	switch {
@@ -141,14 +142,14 @@ func (q *Queues) Cancel(h Handle) error {
 	return nil
 }
 
-// SetDepth sets how many requests may be outstanding, at least 1.
+// SetDepth sets the number of requests that may be outstanding, at least 1.
 func (q *Queues) SetDepth(d int) { q.depth = max(d, 1) }
 
-// Depth returns how many requests may be outstanding.
+// Depth returns the number of requests that may be outstanding.
 func (q *Queues) Depth() int { return q.depth }
 
-// Waiting returns how many requests of all flows are queued.
+// Waiting returns the number of queued requests of all flows.
 func (q *Queues) Waiting() int { return q.waiting }
 
-// Queued returns how many requests a flow has queued.
+// Queued returns the number of a flow's queued requests.
 func (q *Queues) Queued(f sfq.Flow) int { return len(q.queues[f]) }

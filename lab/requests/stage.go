@@ -10,12 +10,11 @@ import (
 	"penstock/lab/scenario"
 )
 
-// Begin makes the scheduler that a scenario's command "new" names.
+// Begin makes the scheduler for a scenario's command "new".
 type Begin func(algorithm string, cfg sfq.Config) (Scheduler, error)
 
-// Scenarios plays the testdata/*.txt of the package under test: a comment, a command, and
-// indented under it what the scheduler decided. Requests are called r1, r2, ... in the order
-// of submission.
+// Scenarios plays the testdata/*.txt files of the package under test. Below each command, indented,
+// is what the scheduler decided. Requests have the names r1, r2, ... in the order of submission.
 //
 //	new ALGORITHM [depth=N] [flows=N] [lead=N]
 //	flow NAME WEIGHT       AddFlow
@@ -39,7 +38,7 @@ func Scenarios(t *testing.T, begin Begin) {
 	})
 }
 
-// stage is one scenario under way.
+// stage is a scenario in progress.
 type stage struct {
 	t       *testing.T
 	begin   Begin
@@ -174,7 +173,8 @@ func (st *stage) build(algorithm string, settings []string) string {
 	return ""
 }
 
-// flow returns a flow by name, and one that does not exist for a name not added.
+// flow returns a flow by name. For a name that was not added, it returns a flow that does not
+// exist.
 func (st *stage) flow(name string) sfq.Flow {
 	if f, ok := st.flows[name]; ok {
 		return f
@@ -182,7 +182,7 @@ func (st *stage) flow(name string) sfq.Flow {
 	return -1
 }
 
-// now prints the virtual time, where the algorithm has one.
+// now prints the virtual time if the algorithm has one.
 func (st *stage) now() string {
 	if s, ok := st.q.Scheduler.(interface{ VirtualTime() string }); ok {
 		return ", v " + s.VirtualTime()
@@ -190,7 +190,7 @@ func (st *stage) now() string {
 	return ""
 }
 
-// dump prints the scheduler's state, and the requests that are queued.
+// dump prints the scheduler's state and the queued requests.
 func (st *stage) dump() string {
 	out := st.q.String()
 	for f := range sfq.Flow(len(st.names)) {
@@ -212,7 +212,7 @@ func (st *stage) refusal() string {
 	return "none: nothing is queued"
 }
 
-// serve prints who was served in which order, and the cost that each got.
+// serve prints the flows that were served, in order, and the cost that each flow got.
 func (st *stage) serve(n int64) string {
 	var order []string
 	service := make([]int64, 0)

@@ -1,9 +1,9 @@
-// Package scenario plays scripts that print what a rule decides, for tests.
+// Package scenario plays scripts for tests that print the decisions of a rule.
 //
-// A scenario is a text file that is read from top to bottom: comments, commands,
-// and indented under each command what it printed. The test plays the commands
-// and compares; -update writes what they print now into the file, and a reviewer
-// reads the difference.
+// A scenario is a text file that is played from top to bottom. It consists of comments, commands
+// and, indented below each command, the command's output. The test plays the commands and compares
+// the output. With -update, it writes the current output into the file, and a reviewer reads the
+// difference.
 package scenario
 
 import (
@@ -18,12 +18,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the expected output of the scenarios in testdata")
 
-// Stage carries out one command, of at least one word, and returns what it
-// prints, without the indentation.
+// Stage performs one command of at least one word, and returns the command's output without the
+// indentation.
 type Stage func(words []string) string
 
-// Test plays every testdata/*.txt of the package under test, each on a stage of
-// its own.
+// Test plays every testdata/*.txt file of the package under test, each on its own stage.
 func Test(t *testing.T, begin func(t *testing.T) Stage) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -43,7 +42,7 @@ func Test(t *testing.T, begin func(t *testing.T) Stage) {
 				return
 			}
 			if got != string(text) {
-				t.Errorf("%s no longer tells what happens; now it is:\n%s", file, got)
+				t.Errorf("%s differs from the actual output (run with -update to replace it):\n%s", file, got)
 			}
 		})
 	}
@@ -51,7 +50,7 @@ func Test(t *testing.T, begin func(t *testing.T) Stage) {
 
 const indent = "    "
 
-// play returns a scenario with the output that its commands have now.
+// play returns the scenario's text with the current output of its commands.
 func play(do Stage, text string) string {
 	var out strings.Builder
 	for line := range strings.Lines(text) {
@@ -71,7 +70,7 @@ func play(do Stage, text string) string {
 	return out.String()
 }
 
-// Number reads a word of a command.
+// Number parses a word of a command as a number.
 func Number(t *testing.T, word string) float64 {
 	t.Helper()
 	n, err := strconv.ParseFloat(word, 64)
@@ -81,7 +80,7 @@ func Number(t *testing.T, word string) float64 {
 	return n
 }
 
-// Duration reads a word of a command.
+// Duration parses a word of a command as a duration.
 func Duration(t *testing.T, word string) time.Duration {
 	t.Helper()
 	d, err := time.ParseDuration(word)
@@ -91,7 +90,8 @@ func Duration(t *testing.T, word string) time.Duration {
 	return d
 }
 
-// Value is what follows "key=" in one of the words, "" if no word begins so.
+// Value returns the text after "key=" in the first word that begins with it, or "" if there is
+// none.
 func Value(words []string, key string) string {
 	for _, w := range words {
 		if v, ok := strings.CutPrefix(w, key+"="); ok {

@@ -11,61 +11,61 @@ import (
 
 var _ arbiter.Scheduler = (*DRR)(nil)
 
-// DRR is deficit round robin (Shreedhar and Varghese, "Efficient fair queueing
-// using deficit round robin", SIGCOMM 1995), the peer that is cheapest a
-// decision: no tags and no heap, only a list. It is there to be compared with.
+// DRR is deficit round robin (Shreedhar and Varghese, "Efficient fair queueing using deficit round
+// robin", SIGCOMM 1995). It is for comparison, as the scheduler with the cheapest decisions: it has
+// no tags and no heap, only a list.
 //
-// The flows that are ready take turns. A turn adds weight times the round's credit to the
-// flow's deficit and dispatches its requests for as long as the announced cost is within
-// the deficit; what is left is kept for the next turn.
+// The ready flows take turns. A turn adds weight times the round's credit to the flow's deficit.
+// Then it dispatches the flow's requests as long as the announced cost is within the deficit. The
+// rest of the deficit is kept for the flow's next turn.
 //
-// The credit, in cost units per unit of weight, is the paper's one free choice.
-// A decision is O(1) only if a turn nearly always dispatches, so the lightest
-// flow's credit has to pay for the largest request; and a heavy flow's turn, for
-// which all others wait, is the longer the larger it is. So it is the least that
-// does: largest cost / least weight, rounded up. A constant would have to suit
-// every device: costs are device time in ns, from some us of a flash page to the
-// hundreds of ms of a large quantum on a slow disk, and a constant for the
-// largest lets a flow of weight 1,000,000 take days. It is worked out again for each round,
-// from the costs that were seen in the round before, and is the same for all flows
-// within a round, on which the fairness rests: two flows that are always ready differ in what is dispatched to them, per weight, by at most
-// the largest credit + c_f/w_f + c_g/w_g.
+// The credit, in cost units per unit of weight, is the paper's only free parameter. A decision is
+// O(1) only if a turn nearly always dispatches, so the credit of the lightest flow must pay for the
+// largest request. A heavy flow's turn, for which all others wait, becomes longer with a larger
+// credit. So the credit is the smallest sufficient one: largest cost / least weight, rounded up. A
+// constant would have to suit every device. Costs are device time in ns, from some us for a flash
+// page to hundreds of ms for a large quantum on a slow disk, and with a constant for the largest a
+// turn of a flow of weight 1,000,000 would take days. The credit is computed for each round from
+// the costs in the previous round, and is the same for all flows within a round. Fairness depends
+// on this: the service per weight of two flows that are always ready differs by at most the largest
+// credit + c_f/w_f + c_g/w_g.
 //
-// What the paper, written for links, does not have:
+// The paper, written for links, does not cover the following:
 //
-//   - Settle at another cost than was announced, and Charge, move the deficit, so it can
-//     sink below 0: a debt, for which the flow misses turns.
-//   - A flow that is no longer ready leaves the round and loses its deficit, as in
-//     the paper. A debt stays, and is paid off by the credit of the rounds that
-//     pass meanwhile, as virtual time passes a tag in SFQ. At the end of a busy
-//     period, when nothing is ready or outstanding, debts are void.
-//   - Where a whole round dispatched nothing, as all flows are in debt, the
-//     rounds up to the first that would are added in one step.
-//   - A smaller weight takes back what a turn at the old one gave beyond it.
+//   - Charge, and Settle with a cost other than the announced one, change the deficit. So it can
+//     fall below 0. This is a debt, and the flow misses turns for it.
+//   - A flow that stops being ready leaves the round and loses its deficit, as in the paper. A debt
+//     stays. The credits of the rounds that pass meanwhile pay it off, as in SFQ virtual time
+//     passes a tag. At the end of a busy period, when no request is ready or outstanding, debts are
+//     void.
+//   - If a whole round dispatches nothing because all flows are in debt, the rounds up to the first
+//     one that dispatches are added in one step.
+//   - A reduced weight takes back the part of the current turn's credit that exceeds the credit at
+//     the new weight.
 type DRR struct {
 	table[drrFlow]
 	turn       bool // the first flow's turn has begun
 	round      uint64
-	sent       bool   // something was dispatched in this round
-	credit     int64  // of this round, cost units per weight
-	given      uint64 // sum of the credits of the busy period's rounds
-	seenCost   int64  // for the next round: largest cost announced at a turn's begin
-	seenWeight int32  // and least weight, since this round began
-	period     uint64 // busy period, from 1
+	sent       bool   // a request was dispatched in this round
+	credit     int64  // credit of this round, cost units per weight
+	given      uint64 // sum of the credits of all rounds of the busy period
+	seenCost   int64  // for the next round's credit: largest cost announced at the beginning of a turn
+	seenWeight int32  // for the next round's credit: least weight since this round began
+	period     uint64 // number of the busy period, from 1
 }
 
-// drrFlow is a flow's place in the round and what it may still spend.
+// drrFlow contains a flow's place in the round and its deficit.
 type drrFlow struct {
 	deficit int64
-	round   uint64 // of its last turn
-	given   uint64 // DRR.given when its debt was last looked at
-	period  uint64 // the busy period that all this belongs to; void in another
+	round   uint64 // round of its last turn
+	given   uint64 // DRR.given when its debt was last updated
+	period  uint64 // busy period of these values; they are void in another period
 }
 
-// debtMax bounds a flow's debt, in cost units: 36 years of a device in ns.
+// debtMax bounds a flow's debt, in cost units. If the unit is ns, this is 36 years of device time.
 const debtMax = 1 << 60
 
-// NewDRR returns an empty DRR for up to so many flows, 1 to 2^20.
+// NewDRR returns an empty DRR for up to maxFlows flows, 1 to 2^20.
 func NewDRR(maxFlows int) (*DRR, error) {
 	t, err := newTable[drrFlow](maxFlows)
 	if err != nil {
@@ -74,14 +74,14 @@ func NewDRR(maxFlows int) (*DRR, error) {
 	return &DRR{table: t, period: 1}, nil
 }
 
-// SetWeight is sfq.Scheduler's.
+// SetWeight implements sfq.Scheduler's method.
 func (s *DRR) SetWeight(f sfq.Flow, weight int) error {
 	fl, err := s.weighs(f, weight)
 	if err != nil {
 		return err
 	}
 	if fl.cost == 0 {
-		s.settleDebt(fl) // the rounds so far count at the old weight
+		s.settleDebt(fl) // the previous rounds count with the old weight
 	}
 	if int32(weight) < fl.weight {
 		fl.own.deficit = min(fl.own.deficit, int64(weight)*s.credit)
@@ -90,7 +90,7 @@ func (s *DRR) SetWeight(f sfq.Flow, weight int) error {
 	return nil
 }
 
-// Ready is sfq.Scheduler's.
+// Ready implements sfq.Scheduler's method.
 func (s *DRR) Ready(f sfq.Flow, cost int64) error {
 	fl, err := s.announces(f, cost)
 	if err != nil {
@@ -98,7 +98,7 @@ func (s *DRR) Ready(f sfq.Flow, cost int64) error {
 	}
 	was := fl.cost
 	if was == 0 && cost > 0 {
-		s.settleDebt(fl) // as of a flow that is not ready
+		s.settleDebt(fl) // for the time in which the flow was not ready
 	}
 	fl.cost = cost
 	if was == 0 && cost > 0 {
@@ -111,8 +111,8 @@ func (s *DRR) Ready(f sfq.Flow, cost int64) error {
 	return nil
 }
 
-// Next dispatches the next request of the flow whose turn it is and whose deficit pays for
-// it.
+// Next dispatches the next request of the flow that has the turn and whose deficit pays for the
+// request.
 func (s *DRR) Next() (sfq.Ticket, bool) {
 	if s.waiting == 0 {
 		return sfq.Ticket{}, false
@@ -140,7 +140,7 @@ func (s *DRR) Next() (sfq.Ticket, bool) {
 	}
 }
 
-// see notes what the next round's credit has to pay for.
+// see records what the next round's credit must pay for.
 func (s *DRR) see(fl *flow[drrFlow]) {
 	s.seenCost = max(s.seenCost, fl.cost)
 	if s.seenWeight == 0 || fl.weight < s.seenWeight {
@@ -148,8 +148,8 @@ func (s *DRR) see(fl *flow[drrFlow]) {
 	}
 }
 
-// beginRound sets the credit of the round that begins. At least one flow was
-// seen in the last one: the first of the list.
+// beginRound sets the credit of the round that begins. At least one flow was seen in the previous
+// round: the first one of the list.
 func (s *DRR) beginRound() {
 	idle := s.round > 0 && !s.sent
 	s.round++
@@ -162,8 +162,8 @@ func (s *DRR) beginRound() {
 	s.given += uint64(s.credit)
 }
 
-// skipRounds adds the credit of the rounds that would dispatch nothing, without
-// the one that begins.
+// skipRounds adds the credits of the rounds that would dispatch nothing. The round that begins is
+// not included.
 func (s *DRR) skipRounds() {
 	rounds := int64(math.MaxInt64)
 	for f := s.first; f != noFlow; f = s.flows[f].next {
@@ -182,8 +182,8 @@ func (s *DRR) skipRounds() {
 	s.given += uint64(rounds) * uint64(s.credit)
 }
 
-// settleDebt brings the deficit of a flow that is not ready up to date:
-// none of an earlier busy period, and what the rounds since have paid off.
+// settleDebt updates the deficit of a flow that is not ready. A debt of an earlier busy period is
+// void, and the rounds since the last update have paid off a part.
 func (s *DRR) settleDebt(fl *flow[drrFlow]) {
 	t := &fl.own
 	if t.period != s.period {
@@ -200,18 +200,18 @@ func (s *DRR) settleDebt(fl *flow[drrFlow]) {
 	t.given = s.given
 }
 
-// move books cost against the flow's deficit, or gives it back where negative.
+// move subtracts cost from the flow's deficit. A negative cost is added to it.
 func (s *DRR) move(fl *flow[drrFlow], cost int64) {
 	if fl.cost == 0 {
 		s.settleDebt(fl)
 	}
 	fl.own.deficit = max(fl.own.deficit-cost, -debtMax)
 	if fl.cost == 0 {
-		fl.own.deficit = min(fl.own.deficit, 0) // no credit while it is not ready
+		fl.own.deficit = min(fl.own.deficit, 0) // a flow that is not ready has no credit
 	}
 }
 
-// Settle is sfq.Scheduler's.
+// Settle implements sfq.Scheduler's method.
 func (s *DRR) Settle(t sfq.Ticket, cost int64) error {
 	fl, err := s.settle(t, cost)
 	if err != nil {
@@ -222,7 +222,7 @@ func (s *DRR) Settle(t sfq.Ticket, cost int64) error {
 	return nil
 }
 
-// Charge is sfq.Scheduler's.
+// Charge implements sfq.Scheduler's method.
 func (s *DRR) Charge(f sfq.Flow, cost int64) error {
 	fl, err := s.charges(f, cost)
 	if err != nil {
@@ -232,8 +232,8 @@ func (s *DRR) Charge(f sfq.Flow, cost int64) error {
 	return nil
 }
 
-// Force dispatches a request of a flow out of its turn. The flow's deficit pays for it, and
-// may so become a debt; turn and round stay where they are.
+// Force dispatches a request of a flow outside of its turn. The flow's deficit pays for it and may
+// become a debt. The turn and the round do not change.
 func (s *DRR) Force(f sfq.Flow, cost int64) (sfq.Ticket, error) {
 	t, fl, err := s.forces(f, cost)
 	if err != nil {
@@ -243,7 +243,7 @@ func (s *DRR) Force(f sfq.Flow, cost int64) (sfq.Ticket, error) {
 	return t, nil
 }
 
-// Void forgets a flow's debt.
+// Void cancels a flow's debt.
 func (s *DRR) Void(f sfq.Flow) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -253,17 +253,17 @@ func (s *DRR) Void(f sfq.Flow) error {
 	return nil
 }
 
-// join puts a flow that has become ready at the end of the round.
+// join appends a flow that has become ready to the round.
 func (s *DRR) join(f sfq.Flow) {
 	t := &s.flows[f].own
 	t.round = 0
 	if s.round > 0 {
-		t.round = s.round - 1 // its turn is in this round, if the list gets there
+		t.round = s.round - 1 // its turn is in this round if the list reaches it
 	}
 	s.list(f)
 }
 
-// leave takes a flow that is no longer ready out of the round.
+// leave removes a flow that is not ready any more from the round.
 func (s *DRR) leave(f sfq.Flow) {
 	if s.unlist(f) {
 		s.turn = false
@@ -273,7 +273,7 @@ func (s *DRR) leave(f sfq.Flow) {
 	t.given = s.given
 }
 
-// rest ends the busy period if nothing is left of it.
+// rest ends the busy period if no request is ready or outstanding.
 func (s *DRR) rest() {
 	if s.outstanding == 0 && s.waiting == 0 {
 		s.period++
@@ -282,7 +282,7 @@ func (s *DRR) rest() {
 	}
 }
 
-// String prints the whole state.
+// String returns the whole state as text.
 func (s *DRR) String() string {
 	return s.dump(fmt.Sprintf("drr: round %d, credit %d a weight", s.round, s.credit), func(fl *flow[drrFlow]) string {
 		if fl.own.period != s.period {

@@ -7,8 +7,9 @@ import (
 	"penstock/core/sfq"
 )
 
-// model is deficit round robin once more, with requests: eager where the scheduler is lazy,
-// with maps and slices, from the paper and the departures that drr.go names:
+// model is a second implementation of deficit round robin, with queues of requests. It computes at
+// once what the scheduler postpones, and uses maps and slices. It follows the paper and the
+// differences that drr.go lists:
 //
 //	flows with a queue stand in line; a turn adds weight*credit to the deficit
 //	    and goes on while it covers the first request's cost, then to the end
@@ -36,12 +37,12 @@ type modelRequest struct {
 	dispatched bool
 }
 
-// turns are the flows in line, and what each may spend.
+// turns are the flows in line, with their deficits.
 type turns struct {
 	m       *model
 	line    []sfq.Flow
 	deficit map[sfq.Flow]*big.Int
-	begun   bool // the first one's turn
+	begun   bool // the turn of the first flow has begun
 	had     map[sfq.Flow]bool
 	credit  int64
 	sent    bool
@@ -90,7 +91,7 @@ func (m *model) waiting() int {
 	return n
 }
 
-// next dispatches the request that is due, nil if none is.
+// next dispatches the request that is due; nil if none is due.
 func (m *model) next() *modelRequest {
 	if m.waiting() == 0 || m.out >= m.depth {
 		return nil
@@ -144,7 +145,7 @@ func (t *turns) arrived(f sfq.Flow) {
 	t.see(f)
 }
 
-// gave adds n rounds' credit to a flow's deficit.
+// gave adds the credit of n rounds to a flow's deficit.
 func (t *turns) gave(f sfq.Flow, n int64) {
 	sum := big.NewInt(t.m.flows[f].weight)
 	sum.Mul(sum, big.NewInt(t.credit)).Mul(sum, big.NewInt(n))
@@ -162,7 +163,7 @@ func (t *turns) newRound() {
 	t.credit = (cost + weight - 1) / weight
 	n := int64(1)
 	if t.rounds > 0 && !t.sent {
-		// Nobody could pay in the round that ends: how many more are like it?
+		// No flow could pay in the round that ends. Count the further rounds like it.
 		var least *big.Int
 		for _, f := range t.line {
 			need := big.NewInt(t.m.flows[f].queue[0].cost)
@@ -195,7 +196,7 @@ func (t *turns) newRound() {
 	t.sent, t.seen, t.had = false, nil, map[sfq.Flow]bool{}
 }
 
-// due moves on to the flow whose first request is paid for.
+// due moves on to the first flow whose deficit pays for its first request.
 func (t *turns) due() *modelRequest {
 	for {
 		f := t.line[0]
@@ -235,7 +236,7 @@ func (t *turns) emptied(f sfq.Flow) {
 	t.owesAtMost(f)
 }
 
-// owesAtMost takes the credit of a flow without a queue.
+// owesAtMost removes the credit of a flow without a queue.
 func (t *turns) owesAtMost(f sfq.Flow) {
 	if t.deficit[f].Sign() > 0 {
 		t.deficit[f].SetInt64(0)

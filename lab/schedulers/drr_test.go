@@ -11,10 +11,10 @@ import (
 	"penstock/lab/schedulers"
 )
 
-// Two flows that always have requests queued differ in what is dispatched to
-// them, per weight, by at most one credit and a request of each (Shreedhar and
-// Varghese, section III), and in what is completed by the depth's requests more.
-// The credit is at most the largest cost of anybody by the least weight.
+// For two flows that always have requests queued, the dispatched service per weight differs by at
+// most one credit and one request of each (Shreedhar and Varghese, section III). The completed
+// service differs by at most the requests within the depth more. The credit is at most the largest
+// cost of any flow divided by the least weight.
 func TestDRRFairnessBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 12).Draw(t, "depth")
@@ -57,9 +57,9 @@ func TestDRRFairnessBound(t *testing.T) {
 	})
 }
 
-// A turn nearly always dispatches: the work of Next does not grow with the ratio
-// of the weights, nor a light flow's wait beyond one round. 100 requests of the
-// largest cost for the heaviest flow beside the lightest come in one turn.
+// A turn nearly always dispatches. The work of Next does not grow with the ratio of the weights,
+// and a light flow waits for at most one round. 100 requests of the largest cost for the heaviest
+// flow, beside the lightest flow, are served in one turn.
 func TestDRRTurnsAreAsShortAsTheLightestAllows(t *testing.T) {
 	s := newDRR(t, 1)
 	const heavy, light = 32, 1
@@ -93,11 +93,11 @@ func TestDRRTurnsAreAsShortAsTheLightestAllows(t *testing.T) {
 	}
 }
 
-// However large a debt, Next finds who is due without going round by round: this
-// would not end otherwise.
+// However large a debt is, Next finds the flow that is due without going through each round.
+// Otherwise this test would not end.
 func TestDRRPaysHugeDebtsAtOnce(t *testing.T) {
 	s := newDRR(t, 1)
-	for i, charges := range []int{1 << 21, 1 << 20} { // the first goes to the bound of a debt
+	for i, charges := range []int{1 << 21, 1 << 20} { // the first charges reach the bound on debts
 		f, err := s.AddFlow(1)
 		if err != nil {
 			t.Fatal(err)
@@ -117,7 +117,7 @@ func TestDRRPaysHugeDebtsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []uint64{0, 1, 0, 1} {
-		// Both debts are at the bound, so the first in line is due.
+		// Both debts are at the bound, so the first flow in line is due.
 		r, ok := s.Next()
 		if !ok || r.Ref != want {
 			t.Fatalf("dispatched %d, %v, want flow %d\n%s", r.Ref, ok, want, s)
@@ -136,13 +136,12 @@ func newDRR(t fataler, depth int) *requests.Queues {
 	return requests.New(s, depth)
 }
 
-// rivals are two flows that always have requests queued, beside a third one that comes and
-// goes.
+// rivals are two flows that always have requests queued, beside a third flow that comes and goes.
 type rivals struct {
 	s      *requests.Queues
 	flows  [2]sfq.Flow
 	weight [2]int64
-	cost   [2]int64 // largest
+	cost   [2]int64 // largest cost
 	done   [2]int64 // cost of what was completed
 	begun  [2]int64 // cost of what was dispatched
 	out    []requests.Request
@@ -172,7 +171,7 @@ func (r *rivals) refill(t *rapid.T, i int) {
 
 func (r *rivals) index(f sfq.Flow) int { return slices.Index(r.flows[:], f) }
 
-// dispatch fills the depth.
+// dispatch dispatches requests until the depth is reached.
 func (r *rivals) dispatch(t *rapid.T) {
 	for {
 		q, ok := r.s.Next()
@@ -187,10 +186,10 @@ func (r *rivals) dispatch(t *rapid.T) {
 	}
 }
 
-// gap is the difference of the service per weight, times both weights.
+// gap returns the difference of the services per weight, multiplied by both weights.
 func (r *rivals) gap(service [2]int64) int64 {
 	return service[0]*r.weight[1] - service[1]*r.weight[0]
 }
 
-// allowed is (c_f/w_f + c_g/w_g), times both weights.
+// allowed returns (c_f/w_f + c_g/w_g), multiplied by both weights.
 func (r *rivals) allowed() int64 { return r.cost[0]*r.weight[1] + r.cost[1]*r.weight[0] }

@@ -7,16 +7,16 @@ import (
 
 var _ arbiter.Scheduler = (*FIFO)(nil)
 
-// FIFO dispatches the flows' next requests in the order in which they were announced, one a
-// flow at a time, whatever the weights. The order of arrival of all requests, which is what
-// a device has when nobody schedules, is not to be had behind this interface: a caller
-// announces no more than the next request of each flow. So two flows that are always ready
-// get as many requests each, however many of them one has queued behind that.
+// FIFO dispatches the flows' next requests in the order in which they were announced, one request
+// per flow at a time, regardless of weights. A device without a scheduler serves all requests in
+// order of arrival. That order is not available through this interface, because a caller announces
+// only the next request of each flow. So two flows that are always ready get equally many requests,
+// regardless of how many more each has queued.
 type FIFO struct {
 	table[struct{}]
 }
 
-// NewFIFO returns an empty FIFO for up to so many flows, 1 to 2^20.
+// NewFIFO returns an empty FIFO for up to maxFlows flows, 1 to 2^20.
 func NewFIFO(maxFlows int) (*FIFO, error) {
 	t, err := newTable[struct{}](maxFlows)
 	if err != nil {
@@ -25,7 +25,7 @@ func NewFIFO(maxFlows int) (*FIFO, error) {
 	return &FIFO{t}, nil
 }
 
-// SetWeight checks its arguments, and remembers the weight, which decides nothing.
+// SetWeight checks its arguments and stores the weight. The weight has no effect.
 func (s *FIFO) SetWeight(f sfq.Flow, weight int) error {
 	fl, err := s.weighs(f, weight)
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *FIFO) SetWeight(f sfq.Flow, weight int) error {
 	return nil
 }
 
-// Ready is sfq.Scheduler's.
+// Ready implements sfq.Scheduler's method.
 func (s *FIFO) Ready(f sfq.Flow, cost int64) error {
 	fl, err := s.announces(f, cost)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *FIFO) Ready(f sfq.Flow, cost int64) error {
 	return nil
 }
 
-// Next dispatches the request that was announced first. The flow's next one counts as
+// Next dispatches the request that was announced first. The flow's next request is regarded as
 // announced now.
 func (s *FIFO) Next() (sfq.Ticket, bool) {
 	if s.waiting == 0 {
@@ -63,31 +63,32 @@ func (s *FIFO) Next() (sfq.Ticket, bool) {
 	return s.dispatch(f), true
 }
 
-// Force dispatches a request of a flow out of the order; what was announced keeps its place.
+// Force dispatches a request of a flow out of order. The order of the announced requests does not
+// change.
 func (s *FIFO) Force(f sfq.Flow, cost int64) (sfq.Ticket, error) {
 	t, _, err := s.forces(f, cost)
 	return t, err
 }
 
-// Settle is sfq.Scheduler's; the cost decides nothing.
+// Settle implements sfq.Scheduler's method. The cost has no effect.
 func (s *FIFO) Settle(t sfq.Ticket, cost int64) error {
 	_, err := s.settle(t, cost)
 	return err
 }
 
-// Charge checks its arguments: an order of arrival knows no debt.
+// Charge checks its arguments and has no further effect.
 func (s *FIFO) Charge(f sfq.Flow, cost int64) error {
 	_, err := s.charges(f, cost)
 	return err
 }
 
-// Void checks its argument, as no flow has a debt.
+// Void checks its argument and has no further effect, because no flow has a debt.
 func (s *FIFO) Void(f sfq.Flow) error {
 	_, err := s.flow(f)
 	return err
 }
 
-// String prints the whole state.
+// String returns the whole state as text.
 func (s *FIFO) String() string {
 	return s.dump("fifo", func(*flow[struct{}]) string { return "" })
 }

@@ -1,10 +1,10 @@
-// Package schedulers holds schedulers to compare start-time fair queueing with: deficit round robin
-// and FIFO. They have the methods of core/sfq's Scheduler, flow numbers and tickets included, so a
-// daemon or a benchmark can run on them. They are not part of the product.
+// Package schedulers provides schedulers to compare with start-time fair queueing: deficit round
+// robin and FIFO. They have the methods of core/sfq's Scheduler, including flow numbers and
+// tickets, so a daemon or a benchmark can run with them. They are not part of the product.
 //
-// They leave out: queues with weights of their own (SetQueue refuses them), the bound on how far
-// charges put a flow behind (Trim does nothing), and waiting for a flow that is not ready (Due always
-// returns false).
+// They do not support queues with their own weights (SetQueue returns an error), a bound on a
+// flow's debt from charges (Trim does nothing), and waiting for a flow that is not ready (Due
+// always returns false).
 package schedulers
 
 import (
@@ -16,25 +16,25 @@ import (
 	"penstock/core/sfq"
 )
 
-// ErrNoQueues is the error of SetQueue.
+// ErrNoQueues is the error of SetQueue for a queue other than the root.
 var ErrNoQueues = errors.New("schedulers: this algorithm knows no queues: leave every flow in the root, or use sfq")
 
-// table is what the peers need besides their rule: flows with their bounds, and the list of
-// those that are ready. T is what an algorithm remembers of a flow.
+// table is what both schedulers need besides their rule: the flows with their bounds, and the list
+// of the ready flows. T is the algorithm's own state of a flow.
 type table[T any] struct {
 	flows       []flow[T]
 	free        []sfq.Flow // last in, first out
 	max         int
-	first, last sfq.Flow // of the ready flows, in the order of their turns
-	waiting     int      // how many those are
+	first, last sfq.Flow // the list of ready flows, in the order of their turns
+	waiting     int      // number of ready flows
 	outstanding int
 }
 
 type flow[T any] struct {
-	weight      int32 // 0: a free slot
+	weight      int32 // 0: the slot is free
 	outstanding int32
-	cost        int64    // of the next request, 0: the flow is not ready
-	prev, next  sfq.Flow // in the list
+	cost        int64    // cost of the next request; 0: the flow is not ready
+	prev, next  sfq.Flow // neighbours in the list of ready flows
 	own         T
 }
 
@@ -42,12 +42,12 @@ const noFlow = sfq.Flow(-1)
 
 func newTable[T any](maxFlows int) (table[T], error) {
 	if maxFlows < 1 || maxFlows > 1<<20 {
-		return table[T]{}, fmt.Errorf("schedulers: at most %d flows: give 1 to %d", maxFlows, 1<<20)
+		return table[T]{}, fmt.Errorf("schedulers: MaxFlows %d: use 1 to %d", maxFlows, 1<<20)
 	}
 	return table[T]{max: maxFlows, first: noFlow, last: noFlow}, nil
 }
 
-// AddFlow is sfq.Scheduler's.
+// AddFlow implements sfq.Scheduler's method.
 func (t *table[T]) AddFlow(weight int) (sfq.Flow, error) {
 	if weight < 1 || weight > sfq.MaxWeight {
 		return 0, sfq.ErrWeight
@@ -65,7 +65,7 @@ func (t *table[T]) AddFlow(weight int) (sfq.Flow, error) {
 	return f, nil
 }
 
-// RemoveFlow is sfq.Scheduler's.
+// RemoveFlow implements sfq.Scheduler's method.
 func (t *table[T]) RemoveFlow(f sfq.Flow) error {
 	fl, err := t.flow(f)
 	if err != nil {
@@ -79,7 +79,7 @@ func (t *table[T]) RemoveFlow(f sfq.Flow) error {
 	return nil
 }
 
-// SetQueue takes the root only.
+// SetQueue accepts only the root.
 func (t *table[T]) SetQueue(f sfq.Flow, way []sfq.Level) error {
 	if _, err := t.flow(f); err != nil {
 		return err
@@ -93,16 +93,16 @@ func (t *table[T]) SetQueue(f sfq.Flow, way []sfq.Level) error {
 // Trim does nothing.
 func (t *table[T]) Trim() {}
 
-// Due reports false: neither algorithm would wait for a flow that is not ready.
+// Due returns false: neither algorithm waits for a flow that is not ready.
 func (t *table[T]) Due(sfq.Flow) bool { return false }
 
-// Waiting returns how many flows are ready.
+// Waiting returns the number of ready flows.
 func (t *table[T]) Waiting() int { return t.waiting }
 
-// Outstanding returns how many requests are dispatched and not settled.
+// Outstanding returns the number of requests that are dispatched and not settled.
 func (t *table[T]) Outstanding() int { return t.outstanding }
 
-// flow looks a flow up. The pointer holds until the next AddFlow.
+// flow returns a flow by its number. The pointer is valid until the next AddFlow.
 func (t *table[T]) flow(f sfq.Flow) (*flow[T], error) {
 	if f < 0 || int(f) >= len(t.flows) || t.flows[f].weight == 0 {
 		return nil, sfq.ErrUnknownFlow
@@ -110,7 +110,7 @@ func (t *table[T]) flow(f sfq.Flow) (*flow[T], error) {
 	return &t.flows[f], nil
 }
 
-// announces looks up the flow of a Ready.
+// announces returns the flow for a Ready, after a check of the arguments.
 func (t *table[T]) announces(f sfq.Flow, cost int64) (*flow[T], error) {
 	fl, err := t.flow(f)
 	if err == nil && (cost < 0 || cost > sfq.MaxCost) {
@@ -119,7 +119,7 @@ func (t *table[T]) announces(f sfq.Flow, cost int64) (*flow[T], error) {
 	return fl, err
 }
 
-// weighs looks up the flow of a SetWeight.
+// weighs returns the flow for a SetWeight, after a check of the arguments.
 func (t *table[T]) weighs(f sfq.Flow, weight int) (*flow[T], error) {
 	fl, err := t.flow(f)
 	if err == nil && (weight < 1 || weight > sfq.MaxWeight) {
@@ -128,7 +128,7 @@ func (t *table[T]) weighs(f sfq.Flow, weight int) (*flow[T], error) {
 	return fl, err
 }
 
-// charges looks up the flow of a Charge.
+// charges returns the flow for a Charge, after a check of the arguments.
 func (t *table[T]) charges(f sfq.Flow, cost int64) (*flow[T], error) {
 	fl, err := t.flow(f)
 	if err == nil && (cost < 1 || cost > sfq.MaxCost) {
@@ -145,7 +145,7 @@ func (t *table[T]) dispatch(f sfq.Flow) sfq.Ticket {
 	return sfq.MakeTicket(f, fl.cost)
 }
 
-// forces makes a request that no turn gave outstanding; the flow need not be ready.
+// forces makes a request outstanding outside of the flow's turn. The flow need not be ready.
 func (t *table[T]) forces(f sfq.Flow, cost int64) (sfq.Ticket, *flow[T], error) {
 	fl, err := t.charges(f, cost)
 	if err != nil {
@@ -170,7 +170,7 @@ func (t *table[T]) settle(ticket sfq.Ticket, cost int64) (*flow[T], error) {
 	return fl, nil
 }
 
-// list appends a flow to the ready ones.
+// list appends a flow to the list of ready flows.
 func (t *table[T]) list(f sfq.Flow) {
 	fl := &t.flows[f]
 	fl.prev, fl.next = t.last, noFlow
@@ -183,7 +183,7 @@ func (t *table[T]) list(f sfq.Flow) {
 	t.waiting++
 }
 
-// unlist takes a flow out of the ready ones, and reports whether it was the first.
+// unlist removes a flow from the list of ready flows, and reports whether it was the first.
 func (t *table[T]) unlist(f sfq.Flow) (wasFirst bool) {
 	fl := &t.flows[f]
 	wasFirst = fl.prev == noFlow
@@ -201,7 +201,8 @@ func (t *table[T]) unlist(f sfq.Flow) (wasFirst bool) {
 	return wasFirst
 }
 
-// dump prints the state, one line a flow; own prints what the algorithm knows of it.
+// dump returns the state as text, one line per flow. own returns the algorithm's own state of a
+// flow as text.
 func (t *table[T]) dump(title string, own func(*flow[T]) string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, outstanding %d, ready %d\n", title, t.outstanding, t.waiting)
@@ -219,10 +220,10 @@ func (t *table[T]) dump(title string, own func(*flow[T]) string) string {
 	return b.String()
 }
 
-// MakeDRR makes a DRR where maxFlows is known to be within bounds; it panics where it is not.
+// MakeDRR returns a new DRR. It panics if maxFlows is out of range.
 func MakeDRR(maxFlows int) arbiter.Scheduler { return must(NewDRR(maxFlows)) }
 
-// MakeFIFO makes a FIFO likewise.
+// MakeFIFO returns a new FIFO. It panics if maxFlows is out of range.
 func MakeFIFO(maxFlows int) arbiter.Scheduler { return must(NewFIFO(maxFlows)) }
 
 func must[T any](s T, err error) T {

@@ -24,16 +24,16 @@ func begin(algorithm string, maxFlows int) (requests.Scheduler, error) {
 	return nil, fmt.Errorf("no algorithm %q here", algorithm)
 }
 
-// TestScenarios plays testdata/*.txt. After a change of rules rewrite them with
-// `go test ./lab/schedulers -run TestScenarios -update` and read the difference.
+// TestScenarios plays testdata/*.txt. After a change of rules, rewrite the files with `go test
+// ./lab/schedulers -run TestScenarios -update` and read the difference.
 func TestScenarios(t *testing.T) {
 	requests.Scenarios(t, func(algorithm string, cfg sfq.Config) (requests.Scheduler, error) {
 		return begin(algorithm, max(cfg.MaxFlows, 16))
 	})
 }
 
-// The peers keep the bounds that sfq keeps and refuse what is not there, and a decision
-// allocates nothing.
+// The schedulers have the same bounds as sfq and return an error for a flow or request that does
+// not exist. A decision allocates no memory.
 func TestBounds(t *testing.T) {
 	for _, algorithm := range []string{"drr", "fifo"} {
 		t.Run(algorithm, func(t *testing.T) {
@@ -113,8 +113,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A request out of turn is outstanding like any other, is refused where a charge is, and
-// leaves the order as it was; no flow that is not ready is due.
+// A forced request is outstanding like any other. Force returns an error where Charge does, and
+// does not change the order. A flow that is not ready is never due.
 func TestForce(t *testing.T) {
 	for _, algorithm := range []string{"drr", "fifo"} {
 		t.Run(algorithm, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestForce(t *testing.T) {
 	}
 }
 
-// In DRR a flow pays for its requests out of turn with turns: it ends with what is due to it.
+// In DRR a flow pays for its forced requests with turns, so it gets its share in the end.
 func TestDRRForceIsCharged(t *testing.T) {
 	s, err := schedulers.NewDRR(2)
 	if err != nil {
@@ -185,7 +185,7 @@ func TestDRRForceIsCharged(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 100 {
-		if i < 20 { // a sixth of all requests, well below the half that is due to the flow
+		if i < 20 { // a sixth of all requests, well below the flow's share of half
 			forced, err := s.Force(1, 10)
 			if err != nil {
 				t.Fatal(err)

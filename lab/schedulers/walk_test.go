@@ -17,7 +17,7 @@ type fataler interface {
 }
 
 // pair drives DRR and its model through the same operations and stops the test at the first
-// difference. Indices are taken modulo what there is, so that any numbers make a valid walk.
+// difference. Indices are taken modulo the number of elements, so any numbers give a valid walk.
 type pair struct {
 	t     fataler
 	s     *requests.Queues
@@ -126,7 +126,7 @@ func (p *pair) next() {
 	p.check("Next", nil)
 }
 
-// pick takes out the i-th live request that is, or is not, outstanding.
+// pick removes and returns the i-th live request that is, or is not, outstanding.
 func (p *pair) pick(i int, outstanding bool) (live, bool) {
 	var of []int
 	for k, r := range p.live {
@@ -143,7 +143,7 @@ func (p *pair) pick(i int, outstanding bool) (live, bool) {
 	return r, true
 }
 
-// complete ends an outstanding request; cost < 0 stands for the submitted cost.
+// complete ends an outstanding request. A cost below 0 means the submitted cost.
 func (p *pair) complete(i int, cost int64) {
 	p.t.Helper()
 	r, ok := p.pick(i, true)
@@ -192,7 +192,7 @@ func (p *pair) setDepth(d int) {
 	p.m.depth = max(d, 1)
 }
 
-// drain serves what is left, so that every walk ends in a full order.
+// drain serves the remaining requests, so every walk ends with a complete order.
 func (p *pair) drain() {
 	p.t.Helper()
 	for p.s.Waiting() > 0 || p.s.Outstanding() > 0 {
@@ -231,7 +231,7 @@ func TestDRRDecidesAsModel(t *testing.T) {
 		for range 3 {
 			p.addFlow(weight.Draw(t, "weight"))
 		}
-		// One Repeat is some 30 operations: too few for a queue to fill and age.
+		// One Repeat has about 30 operations, too few for a queue to fill and age.
 		for range rapid.IntRange(1, 8).Draw(t, "length") {
 			t.Repeat(actions)
 		}
@@ -239,8 +239,8 @@ func TestDRRDecidesAsModel(t *testing.T) {
 	})
 }
 
-// FuzzDRR reads a byte string as operations, three bytes each: what, on which, how much. The
-// first byte chooses the depth.
+// FuzzDRR reads a byte string as operations of three bytes each: operation, index and amount. The
+// first byte selects the depth.
 func FuzzDRR(f *testing.F) {
 	f.Add([]byte{1})
 	f.Fuzz(func(t *testing.T, ops []byte) {
@@ -252,7 +252,7 @@ func FuzzDRR(f *testing.F) {
 		p.addFlow(32)
 		for ops = ops[1:]; len(ops) >= 3; ops = ops[3:] {
 			which, much := int(ops[1]), int(ops[2])
-			// Small, and now and then the largest.
+			// Mostly small, and sometimes the largest.
 			amount := min(1+int64(much&63)<<(much>>6*13), sfq.MaxCost)
 			switch ops[0] % 12 {
 			case 0:

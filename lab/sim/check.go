@@ -25,7 +25,8 @@ func Load(file string) (*Scenario, error) {
 	return s, nil
 }
 
-// validate fills in the defaults. Each error begins with the path of its field.
+// validate fills in the defaults and checks the scenario. Each error begins with the path of its
+// field.
 func (s *Scenario) validate() error {
 	var errs []error
 	check := func(ok bool, format string, args ...any) {
@@ -37,71 +38,71 @@ func (s *Scenario) validate() error {
 	s.Window = cmp.Or(s.Window, settings.Duration(time.Second))
 	s.Exchange.Period = cmp.Or(s.Exchange.Period, settings.Duration(time.Second))
 	s.Expect.Recovery = cmp.Or(s.Expect.Recovery, settings.Duration(3*time.Second))
-	check(time.Duration(s.Length) <= maxLength, "length %v: at most %v", time.Duration(s.Length), maxLength)
-	check(s.Settle < s.Length, "settle %v: less than the length", time.Duration(s.Settle))
-	check(time.Duration(s.Window) >= 100*time.Millisecond && s.Window <= s.Length, "window %v: from 100ms to the length", time.Duration(s.Window))
+	check(time.Duration(s.Length) <= maxLength, "length %v: use at most %v", time.Duration(s.Length), maxLength)
+	check(s.Settle < s.Length, "settle %v: must be less than the length", time.Duration(s.Settle))
+	check(time.Duration(s.Window) >= 100*time.Millisecond && s.Window <= s.Length, "window %v: use 100ms or more, up to the length", time.Duration(s.Window))
 	nodes, applications := 0, 0
 	changes := len(s.Events)
 	names, all := map[string]bool{}, map[string]bool{}
-	check(len(s.Nodes) > 0, "nodes: give at least one kind")
+	check(len(s.Nodes) > 0, "nodes: give at least one entry")
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		n.Count = cmp.Or(n.Count, 1)
-		check(n.Count > 0 && n.Count <= MaxNodes, "nodes[%d]: count %d: 1 to %d", i, n.Count, MaxNodes)
+		check(n.Count > 0 && n.Count <= MaxNodes, "nodes[%d]: count %d: use 1 to %d", i, n.Count, MaxNodes)
 		n.Datanodes, n.Scheduler = cmp.Or(n.Datanodes, 1), cmp.Or(n.Scheduler, eachDevice)
-		check(n.Datanodes > 0 && n.Datanodes <= maxDatanodes, "nodes[%d]: %d datanodes: 1 to %d", i, n.Datanodes, maxDatanodes)
-		check(n.Scheduler == eachDevice || n.Scheduler == eachDatanode, "nodes[%d]: scheduler %q: device or datanode", i, n.Scheduler)
+		check(n.Datanodes > 0 && n.Datanodes <= maxDatanodes, "nodes[%d]: datanodes %d: use 1 to %d", i, n.Datanodes, maxDatanodes)
+		check(n.Scheduler == eachDevice || n.Scheduler == eachDatanode, "nodes[%d]: scheduler %q: use device or datanode", i, n.Scheduler)
 		nodes += max(0, min(n.Count, MaxNodes)) * max(1, min(n.Datanodes, maxDatanodes))
 		_, err := n.config()
 		check(err == nil, "nodes[%d]: %v", i, err)
 	}
-	check(nodes <= MaxNodes, "%d nodes: at most %d", nodes, MaxNodes)
-	check(len(s.Applications)+len(s.Jobs)+len(s.Traces) > 0, "applications: give at least one, or jobs")
+	check(nodes <= MaxNodes, "the scenario has %d nodes: use at most %d", nodes, MaxNodes)
+	check(len(s.Applications)+len(s.Jobs)+len(s.Traces) > 0, "applications: give at least one application, job or trace")
 	for i := range s.Applications {
 		a := &s.Applications[i]
 		a.Count, a.Weight = cmp.Or(a.Count, 1), cmp.Or(a.Weight, 1)
-		check(a.Name != "" && !names[a.Name], "applications[%d]: name %q: give each kind one of its own", i, a.Name)
+		check(a.Name != "" && !names[a.Name], "applications[%d]: name %q: give each entry a name that no other entry has", i, a.Name)
 		names[a.Name] = true
 		for n := range max(0, min(a.Count, MaxApplications)) {
 			name := a.nameOf(n)
-			check(!all[name], "applications[%d]: two applications would be %q", i, name)
+			check(!all[name], "applications[%d]: two applications would have the name %q: rename one", i, name)
 			all[name] = true
 		}
-		check(a.Count > 0 && a.Count <= MaxApplications, "applications[%d]: count %d: 1 to %d", i, a.Count, MaxApplications)
+		check(a.Count > 0 && a.Count <= MaxApplications, "applications[%d]: count %d: use 1 to %d", i, a.Count, MaxApplications)
 		applications += max(0, min(a.Count, MaxApplications))
-		check(a.Weight >= 0.001 && a.Weight <= 1000, "applications[%d]: weight %v: 0.001 to 1000", i, a.Weight)
-		check(a.Spread >= 0 && a.Spread <= 1 && (a.Spread == 0 || a.On == nil), "applications[%d]: give on, or spread from 0 to 1", i)
-		check(a.IO == "" || a.IO == "read" || a.IO == "write", "applications[%d]: io %q: read or write", i, a.IO)
-		check((a.OnFor == 0) == (a.OffFor == 0), "applications[%d]: give both on_for and off_for", i)
-		check(a.OnFor == 0 || min(time.Duration(a.OnFor), time.Duration(a.OffFor)) >= 10*time.Millisecond, "applications[%d]: on_for and off_for: at least 10ms", i)
+		check(a.Weight >= 0.001 && a.Weight <= 1000, "applications[%d]: weight %v: use 0.001 to 1000", i, a.Weight)
+		check(a.Spread >= 0 && a.Spread <= 1 && (a.Spread == 0 || a.On == nil), "applications[%d]: give either on, or spread from 0 to 1", i)
+		check(a.IO == "" || a.IO == "read" || a.IO == "write", "applications[%d]: io %q: use read or write", i, a.IO)
+		check((a.OnFor == 0) == (a.OffFor == 0), "applications[%d]: give both on_for and off_for, or neither", i)
+		check(a.OnFor == 0 || min(time.Duration(a.OnFor), time.Duration(a.OffFor)) >= 10*time.Millisecond, "applications[%d]: on_for and off_for: use at least 10ms", i)
 		if turn := time.Duration(a.OnFor + a.OffFor); turn >= 20*time.Millisecond {
 			changes += min(maxChanges, int(time.Duration(s.Length)/turn+1)) * 2 * max(1, min(a.Count, MaxApplications))
 		}
 		for _, n := range a.On {
-			check(n >= 0 && n < nodes, "applications[%d]: on node %d of %d", i, n, nodes)
+			check(n >= 0 && n < nodes, "applications[%d]: on: there is no node %d: the scenario has %d, numbered from 0", i, n, nodes)
 		}
 	}
-	check(changes <= maxChanges, "%d events and times that applications go on or off: at most %d", changes, maxChanges)
-	check(applications <= MaxApplications, "%d applications: at most %d", applications, MaxApplications)
-	check(nodes*applications <= maxFlows, "%d nodes and %d applications: at most %d flows", nodes, applications, maxFlows)
+	check(changes <= maxChanges, "there are %d events and changes of applications between on and off: use at most %d", changes, maxChanges)
+	check(applications <= MaxApplications, "the scenario has %d applications: use at most %d", applications, MaxApplications)
+	check(nodes*applications <= maxFlows, "%d nodes with %d applications each are too many flows: use at most %d", nodes, applications, maxFlows)
 	e := &s.Exchange
 	e.Rule = cmp.Or(e.Rule, ruleParts)
-	check(e.Rule == ruleParts || e.Rule == ruleDSFQ, "exchange: rule %q: parts or dsfq", e.Rule)
+	check(e.Rule == ruleParts || e.Rule == ruleDSFQ, "exchange: rule %q: use parts or dsfq", e.Rule)
 	alwaysOn := len(s.Jobs)+len(s.Traces) == 0
 	for _, a := range s.Applications {
 		alwaysOn = alwaysOn && a.Begin == 0 && a.OnFor == 0
 	}
-	check(e.Rule != ruleDSFQ || alwaysOn, "exchange: rule dsfq is for applications that are on all the time: take begin, on_for, jobs and traces out")
-	check(time.Duration(e.Period) >= 10*time.Millisecond, "exchange: period %v: at least 10ms", time.Duration(e.Period))
-	check(e.DelayMin <= e.DelayMax || e.DelayMax == 0, "exchange: delay_min is above delay_max")
-	check(e.Loss >= 0 && e.Loss <= 0.9, "exchange: loss %v: 0 to 0.9", e.Loss)
-	check(e.Session == 0 || time.Duration(e.Session) >= time.Second && time.Duration(e.Session) <= 5*time.Minute, "exchange: session %v: 1s to 5m", time.Duration(e.Session))
+	check(e.Rule != ruleDSFQ || alwaysOn, "exchange: rule dsfq needs applications that are always on: remove begin, on_for, jobs and traces")
+	check(time.Duration(e.Period) >= 10*time.Millisecond, "exchange: period %v: use at least 10ms", time.Duration(e.Period))
+	check(e.DelayMin <= e.DelayMax || e.DelayMax == 0, "exchange: delay_min is greater than delay_max")
+	check(e.Loss >= 0 && e.Loss <= 0.9, "exchange: loss %v: use 0 to 0.9", e.Loss)
+	check(e.Session == 0 || time.Duration(e.Session) >= time.Second && time.Duration(e.Session) <= 5*time.Minute, "exchange: session %v: use 1s to 5m", time.Duration(e.Session))
 	for _, j := range s.Jobs {
-		check(!all[cmp.Or(j.Application, j.Name)], "jobs: an application is called %q already", cmp.Or(j.Application, j.Name))
+		check(!all[cmp.Or(j.Application, j.Name)], "jobs: the name %q belongs to an application already: use another name", cmp.Or(j.Application, j.Name))
 		names[j.Name] = true
 	}
 	for _, t := range s.Traces {
-		check(!all[cmp.Or(t.Application, t.Name)], "traces: an application is called %q already", cmp.Or(t.Application, t.Name))
+		check(!all[cmp.Or(t.Application, t.Name)], "traces: the name %q belongs to an application already: use another name", cmp.Or(t.Application, t.Name))
 		names[t.Name] = true
 	}
 	for i, ev := range s.Events {
@@ -111,22 +112,22 @@ func (s *Scenario) validate() error {
 				kinds++
 			}
 		}
-		check(kinds == 1, "events[%d]: give one of broker, leave, join and application", i)
-		check(ev.Broker == "" || ev.Broker == "up" || ev.Broker == "down", "events[%d]: broker %q: up or down", i, ev.Broker)
+		check(kinds == 1, "events[%d]: give exactly one of broker, leave, join and application", i)
+		check(ev.Broker == "" || ev.Broker == "up" || ev.Broker == "down", "events[%d]: broker %q: use up or down", i, ev.Broker)
 		for _, n := range []*int{ev.Leave, ev.Join} {
 			check(n == nil || *n >= 0 && *n < nodes, "events[%d]: there is no such node", i)
 		}
-		check(ev.Application == "" || names[ev.Application], "events[%d]: there is no application %q", i, ev.Application)
-		check(ev.Application == "" || ev.Weight >= 0.001 && ev.Weight <= 1000, "events[%d]: weight %v: 0.001 to 1000", i, ev.Weight)
+		check(ev.Application == "" || names[ev.Application], "events[%d]: the scenario has no application %q", i, ev.Application)
+		check(ev.Application == "" || ev.Weight >= 0.001 && ev.Weight <= 1000, "events[%d]: weight %v: use 0.001 to 1000", i, ev.Weight)
 	}
 	for i, sp := range s.Expect.Spans {
-		check(sp.From < sp.To && sp.To <= s.Length, "expect: spans[%d]: from before to, within the length", i)
-		check(sp.Most >= 0 && sp.Most <= 1 && sp.Least >= 0 && sp.Least <= 1, "expect: spans[%d]: most and least: 0 to 1", i)
+		check(sp.From < sp.To && sp.To <= s.Length, "expect: spans[%d]: from must be before to, and to within the length", i)
+		check(sp.Most >= 0 && sp.Most <= 1 && sp.Least >= 0 && sp.Least <= 1, "expect: spans[%d]: most and least: use 0 to 1", i)
 	}
 	b := s.Expect.Better
-	check(b.Local >= 0 && b.Local <= 100 && b.FIFO >= 0 && b.FIFO <= 100, "expect: better: 0 to 100")
-	check(s.Expect.Converged == 0 || s.Expect.Misplaced > 0, "expect: converged: give misplaced too, which it is judged by")
+	check(b.Local >= 0 && b.Local <= 100 && b.FIFO >= 0 && b.FIFO <= 100, "expect: better: use 0 to 100")
+	check(s.Expect.Converged == 0 || s.Expect.Misplaced > 0, "expect: converged: give misplaced too: it is the bound that shares must return to")
 	s.checkJobs(check, nodes)
-	check(s.Expect.Misplaced >= 0 && s.Expect.Misplaced <= 1, "expect: misplaced %v: 0 to 1", s.Expect.Misplaced)
+	check(s.Expect.Misplaced >= 0 && s.Expect.Misplaced <= 1, "expect: misplaced %v: use 0 to 1", s.Expect.Misplaced)
 	return errors.Join(errs...)
 }

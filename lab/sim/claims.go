@@ -7,8 +7,8 @@ import (
 // mostSlowdown is the goal of IBIS, section 7.3, for the mean slowdown of a trace's jobs.
 const mostSlowdown = 1.2
 
-// Claims returns the published figures of a run: the misallocated part of the disk time, over the
-// judged windows, or the mean slowdowns of jobs. The goal of the misallocated part is the
+// Claims returns the published figures of a run: the misallocated fraction of the disk time over
+// the judged windows, or the mean slowdowns of jobs. The goal for the misallocated fraction is the
 // scenario's expectation.
 func (s *Scenario) Claims(r *Result) []claims.Claim {
 	all := []claims.Claim{}
@@ -41,8 +41,8 @@ func (s *Scenario) Claims(r *Result) []claims.Claim {
 	return all
 }
 
-// KnownClaims returns the claims of an invented run of the scenario: their names, units and goals are
-// those of a measurement.
+// KnownClaims returns the claims of an invented run of the scenario. Their names, units and goals
+// are the same as in a measurement; their values are not meaningful.
 func (s *Scenario) KnownClaims() []claims.Claim {
 	r := &Result{}
 	if len(s.Jobs)+len(s.Traces) == 0 {

@@ -24,35 +24,35 @@ func played(t *testing.T, s *Scenario, seed uint64) *Result {
 
 // TestVirtualDatanodes: schedulers that share a disk without knowledge of each other cannot enforce
 // weights; a single scheduler for the disk can (IBIS, section 9). A hard disk does not even divide
-// its time equally: it prefers the stream at the position of its head.
+// its time equally, because it prefers the stream at the position of its head.
 func TestVirtualDatanodes(t *testing.T) {
 	for seed := range uint64(3) {
 		each := played(t, load(t, "scenarios/virtual-datanodes.yaml"), seed+1)
 		one := played(t, load(t, "scenarios/virtual-datanodes-cured.yaml"), seed+1)
 		t.Logf("seed %d: misplaced with a scheduler in each %.3f, with one for the disk %.4f", seed+1, each.Misplaced, one.Misplaced)
 		if each.Misplaced < 10*one.Misplaced || each.Misplaced < 0.2 {
-			t.Error("it should be ten times worse with a scheduler in each")
+			t.Error("with a scheduler in each datanode, at least ten times as much service should be misplaced")
 		}
 	}
 }
 
-// TestCoordinationLessensSlowdowns: IBIS, section 7.6. The paper has 25 points.
+// TestCoordinationLessensSlowdowns: IBIS, section 7.6. The paper reports a gain of 25 percentage
+// points.
 func TestCoordinationLessensSlowdowns(t *testing.T) {
 	s := load(t, "scenarios/slowdown.yaml")
 	var points []float64
 	for seed := range uint64(3) {
 		r := played(t, s, seed+1)
 		gain := r.Average(wayLocal) - r.Average(wayCoordinated)
-		t.Logf("seed %d: average slowdown %.2f by local shares, %.2f coordinated: %.0f points better", seed+1, r.Average(wayLocal), r.Average(wayCoordinated), 100*gain)
+		t.Logf("seed %d: average slowdown %.2f with local shares, %.2f coordinated: %.0f points better", seed+1, r.Average(wayLocal), r.Average(wayCoordinated), 100*gain)
 		points = append(points, gain)
 	}
 	if median(points) < 0.08 {
-		t.Errorf("%.3f better, by the median", median(points))
+		t.Errorf("the median gain is %.3f", median(points))
 	}
 }
 
-// TestWithoutTotalsNothingConverges: the convergence in convergence.yaml is an effect of the
-// broker.
+// TestWithoutTotalsNothingConverges: the convergence in convergence.yaml is due to the broker.
 func TestWithoutTotalsNothingConverges(t *testing.T) {
 	s := load(t, "scenarios/convergence.yaml")
 	s.Exchange.Off = true
@@ -67,7 +67,7 @@ func TestWithoutTotalsNothingConverges(t *testing.T) {
 	}
 }
 
-// TestSessionsOfBrokers: a standby takes over after the session, not before two thirds of it.
+// TestSessionsOfBrokers: a standby takes over after the session, and not before two thirds of it.
 // Without a standby there is no new broker.
 func TestSessionsOfBrokers(t *testing.T) {
 	s := load(t, "scenarios/fail-over.yaml")
@@ -91,7 +91,7 @@ func TestSessionsOfBrokers(t *testing.T) {
 	}
 }
 
-// TestSettling: the totals of one broker among several count as complete later than those of a
+// TestSettling: the totals of one broker among several count as complete later than the totals of a
 // single broker.
 func TestSettling(t *testing.T) {
 	s := load(t, "scenarios/fail-over.yaml")
@@ -111,7 +111,7 @@ func TestSettling(t *testing.T) {
 	}
 }
 
-// TestReplayOnAnyMachine: the result is the same to the byte with any number of processors.
+// TestReplayOnAnyMachine: the result is identical in every byte with any number of processors.
 func TestReplayOnAnyMachine(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	for _, file := range []string{"changes", "fail-over", "swim"} {
@@ -130,13 +130,14 @@ func TestReplayOnAnyMachine(t *testing.T) {
 			if first == nil {
 				first = text
 			} else if !bytes.Equal(first, text) {
-				t.Errorf("%s: another run with %d processors", file, processors)
+				t.Errorf("%s: a different result with %d processors", file, processors)
 			}
 		}
 	}
 }
 
-// oneJob plays a job on four nodes to its end and returns the cluster.
+// oneJob plays a job on six nodes to its end. It returns the cluster, its yarn and the job's run
+// time.
 func oneJob(t *testing.T, w *work, events []EventSpec) (*Cluster, *yarn, time.Duration) {
 	t.Helper()
 	s := &Scenario{Nodes: []NodeSpec{{Count: 6}}, Jobs: []JobSpec{{Name: "j", Input: 1}}, Events: events}
@@ -169,7 +170,7 @@ func oneJob(t *testing.T, w *work, events []EventSpec) (*Cluster, *yarn, time.Du
 	return c, y, took
 }
 
-// TestBytesOfAJob: every byte is read and written as often as MapReduce does.
+// TestBytesOfAJob: a job reads and writes every byte as often as MapReduce does.
 func TestBytesOfAJob(t *testing.T) {
 	const gib = 1 << 30
 	for name, test := range map[string]struct {
@@ -192,7 +193,7 @@ func TestBytesOfAJob(t *testing.T) {
 	}
 }
 
-// TestJobsOutliveNodes: a node that leaves takes its tasks and the maps' output with it; the job
+// TestJobsOutliveNodes: the tasks and the maps' output on a node that leaves are lost. The job
 // still ends, but later.
 func TestJobsOutliveNodes(t *testing.T) {
 	w := work{maps: 64, input: 8 << 30, shuffle: 8 << 30, output: 4 << 30, reduces: 16}
@@ -209,7 +210,8 @@ func TestJobsOutliveNodes(t *testing.T) {
 	}
 }
 
-// TestTasksGoWhereTheirBlocksAre, as long as there are slots.
+// TestTasksGoWhereTheirBlocksAre: maps run on nodes with their blocks as long as these nodes have
+// slots.
 func TestTasksGoWhereTheirBlocksAre(t *testing.T) {
 	w := work{maps: 48, input: 48 << 20, shuffle: 48 << 20, reduces: 1}
 	s := &Scenario{Nodes: []NodeSpec{{Count: 6}}, Jobs: []JobSpec{{Name: "j", Input: 1}}}
@@ -233,7 +235,7 @@ func TestTasksGoWhereTheirBlocksAre(t *testing.T) {
 		}
 	}
 	if all != 48 || local < 40 {
-		t.Errorf("%d of %d maps run where their block is", local, all)
+		t.Errorf("%d of %d maps run on a node with their block", local, all)
 	}
 }
 
@@ -243,18 +245,18 @@ func TestWrongScenariosOfJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.Play(1, nil); err == nil || !strings.Contains(err.Error(), "traces[0]: testdata/none.tsv: no such file or folder") {
-		t.Errorf("a file that is not there: %v", err)
+		t.Errorf("a file that does not exist: %v", err)
 	}
 	s.Traces[0].File = ""
 	if _, err := s.Play(1, nil); err == nil || !strings.Contains(err.Error(), "--trace") {
 		t.Errorf("no file: %v", err)
 	}
 	if err := load(t, "scenarios/ten-nodes.yaml").Trace("x"); err == nil {
-		t.Error("a trace for a scenario without")
+		t.Error("a scenario without traces accepts a trace")
 	}
 }
 
-// TestClaims: the claims in --json have the scenario's goals, and the goal of IBIS for a trace.
+// TestClaims: the claims in --json have the scenario's goals and, for a trace, the goal of IBIS.
 func TestClaims(t *testing.T) {
 	shares, local, jobs, trace := &Scenario{Title: "t", Expect: ExpectSpec{Misplaced: 0.03}}, &Scenario{Title: "t", Expect: ExpectSpec{Misplaced: 0.1, AtLeast: true}},
 		&Scenario{Title: "t", MapReduce: MapReduceSpec{Play: []string{wayAlone, wayFIFO, wayCoordinated}}}, &Scenario{Title: "t", Traces: []TraceSpec{{}}}

@@ -1,11 +1,11 @@
 // Package sim plays a cluster on a virtual clock. Each node has the production scheduler, depth
-// controller and coordination (core/); the broker has its own totals. The rest is modelled: disks,
-// applications, jobs and their tasks, and messages that are late or lost.
+// controller and coordination (core/), and the broker has the production totals. Everything else is
+// modelled: disks, applications, jobs with their tasks, and messages that are late or lost.
 //
 // The simulator answers questions that no available machine can answer: whether shares are right on
-// 10,000 nodes, how soon after a change, and what a broker's failure costs. Code that makes
-// decisions is never modelled; it is the production code. A run depends only on its scenario and
-// its seed.
+// 10,000 nodes, how soon they are right after a change, and what a broker's failure costs. The code
+// that makes decisions is never modelled; it is the production code. A run depends only on its
+// scenario and its seed.
 package sim
 
 import (
@@ -19,10 +19,10 @@ import (
 type App struct {
 	Name    string
 	Weight  float64 // over the whole cluster
-	kind    string  // its name in the scenario
+	kind    string  // name of its entry in the scenario
 	index   int
-	service time.Duration // on all devices
-	read    int64         // bytes, of all devices
+	service time.Duration // sum over all devices
+	read    int64         // bytes, sum over all devices
 	written int64
 	ended   bool
 }
@@ -34,7 +34,7 @@ type Cluster struct {
 	exchange Exchange
 	apps     []*App
 	nodes    []*node
-	places   []place // by their numbers in scenarios
+	places   []place // by number in the scenario
 	disks    int
 	broker   broker
 }
@@ -43,7 +43,7 @@ type Cluster struct {
 type place struct {
 	node   *node
 	device *device
-	disk   int // physical
+	disk   int // number of the physical disk
 }
 
 func newCluster(seed uint64, exchange Exchange, apps []*App) *Cluster {
@@ -55,8 +55,8 @@ func newCluster(seed uint64, exchange Exchange, apps []*App) *Cluster {
 	return c
 }
 
-// addHost adds a physical machine with one disk and the given number of datanodes. If each is set,
-// every datanode has its own node daemon, with a scheduler that does not know the others.
+// addHost adds a physical machine with one disk and the given number of datanodes. If each is true,
+// every datanode has its own node daemon, with a scheduler that does not know about the others.
 func (c *Cluster) addHost(cfg DeviceConfig, datanodes int, each bool) error {
 	if c.exchange.Rule == ruleDSFQ {
 		cfg.Debt = uncapped
@@ -80,6 +80,6 @@ func (c *Cluster) addHost(cfg DeviceConfig, datanodes int, each bool) error {
 
 // feed gives an application endless work at a place; window is as in stream.
 func (c *Cluster) feed(at, app int, op disk.Op, window int) *stream {
-	// Each file is at another place on the disk.
+	// Each file is at a different place on the disk.
 	return c.places[at].device.begin(c.apps[app], op, c.rand.Int64N(1<<40), -1, window, 0, nil)
 }

@@ -27,7 +27,7 @@ func TestScenarios(t *testing.T) {
 		seeds := uint64(3)
 		if strings.HasPrefix(filepath.Base(file), "scale-1000") {
 			load(t, file)
-			continue // half a minute and more: `make sim`
+			continue // at least half a minute: `make sim`
 		}
 		switch filepath.Base(file) {
 		case "scale-100.yaml", "scale-100-local.yaml", "swim.yaml", "slowdown.yaml", "changes.yaml", "hundred-nodes.yaml", "hundred-nodes-dsfq.yaml":
@@ -49,7 +49,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestReplay: the same seed leads to the same run, to the last digit; another seed leads to another
+// TestReplay: the same seed leads to the same run, to the last digit. Another seed leads to another
 // run.
 func TestReplay(t *testing.T) {
 	s := load(t, "scenarios/ten-nodes.yaml")
@@ -66,9 +66,9 @@ func TestReplay(t *testing.T) {
 	}
 	once, again, other := play(7), play(7), play(8)
 	if once != again {
-		t.Error("the same seed, and another run")
+		t.Error("the same seed leads to different runs")
 	}
 	if once == other {
-		t.Error("another seed, and the same run")
+		t.Error("different seeds lead to the same run")
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"penstock/ops/measure"
 )
 
-// curves is a measurement by `penstock profile` on a modelled disk, through file system, page
-// cache, loop device and FUSE.
+// curves is a measurement by `penstock profile` on a modelled disk, through the file system, the
+// page cache, the loop device and FUSE.
 type curves struct {
 	Commands []string        `json:"commands"`
 	Model    disk.Model      `json:"model"`
 	Points   []measure.Point `json:"points"`
 }
 
-const curveSpace = 256 << 20 // as measured
+const curveSpace = 256 << 20 // size of the measured area, in bytes
 
-// simulated plays a point's load on the simulator's disk, without any other layer, and returns
+// simulated plays the load of a point on the simulator's disk, without any other layer, and returns
 // bytes per second.
 func simulated(t *testing.T, m disk.Model, p measure.Point) float64 {
 	t.Helper()
@@ -63,9 +63,10 @@ func simulated(t *testing.T, m disk.Model, p measure.Point) float64 {
 	return requests * float64(p.Bytes) / time.Duration(now).Seconds()
 }
 
-// Limits for the difference between simulated and measured throughput: half of the points within
-// middle, nine of ten within most. The measured throughput is a little lower with a single small
-// request in flight, because kernel and FUSE take time and the machine has other work.
+// Limits on the relative difference between simulated and measured throughput: half of the points
+// must be within middle, and nine in ten within most. The measured throughput is a little lower
+// with a single small request in flight, because kernel and FUSE take time and the machine has
+// other work.
 const (
 	middle = 0.15
 	most   = 0.30
@@ -89,7 +90,7 @@ func compare(t *testing.T, m disk.Model, points []measure.Point) {
 	}
 }
 
-// TestCurves: the simulator's disks behave as disks of the same models did in the measurement.
+// TestCurves: the simulator's disks behave as disks of the same models behaved in the measurement.
 func TestCurves(t *testing.T) {
 	files, err := filepath.Glob("testdata/curves/*.json")
 	if err != nil || len(files) != 3 {

@@ -15,90 +15,91 @@ import (
 type DeviceConfig struct {
 	Model   disk.Model
 	Quantum int64 // bytes
-	// Algorithm is one of arbiter.Algorithms, or fifo or drr. Depth is the fixed depth, or the
-	// initial depth of sfqd2.
+	// Algorithm is an element of arbiter.Algorithms, or fifo or drr. Depth is the fixed depth, or
+	// the initial depth of sfqd2.
 	Algorithm   string
 	Depth       int
 	Read, Write depth.Line    // reference latencies; they are also the requests' costs
-	Debt        time.Duration // arbiter.Config's
+	Debt        time.Duration // arbiter.Config.Debt
 }
 
 const (
 	// weightScale is the largest factor by which weights are multiplied for the scheduler.
 	weightScale = 1000
-	// Memory of a machine for written and for staged data, bytes.
+	// A machine's memory for written and for staged data, in bytes.
 	dirtyRoom  = 256 << 20
 	stagedRoom = 1 << 30
-	// The same without Penstock, where only windows hold writers back (stream.window).
+	// The same without Penstock, where only stream.window delays writers.
 	nativeBacklog = 1 << 30
 	nativeDirty   = 1 << 40
 	// endless is the length of an unbounded stream, in bytes.
 	endless = 1 << 60
 )
 
-// device is a disk with the production arbiter. It is driven as in package node/device: streams are
-// opened and closed, the disk and the tasks report, and the arbiter's actions are performed. The
-// page cache is as large as the arbiter allows, and no file is in it at first.
+// device is a disk with the production arbiter. It drives the arbiter as package node/device does:
+// it opens and closes streams, passes on the reports of the disk and of the tasks, and performs the
+// arbiter's actions. The page cache is as large as the arbiter allows, and contains no file at
+// first.
 type device struct {
 	engine  *Engine
 	spindle *spindle
 	cfg     DeviceConfig
 	arbiter *arbiter.Arbiter
 	coord   coord.Device
-	flows   []*flow            // by application; nil if it has none here
-	weights map[string]float64 // of these flows, in force, on the scale of weights; the arbiter's parts
-	stopped bool               // its node is gone
-	uses    []coord.Use        // of the last report
+	flows   []*flow            // by application; nil if the application has no flow here
+	weights map[string]float64 // the flows' weights in force, on the scale of weights; passed to the arbiter as parts
+	stopped bool               // its node has left
+	uses    []coord.Use        // uses in the last report
 	last    time.Duration      // time of the previous report
 
-	moved  []*stream     // that may continue
-	due    bool          // a request of it has ended
-	again  time.Duration // when the arbiter must be called again
-	waking time.Duration // when it is called next; below 0: only after another event
+	moved  []*stream     // streams with a new mark
+	due    bool          // a request of this device has ended
+	again  time.Duration // when the arbiter must be called next
+	waking time.Duration // time of the scheduled call; below 0: no call is scheduled
 	look   func()
 }
 
 // flow is an application's queue at a device.
 type flow struct {
 	app            *App
-	open           int           // streams that hold something
-	served, wanted time.Duration // in all, as of the last report
+	open           int           // streams that the arbiter still holds
+	served, wanted time.Duration // in total, up to the last report
 }
 
-// stream is the reading or writing of one file, or all the work of an application at a device, with
-// the task that does it. It is an arbiter.File without pages in the page cache.
+// stream is the reading or writing of one file, or all the work of an application at a device,
+// together with the task that does it. It is an arbiter.File without pages in the page cache.
 type stream struct {
 	device *device
 	flow   *flow
-	at     *arbiter.Stream // nil when the arbiter keeps nothing for it any more
+	at     *arbiter.Stream // nil after the arbiter has released the stream
 	op     disk.Op
 	offset int64 // on the disk
 	size   int64
-	pos    int64 // position of its reader or writer
+	pos    int64 // position of the task
 	mark   int64 // how far the task may go
-	had    int64 // bytes that the disk has moved for it
-	// window is the number of its requests in flight on a disk without Penstock, where nothing else
-	// bounds them. 0: no bound.
+	had    int64 // bytes that the disk has moved for this stream
+	// window is the number of the stream's requests in flight on a disk without Penstock, where
+	// nothing else bounds them. 0: no bound.
 	window int
-	// pace is the time that the task behind it needs for a quantum.
+	// pace is the time that the task needs to process a quantum.
 	pace  time.Duration
 	to    int64 // position of the task after its current quantum
 	timed bool  // the task is processing a quantum
 	dead  bool
 	again func()
-	done  func() // when all work has ended
+	done  func() // called when all work has ended
 }
 
-// Missing returns how much of a range is not in the page cache: all of it.
+// Missing returns how many bytes of a range are not in the page cache: all of them.
 func (s *stream) Missing(_, length int64) int64 { return length }
 
-// Saved returns how much the kernel has written by itself: nothing.
+// Saved returns how many bytes the kernel has written by itself: none.
 func (s *stream) Saved(_, _ int64) int64 { return 0 }
 
 // Written returns how far the file has been written.
 func (s *stream) Written() (int64, bool) { return s.pos, true }
 
-// Deleted reports false: files stay.
+// Deleted returns false: files are never deleted.
 func (s *stream) Deleted() bool { return false }
 
 // native reports whether requests go to the disk in order of arrival, without Penstock.
@@ -151,7 +152,7 @@ func newDevice(s *spindle, cfg DeviceConfig, apps int) (*device, error) {
 	d := &device{engine: s.engine, spindle: s, cfg: cfg, arbiter: a, flows: make([]*flow, apps), weights: map[string]float64{}, waking: -1}
 	d.look = func() {
 		switch now := d.engine.Now(); {
-		case d.waking != now: // a later call has been replaced
+		case d.waking != now: // a later call has replaced this one
 		case now < d.again:
 			d.waking = -1
 			d.wake(d.again)
@@ -165,16 +166,16 @@ func newDevice(s *spindle, cfg DeviceConfig, apps int) (*device, error) {
 	return d, nil
 }
 
-// clock returns the arbiter's time, which is above 0.
+// clock returns the arbiter's time, which must be above 0.
 func (d *device) clock() time.Duration { return d.engine.Now() + 1 }
 
-// add gives an application a flow, or finds it.
+// add returns the application's flow, and creates it if necessary.
 func (d *device) add(a *App) *flow {
 	if f := d.flows[a.index]; f != nil {
 		return f
 	}
 	f := &flow{app: a}
-	d.weights[a.Name] = a.Weight // the arbiter finds it there when the flow's first stream opens
+	d.weights[a.Name] = a.Weight // the arbiter looks up the weight when the flow's first stream opens
 	d.flows[a.index] = f
 	return f
 }
@@ -190,8 +191,8 @@ func (d *device) forget(app int) {
 	d.coord.Drop(app)
 }
 
-// begin starts a stream of work bytes, or an endless stream if work is below 0. done is called when
-// its work has ended, never from within.
+// begin starts a stream of work bytes, or an endless stream if work is below 0. When the work has
+// ended, done is called as a separate event of the engine.
 func (d *device) begin(a *App, op disk.Op, offset, work int64, window int, pace time.Duration, done func()) *stream {
 	s := &stream{device: d, flow: d.add(a), op: op, offset: offset, size: work, window: window, pace: pace, done: done}
 	if work < 0 {
@@ -222,8 +223,9 @@ func (s *stream) end() {
 	}
 }
 
-// limit returns how far the task may go. Even if no mark holds it back, a reader cannot go beyond
-// the bytes that the disk has delivered, and a writer cannot fill more than the page cache.
+// limit returns how far the task may go. Even below its mark, a reader cannot go beyond the bytes
+// that the disk has delivered, and a writer cannot have more unwritten data than the page cache
+// holds.
 func (s *stream) limit() int64 {
 	switch {
 	case s.op == disk.Read:
@@ -234,7 +236,8 @@ func (s *stream) limit() int64 {
 	return min(s.mark, s.had+dirtyRoom, s.size)
 }
 
-// advance lets the task go as far as it may, and reports whether the arbiter was informed.
+// advance lets the task go as far as it may, and reports whether the arbiter has received a new
+// position.
 func (s *stream) advance() bool {
 	to := s.limit()
 	if s.dead || s.timed || to <= s.pos {
@@ -268,11 +271,11 @@ func (s *stream) report(pos int64) {
 		d.arbiter.Progress(d.clock(), s.at, pos)
 		return
 	}
-	s.dead = true // the task has ended; its written data has to be drained
+	s.dead = true // the task has ended; its written data remains to be drained
 	d.arbiter.Close(d.clock(), s.at, pos)
 }
 
-// released ends a stream for which the arbiter keeps nothing any more.
+// released ends a stream that the arbiter has released.
 func (s *stream) released() {
 	s.at = nil
 	s.flow.open--
@@ -308,7 +311,7 @@ func (d *device) turn() {
 		d.moved = d.moved[:0]
 	}
 	if what, _, err := d.arbiter.Fault(); err != nil {
-		panic(fmt.Sprintf("sim: %s: %v", what, err)) // this disk has no faults
+		panic(fmt.Sprintf("sim: %s: %v", what, err)) // modelled disks have no faults
 	}
 	d.spindle.wake()
 	if !d.stopped && !d.arbiter.Idle() {
@@ -336,17 +339,18 @@ func (d *device) ended(fl flight, service time.Duration) {
 		a.read += r.Length
 	}
 	d.arbiter.Done(d.clock(), r, arbiter.Result{Moved: r.Length, Latency: d.engine.Now() - fl.since})
-	s.advance() // in case something other than its mark holds the task back
+	s.advance() // the disk's progress may be what the task waits for, and not its mark
 	d.due = true
 }
 
-// report closes a period and returns the production code's report of it, by application.
+// report closes a period and returns the uses in it, with the report that the production code makes
+// of them.
 func (d *device) report(sequence uint64) ([]coord.Use, []coord.Service) {
 	length := d.close()
 	return d.uses, d.coord.Report(sequence, length, d.uses)
 }
 
-// close ends a period and returns its length. The service comes from the arbiter's own account, as
+// close ends a period and returns its length. The service comes from the arbiter's own accounts, as
 // in the daemon.
 func (d *device) close() time.Duration {
 	now := d.engine.Now()
@@ -364,7 +368,7 @@ func (d *device) close() time.Duration {
 	return length
 }
 
-// answer puts the parts into force that follow from the totals.
+// answer puts the parts that follow from the totals into force, and reports whether they are valid.
 func (d *device) answer(sequence uint64, right func(app int) (coord.Right, bool)) bool {
 	parts, ok := d.coord.Answer(sequence, right)
 	for _, p := range parts {

@@ -4,21 +4,22 @@ import (
 	"time"
 )
 
-// The rule of DSFQ (Wang and Merchant, 2007), which IBIS follows in section 5, as a peer of
-// core/coord. Weights stay the same; start tags are moved: a request that comes at virtual time v
-// after one with the finish tag F starts at
+// The rule of DSFQ (Wang and Merchant, 2007), which IBIS follows in section 5, for comparison with
+// core/coord. Weights stay the same, and start tags are delayed. Let a request arrive at virtual
+// time v, and let F be the finish tag of the flow's previous request. Then the request's start tag
+// is
 //
 //	S = max(v, F + delay/weight)
 //
 // where delay is the cost of all requests of the flow that other nodes have served since the flow's
-// previous request here. As in IBIS, a node learns the delay from the broker, once per period: it
-// reports the total service of each application here and receives the sum over all nodes; the next
+// previous request here. As in IBIS, a node learns the delay from the broker, once per period. The
+// node reports its total service of each application and receives the sum over all nodes. The next
 // request gets the whole delay since the last answer. The delay has no upper bound.
 //
-// A device's charge equals this rule if requests of the flow are queued: then F is not below v, and
-// all queued tags move by delay/weight. For a flow with an empty queue it would be max(v, F) +
-// delay/weight, which is more. The rule is therefore simulated only for applications that always
-// have requests at their places.
+// Device.charge implements this rule if requests of the flow are queued: then F is not below v, and
+// all queued tags move by delay/weight. For a flow with an empty queue, charge would give max(v, F)
+// + delay/weight, which is more than the rule's value. The rule is therefore simulated only for
+// applications that always have requests at their places.
 
 // The values of ExchangeSpec.Rule.
 const (
@@ -26,18 +27,19 @@ const (
 	ruleDSFQ  = "dsfq"
 )
 
-// uncapped is a bound on delays that no run reaches, since the rule has no bound.
+// uncapped is a bound on delays that no run reaches, because the rule has no bound.
 const uncapped = 24 * time.Hour
 
-// delays is a node's state of the rule, by application.
+// delays is a node's state for the rule, by application.
 type delays struct {
-	served  []time.Duration // here
+	served  []time.Duration // service here
 	told    []time.Duration // reported to the broker since its last start
-	life    int             // of the broker
-	foreign []time.Duration // served by other nodes and charged here
+	life    int             // the broker's life that told belongs to
+	foreign []time.Duration // service by other nodes that has been charged here
 }
 
-// tell reports the applications' service here, and charges them for their service on other nodes.
+// tell reports the applications' service on this node, and charges them for their service on other
+// nodes.
 func (n *node) tell(life int) {
 	c, d := n.cluster, &n.delays
 	if d.served == nil {
@@ -76,7 +78,7 @@ func (n *node) tell(life int) {
 				return
 			}
 			for _, a := range answer {
-				if delay := a.served - d.foreign[a.app]; delay > 0 { // a new broker does not know the complete service yet
+				if delay := a.served - d.foreign[a.app]; delay > 0 { // a new broker does not know the complete service at first
 					n.device.charge(a.app, delay)
 					d.foreign[a.app] = a.served
 				}
@@ -85,7 +87,7 @@ func (n *node) tell(life int) {
 	})
 }
 
-// amount is an application in a message of this rule.
+// amount is an application's service in a message of this rule.
 type amount struct {
 	app    int
 	served time.Duration

@@ -8,8 +8,8 @@ import (
 )
 
 // TestDelays: S = max(v, F + delay/weight). After a flow's service on other nodes, the other flows
-// get the device, divided by their weights, until they have caught up; then all flows share it by
-// weights.
+// get the device until they have caught up, as measured by service per weight. Then all flows share
+// the device by weight.
 func TestDelays(t *testing.T) {
 	for _, weight := range []float64{1, 4} {
 		s := &Scenario{Nodes: []NodeSpec{{Disk: "ssd", Algorithm: "sfqd", Depth: 1}}, Applications: []ApplicationSpec{{Name: "a", Weight: weight}, {Name: "b"}}}
@@ -24,13 +24,13 @@ func TestDelays(t *testing.T) {
 		c := p.cluster
 		c.Run(10 * time.Second)
 		a, b := c.apps[0].service, c.apps[1].service
-		// By their weights they are equal; 8 s of service elsewhere for a correspond to 8/weight s
-		// for b.
+		// Up to here a and b have equal service per weight. 8 s of service for a elsewhere
+		// correspond to 8/weight s for b.
 		c.places[0].device.charge(0, 8*time.Second)
 		alone := time.Duration(8 / weight * float64(time.Second))
 		c.Run(10*time.Second + alone)
 		a, b = c.apps[0].service-a, c.apps[1].service-b
-		// Requests in flight continue: each flow has at most two of 1 MiB, some ms each.
+		// Requests in flight continue: each flow has at most two requests of 1 MiB, a few ms each.
 		if a > 50*time.Millisecond || b < alone-50*time.Millisecond || b > alone+50*time.Millisecond {
 			t.Errorf("weight %g: while b has its turn of %v, a is served for %v and b for %v", weight, alone, a, b)
 		}
@@ -42,9 +42,9 @@ func TestDelays(t *testing.T) {
 	}
 }
 
-// TestSwingsOfDelays compares the rule of DSFQ and IBIS with Penstock's own: delays lead to the
-// right totals in the end. But every node compensates for the whole difference, with the totals of
-// the last exchange, so shares swing over some seconds.
+// TestSwingsOfDelays compares the rule of DSFQ and IBIS with Penstock's own rule. Delays lead to
+// the right totals in the end. But every node compensates for the whole difference, with the totals
+// of the last exchange, so shares swing over some seconds.
 func TestSwingsOfDelays(t *testing.T) {
 	type way struct {
 		name, rule string
@@ -66,10 +66,10 @@ func TestSwingsOfDelays(t *testing.T) {
 				t.Logf("%s, windows of %v, %s: %.1f %% misplaced, at most %.1f %%", file, window, w.name, 100*r.Misplaced, 100*r.Worst)
 			}
 			if window == time.Second && misplaced["delays"] < 3*misplaced["parts"] {
-				t.Errorf("%s: in windows of a second %.3f are misplaced with delays, %.3f with parts", file, misplaced["delays"], misplaced["parts"])
+				t.Errorf("%s: in windows of 1 s, %.3f of the service is misplaced with delays, %.3f with parts", file, misplaced["delays"], misplaced["parts"])
 			}
 			if window == 20*time.Second && misplaced["delays"] > min(0.04, misplaced["local shares"]/3) {
-				t.Errorf("%s: in windows of 20 s %.3f are misplaced with delays, %.3f by local shares", file, misplaced["delays"], misplaced["local shares"])
+				t.Errorf("%s: in windows of 20 s, %.3f of the service is misplaced with delays, %.3f with local shares", file, misplaced["delays"], misplaced["local shares"])
 			}
 		}
 	}

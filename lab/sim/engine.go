@@ -2,7 +2,7 @@ package sim
 
 import "time"
 
-// Engine is a virtual clock with a queue of events. Events run in order of their time; events of
+// Engine is a virtual clock with a queue of events. Events run in order of their time; events with
 // the same time run in the order in which they were added. So a run depends only on its input.
 type Engine struct {
 	now    time.Duration
@@ -21,7 +21,7 @@ func (a *event) before(b *event) bool { return a.at < b.at || a.at == b.at && a.
 // Now returns the time since the beginning.
 func (e *Engine) Now() time.Duration { return e.now }
 
-// At schedules a call at a time, now at the earliest.
+// At schedules a call at a time, or at the current time if that is later.
 func (e *Engine) At(at time.Duration, do func()) {
 	ev := event{max(at, e.now), e.seq, do}
 	e.seq++
@@ -41,7 +41,7 @@ func (e *Engine) At(at time.Duration, do func()) {
 // After schedules a call after a duration.
 func (e *Engine) After(d time.Duration, do func()) { e.At(e.now+d, do) }
 
-// Run makes the calls that are due up to and including a time, and sets the clock to that time.
+// Run makes all calls that are due up to and including until, and sets the clock to until.
 func (e *Engine) Run(until time.Duration) {
 	for len(e.events) > 0 && e.events[0].at <= until {
 		ev := e.pop()

@@ -7,13 +7,13 @@ import (
 	"penstock/core/coord"
 )
 
-// Exchange describes the communication of nodes and broker.
+// Exchange describes the communication between nodes and broker.
 type Exchange struct {
 	Period   time.Duration // between a node's reports; 0: there is no broker
-	DelayMin time.Duration // of a message, each way
+	DelayMin time.Duration // delay of a message in one direction
 	DelayMax time.Duration
-	Loss     float64 // part of the messages that never arrive
-	// Rule is the use of totals: ruleParts or ruleDSFQ.
+	Loss     float64 // fraction of the messages that never arrive
+	// Rule is how nodes use totals: ruleParts or ruleDSFQ.
 	Rule string
 	// Session is the length of a leading broker's session. A standby broker takes over when the
 	// session has expired. 0: there is no standby.
@@ -22,20 +22,20 @@ type Exchange struct {
 
 // Constants of daemons and brokers (node/coordination, broker).
 const (
-	stale      = 5 // periods that parts stay in force without an answer
-	several    = 8 // the same with several brokers
+	stale      = 5 // periods without an answer after which parts expire
+	several    = 8 // the same if there is a standby broker
 	settling   = 2 * time.Second
-	succession = 5 * time.Second // the same for one broker among several
+	succession = 5 * time.Second // for a broker that takes over as a standby
 	retryMin   = 100 * time.Millisecond
 	retryMost  = 3 * time.Second
 )
 
-// broker is the production code's totals, reached by messages.
+// broker is a broker with the production code's totals. Messages to it are modelled.
 type broker struct {
 	totals *coord.Totals
 	begun  coord.Startup
 	served []time.Duration // by application, with ruleDSFQ
-	life   int             // counts starts: a message to an earlier life is lost
+	life   int             // counts starts: messages to an earlier life are lost
 	down   bool
 }
 
@@ -50,7 +50,7 @@ func (b *broker) start(c *Cluster) {
 	b.life++
 }
 
-// settled reports whether the broker's totals count as complete.
+// settled reports whether the broker's totals are regarded as complete.
 func (c *Cluster) settled() bool {
 	return c.broker.begun.Complete(c.now, c.exchange.Period)
 }
@@ -82,20 +82,20 @@ type node struct {
 	name    string
 	gone    bool
 
-	streaming bool // the node believes that there is a stream
+	streaming bool // the node believes that it has a stream
 	life      int  // counts streams: messages of an earlier stream are lost
 	member    coord.Member
-	joined    bool // the broker has the stream
+	joined    bool // the broker has accepted the stream
 	first     bool // the next report is the stream's first
 	sequence  uint64
 	inForce   bool
 	answered  time.Duration
-	wait      time.Duration // before the next attempt to get a stream
-	named     []bool        // by application; nil until there is a stream
+	wait      time.Duration // time before the next attempt to open a stream
+	named     []bool        // applications named in the stream; nil before the first stream
 	delays    delays        // with ruleDSFQ
 }
 
-// entry is an application in a message: in a report its service on a node, in an answer its total.
+// entry is an application in a message: its service on a node in a report, its total in an answer.
 type entry struct {
 	app     int
 	service coord.Service
@@ -109,17 +109,18 @@ func newNode(c *Cluster, d *device) *node {
 	return n
 }
 
-// leave cuts off a node: it serves no application, and the broker sees the end of its stream.
+// leave disconnects a node: the node serves no application, and the broker sees the end of its
+// stream.
 func (n *node) leave() {
 	if n.gone {
 		return
 	}
 	n.gone, n.device.stopped = true, true
 	n.cut()
-	n.life++ // attempts to connect end
+	n.life++ // stops attempts to connect
 }
 
-// join starts the node again; it remembers nothing.
+// join starts the node again, without any memory.
 func (n *node) join() {
 	if !n.gone {
 		return
@@ -155,7 +156,7 @@ func (n *node) retry() {
 			n.connect()
 		}
 	})
-	n.wait = min(max(c.exchange.Period/2, retryMin), retryMost) // there is no broker, otherwise the report would arrive
+	n.wait = min(max(c.exchange.Period/2, retryMin), retryMost) // without a broker; with one, the first answer resets the wait
 }
 
 // connect opens a stream, if the broker is running.
@@ -211,7 +212,7 @@ func (n *node) turn(life int) {
 	n.expire()
 	n.sequence++
 	var report []entry
-	if n.first { // service without a stream is not reported
+	if n.first { // service before the stream is not reported
 		n.first = false
 		n.device.close()
 		for _, u := range n.device.uses {
@@ -282,11 +283,11 @@ func (n *node) take(sequence uint64, settled bool, totals []entry) {
 	c := n.cluster
 	n.answered, n.wait = c.Now(), retryMin
 	if !settled {
-		return // the former parts may still be in force
+		return // the previous parts may still be in force
 	}
 	at := 0
 	if n.device.answer(sequence, func(app int) (coord.Right, bool) {
-		for at < len(totals) && totals[at].app < app { // both are in the order of applications
+		for at < len(totals) && totals[at].app < app { // both are ordered by application
 			at++
 		}
 		if at == len(totals) || totals[at].app != app {
@@ -298,7 +299,7 @@ func (n *node) take(sequence uint64, settled bool, totals []entry) {
 	}
 }
 
-// end frees the entry of an application that has ended.
+// end frees the entry of an application that has ended on this node.
 func (n *node) end(app int) {
 	if n.joined && n.named[app] {
 		if _, err := n.cluster.broker.totals.Name(n.member, app, ""); err != nil {

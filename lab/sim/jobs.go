@@ -12,11 +12,11 @@ import (
 	"penstock/settings"
 )
 
-// Bounds of jobs.
+// Bounds on jobs.
 const (
 	maxJobs  = 20_000
-	maxTasks = 2_000_000 // of all jobs
-	maxScale = 1000      // of a trace's bytes
+	maxTasks = 2_000_000 // total over all jobs
+	maxScale = 1000      // largest factor for a trace's bytes
 	reduceBy = 1 << 30   // bytes per reduce, unless the scenario sets the number of reduces
 )
 
@@ -26,12 +26,12 @@ const (
 	orderFIFO = "fifo"
 )
 
-// Ways to play jobs.
+// The ways in which jobs are played.
 const (
 	wayAlone       = "alone"       // each job alone on the cluster
 	wayFIFO        = "fifo"        // requests go to the disk in order of arrival
 	wayLocal       = "local"       // the scenario's scheduler, without coordination
-	wayCoordinated = "coordinated" // the same with the broker's totals
+	wayCoordinated = "coordinated" // as wayLocal, and with the broker's totals
 )
 
 // work is a job to play.
@@ -55,16 +55,16 @@ func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 	m.Slots, m.Block = cmp.Or(m.Slots, 8), cmp.Or(m.Block, settings.Bytes(128<<20))
 	m.Replication, m.Order = cmp.Or(m.Replication, 3), cmp.Or(m.Order, orderFair)
 	m.Start = cmp.Or(m.Start, settings.Duration(time.Second))
-	check(m.Slots > 0 && m.Slots <= 256, "mapreduce: slots %d: 1 to 256", m.Slots)
-	check(m.Block >= 1<<20 && m.Block <= 1<<30, "mapreduce: block %d: 1MiB to 1GiB", m.Block)
-	check(m.Replication > 0 && m.Replication <= 10, "mapreduce: replication %d: 1 to 10", m.Replication)
-	check(time.Duration(m.Start) <= time.Minute, "mapreduce: start %v: at most a minute", time.Duration(m.Start))
-	check(m.Order == orderFair || m.Order == orderFIFO, "mapreduce: order %q: fair or fifo", m.Order)
+	check(m.Slots > 0 && m.Slots <= 256, "mapreduce: slots %d: use 1 to 256", m.Slots)
+	check(m.Block >= 1<<20 && m.Block <= 1<<30, "mapreduce: block %d: use 1MiB to 1GiB", m.Block)
+	check(m.Replication > 0 && m.Replication <= 10, "mapreduce: replication %d: use 1 to 10", m.Replication)
+	check(time.Duration(m.Start) <= time.Minute, "mapreduce: start %v: use at most 1m", time.Duration(m.Start))
+	check(m.Order == orderFair || m.Order == orderFIFO, "mapreduce: order %q: use fair or fifo", m.Order)
 	if len(m.Play) == 0 {
 		m.Play = []string{wayAlone, wayFIFO, wayLocal, wayCoordinated}
 	}
 	for _, w := range m.Play {
-		check(slices.Contains([]string{wayAlone, wayFIFO, wayLocal, wayCoordinated}, w), "mapreduce: play %q: alone, fifo, local or coordinated", w)
+		check(slices.Contains([]string{wayAlone, wayFIFO, wayLocal, wayCoordinated}, w), "mapreduce: play %q: use alone, fifo, local or coordinated", w)
 	}
 	jobs := 0
 	for i := range s.Jobs {
@@ -72,44 +72,44 @@ func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 		j.Count, j.Weight = cmp.Or(j.Count, 1), cmp.Or(j.Weight, 1)
 		jobs += max(0, min(j.Count, maxJobs))
 		check(j.Name != "", "jobs[%d]: give a name", i)
-		check(j.Count > 0 && j.Count <= maxJobs, "jobs[%d]: count %d: 1 to %d", i, j.Count, maxJobs)
-		check(j.Weight >= 0.001 && j.Weight <= 1000, "jobs[%d]: weight %v: 0.001 to 1000", i, j.Weight)
-		check(max(j.Input, j.Shuffle, j.Output) <= maxTraceBytes, "jobs[%d]: at most %d bytes each way", i, int64(maxTraceBytes))
-		check(j.Maps >= 0 && j.Maps <= maxTasks && (j.Maps == 0) != (j.Input == 0), "jobs[%d]: give input, or maps that write without any", i)
-		check(j.Input > 0 || j.Shuffle == 0, "jobs[%d]: shuffle without input", i)
-		check(j.Reduces >= 0 && j.Reduces <= maxTasks, "jobs[%d]: reduces %d: 0 to %d", i, j.Reduces, maxTasks)
-		check(j.Slots >= 0, "jobs[%d]: slots %d: 0 or more", i, j.Slots)
-		check(j.Rate == 0 || j.Rate >= 1<<10, "jobs[%d]: rate %d: at least 1KiB", i, j.Rate)
-		check(j.Spread >= 0 && j.Spread <= 1 && (j.Spread == 0 || j.On == nil), "jobs[%d]: give on, or spread from 0 to 1", i)
-		check(time.Duration(j.At) <= maxLength && time.Duration(j.Every) <= maxLength, "jobs[%d]: at and every: at most %v", i, maxLength)
+		check(j.Count > 0 && j.Count <= maxJobs, "jobs[%d]: count %d: use 1 to %d", i, j.Count, maxJobs)
+		check(j.Weight >= 0.001 && j.Weight <= 1000, "jobs[%d]: weight %v: use 0.001 to 1000", i, j.Weight)
+		check(max(j.Input, j.Shuffle, j.Output) <= maxTraceBytes, "jobs[%d]: input, shuffle and output: use at most %d bytes each", i, int64(maxTraceBytes))
+		check(j.Maps >= 0 && j.Maps <= maxTasks && (j.Maps == 0) != (j.Input == 0), "jobs[%d]: give either input, or maps for a job without input", i)
+		check(j.Input > 0 || j.Shuffle == 0, "jobs[%d]: shuffle without input: give input too", i)
+		check(j.Reduces >= 0 && j.Reduces <= maxTasks, "jobs[%d]: reduces %d: use 0 to %d", i, j.Reduces, maxTasks)
+		check(j.Slots >= 0, "jobs[%d]: slots %d: use 0 or more", i, j.Slots)
+		check(j.Rate == 0 || j.Rate >= 1<<10, "jobs[%d]: rate %d: use at least 1KiB", i, j.Rate)
+		check(j.Spread >= 0 && j.Spread <= 1 && (j.Spread == 0 || j.On == nil), "jobs[%d]: give either on, or spread from 0 to 1", i)
+		check(time.Duration(j.At) <= maxLength && time.Duration(j.Every) <= maxLength, "jobs[%d]: at and every: use at most %v", i, maxLength)
 		for _, n := range j.On {
-			check(n >= 0 && n < nodes, "jobs[%d]: on node %d of %d", i, n, nodes)
+			check(n >= 0 && n < nodes, "jobs[%d]: on: there is no node %d: the scenario has %d, numbered from 0", i, n, nodes)
 		}
 	}
 	for i := range s.Traces {
 		t := &s.Traces[i]
 		t.Weight, t.Bytes, t.Time = cmp.Or(t.Weight, 1), cmp.Or(t.Bytes, 1), cmp.Or(t.Time, 1)
 		check(t.Name != "", "traces[%d]: give a name", i)
-		check(t.Weight >= 0.001 && t.Weight <= 1000, "traces[%d]: weight %v: 0.001 to 1000", i, t.Weight)
-		check(t.Jobs >= 0 && t.Jobs <= maxJobs, "traces[%d]: jobs %d: 0 to %d", i, t.Jobs, maxJobs)
-		check(t.Bytes > 0 && t.Bytes <= maxScale && t.Time > 0 && t.Time <= 1000, "traces[%d]: bytes and time: above 0, at most 1000", i)
-		check(t.Machines >= 0 && t.Machines <= MaxNodes, "traces[%d]: machines %d: 0 to %d", i, t.Machines, MaxNodes)
-		check(s.scale(t) <= maxScale, "traces[%d]: bytes for %d of %d machines: at most %d times the trace's", i, s.machines(), t.Machines, maxScale)
-		check(t.Least >= 0 && t.Least <= 1<<40, "traces[%d]: least %d: at most 1TiB", i, t.Least)
-		check(t.Slots >= 0, "traces[%d]: slots %d: 0 or more", i, t.Slots)
-		check(t.Rate == 0 || t.Rate >= 1<<10, "traces[%d]: rate %d: at least 1KiB", i, t.Rate)
+		check(t.Weight >= 0.001 && t.Weight <= 1000, "traces[%d]: weight %v: use 0.001 to 1000", i, t.Weight)
+		check(t.Jobs >= 0 && t.Jobs <= maxJobs, "traces[%d]: jobs %d: use 0 to %d", i, t.Jobs, maxJobs)
+		check(t.Bytes > 0 && t.Bytes <= maxScale && t.Time > 0 && t.Time <= 1000, "traces[%d]: bytes and time: use more than 0 and at most 1000", i)
+		check(t.Machines >= 0 && t.Machines <= MaxNodes, "traces[%d]: machines %d: use 0 to %d", i, t.Machines, MaxNodes)
+		check(s.scale(t) <= maxScale, "traces[%d]: bytes scaled from %[3]d machines to %[2]d are over %[4]d times the trace's: use smaller bytes or more machines", i, s.machines(), t.Machines, maxScale)
+		check(t.Least >= 0 && t.Least <= 1<<40, "traces[%d]: least %d: use at most 1TiB", i, t.Least)
+		check(t.Slots >= 0, "traces[%d]: slots %d: use 0 or more", i, t.Slots)
+		check(t.Rate == 0 || t.Rate >= 1<<10, "traces[%d]: rate %d: use at least 1KiB", i, t.Rate)
 	}
-	check(jobs <= maxJobs, "%d jobs: at most %d", jobs, maxJobs)
+	check(jobs <= maxJobs, "the scenario has %d jobs: use at most %d", jobs, maxJobs)
 	if len(s.Jobs)+len(s.Traces) > 0 {
-		check(s.Expect.Misplaced == 0 && len(s.Expect.Spans) == 0, "expect: misplaced and spans are for applications: jobs are judged by their slowdowns")
-		check(len(s.Jobs) == 0 || slices.ContainsFunc(s.Jobs, func(j JobSpec) bool { return !j.Background }) || len(s.Traces) > 0, "jobs: all are background")
+		check(s.Expect.Misplaced == 0 && len(s.Expect.Spans) == 0, "expect: misplaced and spans do not apply to jobs, which are judged by their slowdowns: use better")
+		check(len(s.Jobs) == 0 || slices.ContainsFunc(s.Jobs, func(j JobSpec) bool { return !j.Background }) || len(s.Traces) > 0, "jobs: all are background jobs, so none is measured: let at least one be a foreground job")
 	}
 }
 
 // Trace replaces the file of every trace of the scenario.
 func (s *Scenario) Trace(file string) error {
 	if len(s.Traces) == 0 {
-		return fmt.Errorf("the scenario has no traces that %s could stand for", file)
+		return fmt.Errorf("the scenario has no entry in traces whose file %s could replace", file)
 	}
 	for i := range s.Traces {
 		s.Traces[i].File = file
@@ -118,8 +118,9 @@ func (s *Scenario) Trace(file string) error {
 	return nil
 }
 
-// draw returns the jobs of a trace to play. Their number is set by the trace's entry. They are
-// successive and submitted within a time, so that a trace of a day fits into a run of an hour.
+// draw returns t.Jobs successive jobs of a trace, or all jobs if t.Jobs is 0 or the trace has no
+// more. The first job is drawn at random among those for which all t.Jobs jobs are submitted within
+// the given time. So a trace of a day fits into a run of an hour.
 func (t *TraceSpec) draw(jobs []TraceJob, r *rand.Rand, within time.Duration) ([]TraceJob, error) {
 	if t.Jobs == 0 || t.Jobs >= len(jobs) {
 		return jobs, nil
@@ -134,7 +135,7 @@ func (t *TraceSpec) draw(jobs []TraceJob, r *rand.Rand, within time.Duration) ([
 		}
 	}
 	if len(firsts) == 0 {
-		return nil, fmt.Errorf("%d successive jobs are submitted within %v at the least, half of the run's length is %v: take fewer jobs, a longer run or a smaller time", t.Jobs, least, within)
+		return nil, fmt.Errorf("the submissions of %d successive jobs take at least %v, and half of the run's length is %v: use fewer jobs, a longer run or a smaller time", t.Jobs, least, within)
 	}
 	first := firsts[r.IntN(len(firsts))]
 	return jobs[first : first+t.Jobs], nil
@@ -148,7 +149,7 @@ func (s *Scenario) scale(t *TraceSpec) float64 {
 	return t.Bytes * float64(s.machines()) / float64(t.Machines)
 }
 
-// machines returns the number of machines.
+// machines returns the number of physical machines.
 func (s *Scenario) machines() int {
 	all := 0
 	for _, n := range s.Nodes {
@@ -157,8 +158,8 @@ func (s *Scenario) machines() int {
 	return all
 }
 
-// withinLength returns an error for jobs that are submitted after the end of the run, except
-// background jobs. They could not end, however fast the disks are.
+// withinLength returns an error if jobs are submitted after the end of the run. Such jobs cannot
+// end, regardless of the disks. Background jobs are not checked.
 func (s *Scenario) withinLength(works []*work) error {
 	waited, late, last := 0, 0, time.Duration(0)
 	for _, w := range works {
@@ -170,7 +171,7 @@ func (s *Scenario) withinLength(works []*work) error {
 		}
 	}
 	if late > 0 {
-		return fmt.Errorf("%d of %d jobs are submitted after the run's length of %v, the last one at %v: make the run longer, a trace's time smaller, or give the trace a number of jobs",
+		return fmt.Errorf("%d of %d jobs are submitted after the run's length of %v, the last one at %v: make the run longer, make the trace's time smaller, or set the trace's jobs",
 			late, waited, time.Duration(s.Length), last)
 	}
 	return nil
@@ -194,7 +195,7 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 	for n, t := range s.Traces {
 		file := t.File
 		if file == "" {
-			return nil, fmt.Errorf("traces[%d]: there is no file: give one here, or by --trace", n)
+			return nil, fmt.Errorf("traces[%d]: no file is given: set file here, or use --trace", n)
 		}
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(s.dir, file)
@@ -227,13 +228,13 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 		return nil, err
 	}
 	if len(all) > maxJobs {
-		return nil, fmt.Errorf("%d jobs: at most %d: give traces a number of jobs", len(all), maxJobs)
+		return nil, fmt.Errorf("the scenario has %d jobs, at most %d are possible: set the traces' jobs", len(all), maxJobs)
 	}
 	tasks, names := int64(0), map[string]bool{}
 	for i, w := range all {
 		w.index = i
 		if names[w.name] {
-			return nil, fmt.Errorf("two jobs are called %q", w.name)
+			return nil, fmt.Errorf("two jobs have the name %q: rename one", w.name)
 		}
 		names[w.name] = true
 		if w.input > 0 {
@@ -245,7 +246,7 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 		tasks += int64(w.maps) + int64(w.reduces)
 	}
 	if tasks > maxTasks {
-		return nil, fmt.Errorf("%d tasks: at most %d: give traces smaller bytes or fewer jobs", tasks, maxTasks)
+		return nil, fmt.Errorf("the jobs have %d tasks, at most %d are possible: use smaller bytes or fewer jobs for the traces", tasks, maxTasks)
 	}
 	return all, nil
 }

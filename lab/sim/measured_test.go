@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// asked keeps a number of random direct requests on a file in flight, and returns bytes per second.
+// asked keeps depth random direct requests on a file in flight for span, and returns bytes per
+// second.
 func asked(t *testing.T, file *os.File, write bool, length, space int64, depth int, span time.Duration) float64 {
 	t.Helper()
 	var workers sync.WaitGroup
@@ -57,11 +58,11 @@ func asked(t *testing.T, file *os.File, write bool, length, space int64, depth i
 	return float64(total) / time.Since(begin).Seconds()
 }
 
-// TestCurvesMeasuredAnew measures a modelled disk in the test itself, with enough requests in
-// flight to saturate it, so that the result does not depend on the response time of a busy machine.
+// TestCurvesMeasuredAnew measures a modelled disk in the test itself. Enough requests are in flight
+// to saturate the disk, so the result does not depend on the response time of a busy machine.
 func TestCurvesMeasuredAnew(t *testing.T) {
 	if reason := disk.Available(); reason != nil {
-		t.Logf("no modelled disk here (%v): TestCurves has those of another machine", reason)
+		t.Logf("no modelled disk here (%v): TestCurves uses measurements of another machine", reason)
 		return
 	}
 	const space = 64 << 20
@@ -102,7 +103,7 @@ func TestCurvesMeasuredAnew(t *testing.T) {
 			length int64
 			depth  int
 		}{{64 << 10, 12}, {256 << 10, 8}, {1 << 20, 4}} {
-			// Other work on the machine can only lower the result, so the best of several tries
+			// Other work on the machine can only lower the result, so the best of several attempts
 			// counts.
 			best := point(t, write, load.length, load.depth, 1)
 			for want, tries := simulated(t, m, best), 0; tries < 8 && best.BytesPerSecond < 0.9*want; tries++ {
@@ -115,7 +116,7 @@ func TestCurvesMeasuredAnew(t *testing.T) {
 	compare(t, m, points)
 }
 
-// point returns a point as penstock profile would record it.
+// point returns a point in the form in which penstock profile records it.
 func point(t *testing.T, write bool, length int64, depth int, rate float64) (p measure.Point) {
 	t.Helper()
 	text := fmt.Sprintf(`{"write": %v, "bytes": %d, "concurrency": %d, "bytes_per_second": %f}`, write, length, depth, rate)

@@ -12,12 +12,12 @@ import (
 	"penstock/lab/disk"
 )
 
-// algorithms are the values of NodeSpec.Algorithm: the daemon's algorithms, and those of
+// algorithms are the values of NodeSpec.Algorithm: the daemon's algorithms and the algorithms of
 // lab/schedulers.
 var algorithms = append(slices.Clone(arbiter.Algorithms), "drr", "fifo")
 
-// config returns the device of such a node. The reference latencies are those of two quanta, as in
-// a profile.
+// config returns the configuration of the node's device. The reference latencies are the latencies
+// of two quanta, as in a profile.
 func (n NodeSpec) config() (DeviceConfig, error) {
 	c := DeviceConfig{Quantum: int64(n.Quantum), Algorithm: cmp.Or(n.Algorithm, "sfqd2"), Depth: n.Depth}
 	mib := func(rate int64) time.Duration { return time.Duration(float64(time.Second) * (1 << 20) / float64(rate)) }
@@ -42,16 +42,16 @@ func (n NodeSpec) config() (DeviceConfig, error) {
 		c.Read = depth.Line{Fixed: 4 * c.Model.ReadLatency, PerMiB: 2 * mib(c.Model.BytesPerSecond)}
 		c.Write = depth.Line{Fixed: 4 * c.Model.WriteLatency, PerMiB: 2 * mib(c.Model.WriteBytesPerSecond)}
 	default:
-		return c, fmt.Errorf("disk %q: hdd, ssd or nvme", n.Disk)
+		return c, fmt.Errorf("disk %q: use hdd, ssd or nvme", n.Disk)
 	}
 	if !slices.Contains(algorithms, c.Algorithm) {
 		return c, fmt.Errorf("algorithm %q: use one of %s", c.Algorithm, strings.Join(algorithms, ", "))
 	}
 	if c.Quantum < 64<<10 || c.Quantum > 64<<20 {
-		return c, fmt.Errorf("quantum %d: 64KiB to 64MiB", c.Quantum)
+		return c, fmt.Errorf("quantum %d: use 64KiB to 64MiB", c.Quantum)
 	}
 	if c.Depth < 1 || c.Depth > 1024 {
-		return c, fmt.Errorf("depth %d: 1 to 1024", c.Depth)
+		return c, fmt.Errorf("depth %d: use 1 to 1024", c.Depth)
 	}
 	if err := c.Model.Validate(); err != nil {
 		return c, err

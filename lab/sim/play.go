@@ -13,11 +13,11 @@ import (
 type play struct {
 	scenario *Scenario
 	cluster  *Cluster
-	on       [][]int     // application -> places
+	on       [][]int     // application -> its places
 	streams  [][]*stream // application -> its endless streams; nil while it is off
 	ops      []disk.Op   // by application
 	before   []time.Duration
-	ideal    []float64 // parts, by application
+	ideal    []float64 // fractions of all service, by application
 	stale    bool      // ideal is outdated
 	changed  []change
 }
@@ -69,7 +69,7 @@ func (c *Cluster) populate(s *Scenario) error {
 	return nil
 }
 
-// place draws the applications' places, and starts the applications that are on at first.
+// place draws the applications' places and starts the applications that are on from the beginning.
 func (p *play) place() {
 	c := p.cluster
 	index := 0
@@ -84,7 +84,8 @@ func (p *play) place() {
 	}
 }
 
-// draw returns the places of the list, or a random part of all places, or all places.
+// draw returns the list if there is one. Otherwise it returns a random fraction spread of all
+// places or, if spread is 0, all places.
 func (c *Cluster) draw(list []int, spread float64) []int {
 	var on []int
 	switch {
@@ -168,7 +169,7 @@ func (p *play) happen(ev EventSpec) {
 	}
 }
 
-// happen performs an event that is not about applications.
+// happen performs an event that concerns nodes or the broker.
 func (c *Cluster) happen(ev EventSpec) {
 	switch {
 	case ev.Broker == "down":
@@ -183,7 +184,7 @@ func (c *Cluster) happen(ev EventSpec) {
 	}
 }
 
-// judges reports whether a window that begins at that time counts.
+// judges reports whether the window that begins at from counts.
 func (p *play) judges(from time.Duration) bool {
 	if from < time.Duration(p.scenario.Settle) {
 		return false
@@ -206,8 +207,8 @@ func (p *play) services() []time.Duration {
 	return all
 }
 
-// judge compares the service since the last call with the optimum for the placement, as parts of
-// all service.
+// judge compares the applications' service since the last call with the optimum for their
+// placement. had and due are fractions of all service.
 func (p *play) judge() (misplaced float64, had, due []float64) {
 	now := p.services()
 	had = make([]float64, len(now))
@@ -227,7 +228,7 @@ func (p *play) judge() (misplaced float64, had, due []float64) {
 	return misplaced, had, p.ideal
 }
 
-// know computes the optimum, if something has changed since the last time.
+// know computes the optimum if something has changed since the last call.
 func (p *play) know() (err error) {
 	if p.ideal == nil || p.stale {
 		p.ideal, err = p.best()
@@ -236,8 +237,8 @@ func (p *play) know() (err error) {
 	return err
 }
 
-// best returns the optimum, in parts of all service. It divides physical disks, regardless of the
-// number of datanodes that share one.
+// best returns the optimum, in fractions of all service. It divides physical disks, regardless of
+// the number of datanodes that share a disk.
 func (p *play) best() ([]float64, error) {
 	c := p.cluster
 	capacity := make([]float64, c.disks)

@@ -12,14 +12,14 @@ import (
 type Result struct {
 	Title        string        `json:"title"`
 	Seed         uint64        `json:"seed"`
-	Nodes        int           `json:"nodes"` // each virtual datanode counts
+	Nodes        int           `json:"nodes"` // counts each virtual datanode
 	Disks        int           `json:"disks"`
 	Applications int           `json:"applications"`
 	Windows      []Window      `json:"windows,omitempty"`
 	Changes      []Change      `json:"changes,omitempty"`
 	Spans        []Span        `json:"spans,omitempty"`
 	Shares       []Application `json:"shares,omitempty"`
-	// Misplaced is the median over the judged windows, Worst the largest value.
+	// Misplaced is the median over the judged windows, Worst the maximum.
 	Misplaced float64   `json:"misplaced"`
 	Worst     float64   `json:"worst"`
 	Judged    int       `json:"judged_windows"`
@@ -27,16 +27,16 @@ type Result struct {
 	Summaries []Summary `json:"summaries,omitempty"`
 	Good      bool      `json:"good"` // whether the run meets the scenario's expectations
 	Faults    []string  `json:"faults,omitempty"`
-	Events    uint64    `json:"events"` // of the simulation
+	Events    uint64    `json:"events"` // events of the simulation
 
 	Claims []claims.Claim `json:"claims"`
 }
 
-// Window is a part of the run.
+// Window is a time span of the run.
 type Window struct {
 	From      float64 `json:"from"`
 	To        float64 `json:"to"`
-	Misplaced float64 `json:"misplaced"` // part of the service, compared with the optimum for the placement at that time
+	Misplaced float64 `json:"misplaced"` // fraction of the service, compared with the optimum for the placement at that time
 	Judged    bool    `json:"judged"`
 }
 
@@ -44,12 +44,13 @@ type Window struct {
 type Change struct {
 	At   float64 `json:"at"`
 	What string  `json:"what"`
-	// Converged is the time from the change to the end of the first window after which, up to the
-	// next change, all windows meet the scenario's expectation; below 0 if there is no such window.
+	// Converged is the time from the change until shares are right again: to the end of the first
+	// window from which on all windows, up to the next change, meet the scenario's expectation. It
+	// is below 0 if there is no such window.
 	Converged float64 `json:"converged"`
 }
 
-// Span is a part of the run for which the scenario has expectations.
+// Span is a part of the run that has its own expectation in the scenario.
 type Span struct {
 	Name      string  `json:"name"`
 	From      float64 `json:"from"`
@@ -57,12 +58,12 @@ type Span struct {
 	Misplaced float64 `json:"misplaced"` // the median of its windows
 }
 
-// Application has an application's figures over the judged windows.
+// Application contains an application's figures over the judged windows.
 type Application struct {
 	Name   string  `json:"name"`
 	Weight float64 `json:"weight"`
 	Nodes  int     `json:"nodes"`
-	Due    float64 `json:"due"` // parts of all service
+	Due    float64 `json:"due"` // Due and Had are fractions of all service
 	Had    float64 `json:"had"`
 }
 
@@ -73,7 +74,8 @@ func (r *Result) expect(ok bool, format string, args ...any) {
 	}
 }
 
-// Play plays a scenario. progress, if not nil, receives the progress, 0 to 1; its error ends the run.
+// Play plays a scenario. progress, if not nil, receives the completed fraction, 0 to 1. An error of
+// progress ends the run.
 func (s *Scenario) Play(seed uint64, progress func(done float64) error) (*Result, error) {
 	if progress == nil {
 		progress = func(float64) error { return nil }
@@ -100,7 +102,7 @@ func (s *Scenario) play(seed uint64, progress func(done float64) error) (*Result
 	had, due := make([]float64, r.Applications), make([]float64, r.Applications)
 	for from := time.Duration(0); from < length; from += window {
 		to := min(from+window, length)
-		if err := p.know(); err != nil { // before events at the end of the window
+		if err := p.know(); err != nil { // must come before the events at the end of the window
 			return nil, err
 		}
 		c.Run(to)
@@ -137,7 +139,7 @@ func (s *Scenario) play(seed uint64, progress func(done float64) error) (*Result
 func (p *play) conclude(r *Result) {
 	e := p.scenario.Expect
 	if e.Misplaced > 0 {
-		r.expect(r.Judged > 0, "no window is judged: make the run longer, or settle and recovery shorter")
+		r.expect(r.Judged > 0, "no window is judged: increase length, or reduce settle and recovery")
 		if e.AtLeast {
 			r.expect(r.Misplaced >= e.Misplaced, "%.4f of the service is misplaced, at least %.4f should be", r.Misplaced, e.Misplaced)
 		} else {
@@ -155,7 +157,7 @@ func (p *play) conclude(r *Result) {
 		out := Change{At: ch.at.Seconds(), What: ch.what, Converged: converged(r.Windows, ch.at.Seconds(), next.Seconds(), e.Misplaced)}
 		r.Changes = append(r.Changes, out)
 		if limit := time.Duration(e.Converged).Seconds(); limit > 0 && next > ch.at {
-			r.expect(out.Converged >= 0 && out.Converged <= limit+1e-9, "%s at %g s: shares are right again after %.3g s (below 0: never), at most %g s should be", ch.what, out.At, out.Converged, limit)
+			r.expect(out.Converged >= 0 && out.Converged <= limit+1e-9, "%s at %g s: shares are right again after %.3g s (below 0: never), at most %g s are expected", ch.what, out.At, out.Converged, limit)
 		}
 	}
 	for _, sp := range e.Spans {
@@ -168,13 +170,14 @@ func (p *play) conclude(r *Result) {
 		}
 		out.Misplaced = median(in)
 		r.Spans = append(r.Spans, out)
-		r.expect(len(in) > 0, "span %s: no window is wholly in it", sp.Name)
+		r.expect(len(in) > 0, "span %s: no window is completely within it", sp.Name)
 		r.expect(sp.Most == 0 || out.Misplaced <= sp.Most, "span %s: %.4f of the service is misplaced, at most %.4f should be", sp.Name, out.Misplaced, sp.Most)
 		r.expect(out.Misplaced >= sp.Least, "span %s: %.4f of the service is misplaced, at least %.4f should be", sp.Name, out.Misplaced, sp.Least)
 	}
 }
 
-// converged returns the time from a change until all further windows are at or below a bound.
+// converged returns the time from a change until all further windows are at or below most; -1 if
+// there is no such time.
 func converged(windows []Window, at, next, most float64) float64 {
 	took := -1.0
 	for _, w := range windows {
@@ -189,12 +192,13 @@ func converged(windows []Window, at, next, most float64) float64 {
 	return took
 }
 
-// median returns the median: the upper of the two middle values if their number is even, 0 if there
-// are none.
+// median returns the median, or 0 if there are no values. If their number is even, it returns the
+// upper of the two middle values.
 func median(of []float64) float64 { return quantile(of, 0.5) }
 
-// quantile returns the smallest value that at least the given part of the values does not exceed;
-// for the median of an even number, the upper of the two middle values; 0 if there are none.
+// quantile returns the smallest value that at least the given fraction of the values does not
+// exceed, or 0 if there are no values. For the median of an even number of values it returns the
+// upper of the two middle values.
 func quantile(of []float64, part float64) float64 {
 	if len(of) == 0 {
 		return 0

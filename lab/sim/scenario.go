@@ -8,15 +8,15 @@ import (
 	"penstock/settings"
 )
 
-// Bounds of a scenario.
+// Bounds on a scenario.
 const (
 	MaxNodes        = 100_000
 	MaxApplications = 10_000
 	maxLength       = 24 * time.Hour
 	maxFile         = 1 << 20
 	maxFlows        = 20_000_000 // memory is allocated for every application on every node
-	maxDatanodes    = 16         // of a machine
-	maxChanges      = 10_000     // events, and times that applications go on or off
+	maxDatanodes    = 16         // per machine
+	maxChanges      = 10_000     // events, and changes of applications between on and off
 )
 
 // Scenario is a scenario to play, from a YAML file.
@@ -30,8 +30,8 @@ type Scenario struct {
 
 	Nodes        []NodeSpec        `yaml:"nodes"`
 	Applications []ApplicationSpec `yaml:"applications"`
-	// Jobs and Traces are MapReduce jobs. If there are any, the run ends with the last job, is
-	// played in several ways, and is judged by slowdowns and not by shares.
+	// Jobs and Traces describe MapReduce jobs. A run with jobs ends with the last job, is played in
+	// several ways, and is judged by slowdowns instead of shares.
 	Jobs      []JobSpec     `yaml:"jobs"`
 	Traces    []TraceSpec   `yaml:"traces"`
 	MapReduce MapReduceSpec `yaml:"mapreduce"`
@@ -39,23 +39,24 @@ type Scenario struct {
 	Events    []EventSpec   `yaml:"events"`
 	Expect    ExpectSpec    `yaml:"expect"`
 
-	dir string // of the file
+	dir string // the file's folder
 }
 
-// NodeSpec are machines of one kind, each with one device.
+// NodeSpec describes machines of one kind, each with one device.
 type NodeSpec struct {
 	Count int `yaml:"count"` // default 1
-	// Datanodes are virtual ones that share the machine's disk, 1 to 16; default 1. Each has its
-	// own number. Scheduler is "datanode" for a scheduler in each virtual datanode, or "device"
-	// (default) for a single scheduler.
+	// Datanodes is the number of virtual datanodes that share the machine's disk, 1 to 16; default
+	// 1. Each datanode has its own number in the scenario. Scheduler is "datanode" for a scheduler
+	// in each virtual datanode, or "device" (default) for a single scheduler.
 	Datanodes int    `yaml:"datanodes"`
 	Scheduler string `yaml:"scheduler"`
-	// Disk is hdd, ssd or nvme; the default rate, bytes per second, is that of a real disk: 150 MB,
-	// 500 MB, 3 GB.
+	// Disk is hdd, ssd or nvme. The default Rate, in bytes per second, is the rate of a real disk:
+	// 150 MB, 500 MB, 3 GB.
 	Disk    string         `yaml:"disk"`
 	Rate    settings.Bytes `yaml:"rate"`
-	Quantum settings.Bytes `yaml:"quantum"` // default 2MiB, 1MiB, 1MiB
-	// Algorithm is the scheduler; default sfqd2, which begins at Depth (2, 8, 8).
+	Quantum settings.Bytes `yaml:"quantum"` // default 2MiB for hdd, 1MiB for ssd and nvme
+	// Algorithm is the scheduler; default sfqd2. Depth is the initial depth; default 2 for hdd, 8
+	// for ssd and nvme.
 	Algorithm string `yaml:"algorithm"`
 	Depth     int    `yaml:"depth"`
 }
@@ -66,19 +67,20 @@ const (
 	eachDevice   = "device"
 )
 
-// ApplicationSpec describes applications of one kind. At their places they want as much service as
-// they can get: always, or alternately with pauses.
+// ApplicationSpec describes applications of one kind. Each wants as much service as possible on its
+// nodes, either all the time or with pauses.
 type ApplicationSpec struct {
 	Name   string  `yaml:"name"`
 	Count  int     `yaml:"count"`  // default 1
 	Weight float64 `yaml:"weight"` // default 1
-	// On are the numbers of their nodes. Alternatively, Spread is the part of all nodes, 0 to 1,
-	// that is drawn for each application, at least one node. With neither they are on all nodes.
+	// On contains the numbers of the applications' nodes. Alternatively, Spread is the fraction of
+	// all nodes, 0 to 1, that is drawn at random for each application; at least one node is drawn.
+	// With neither, the applications are on all nodes.
 	On     []int   `yaml:"on"`
 	Spread float64 `yaml:"spread"`
 	IO     string  `yaml:"io"` // read (default) or write
-	// Begin is the time of its start. After that it is alternately on for OnFor and off for OffFor.
-	// With neither it stays on to the end.
+	// Begin is the time of the application's start. After it, the application is alternately on for
+	// OnFor and off for OffFor. Without OnFor and OffFor it stays on to the end.
 	Begin  settings.Duration `yaml:"begin"`
 	OnFor  settings.Duration `yaml:"on_for"`
 	OffFor settings.Duration `yaml:"off_for"`
@@ -99,18 +101,18 @@ func (a *ApplicationSpec) nameOf(n int) string {
 	return fmt.Sprintf("%s-%d", a.Name, n+1)
 }
 
-// ExchangeSpec is the exchange between nodes and broker.
+// ExchangeSpec describes the exchange of messages between nodes and broker.
 type ExchangeSpec struct {
 	Period settings.Duration `yaml:"period"` // default 1s
 	Off    bool              `yaml:"off"`    // local shares only
-	// Rule is the use of totals at nodes: parts (default), as in Penstock, or dsfq, delays as in
-	// DSFQ and IBIS, for comparison. dsfq is for applications that are on all the time.
+	// Rule is how nodes use totals: parts (default), as in Penstock; or dsfq, for comparison, with
+	// delays as in DSFQ and IBIS. dsfq requires applications that are always on.
 	Rule     string            `yaml:"rule"`
 	DelayMin settings.Duration `yaml:"delay_min"`
 	DelayMax settings.Duration `yaml:"delay_max"`
-	Loss     float64           `yaml:"loss"` // part of the messages, 0 to 0.9
-	// Session is the length of a leading broker's session, 1s to 5m. With it there is a standby
-	// broker, which takes over when the session of a failed broker has expired.
+	Loss     float64           `yaml:"loss"` // fraction of the messages, 0 to 0.9
+	// Session is the length of the leading broker's session, 1s to 5m. If it is set, a standby
+	// broker takes over when the session of a failed broker has expired.
 	Session settings.Duration `yaml:"session"`
 }
 
@@ -127,12 +129,13 @@ func (s *Scenario) exchange() Exchange {
 // EventSpec is an event.
 type EventSpec struct {
 	At settings.Duration `yaml:"at"`
-	// Broker is "down" for a stop of the broker, or "up" for a start without any memory.
+	// Broker is "down" to stop the broker, or "up" to start it without any memory.
 	Broker string `yaml:"broker"`
-	// Leave and Join are the number of a node: it is cut off from everything, or comes back.
+	// Leave and Join are numbers of nodes. Leave disconnects a node from everything; Join returns
+	// it.
 	Leave *int `yaml:"leave"`
 	Join  *int `yaml:"join"`
-	// Application gets another Weight.
+	// Application is the application that gets another Weight.
 	Application string  `yaml:"application"`
 	Weight      float64 `yaml:"weight"`
 }
@@ -151,21 +154,22 @@ func (e EventSpec) String() string {
 
 // ExpectSpec contains the expectations of the run.
 type ExpectSpec struct {
-	// Misplaced is the largest part of the service, 0 to 1, that may go to applications without an
-	// entitlement to it: the median over the windows after Settle, without those in Recovery after
-	// an event.
+	// Misplaced is the largest fraction of the service, 0 to 1, that may go to applications without
+	// an entitlement to it. It applies to the median over the windows after Settle, except the
+	// windows within Recovery after an event.
 	Misplaced float64 `yaml:"misplaced"`
 	// Recovery is the time after an event in which windows are not judged; default 3s.
 	Recovery settings.Duration `yaml:"recovery"`
 	// AtLeast makes Misplaced a lower bound, for scenarios that show faults without Penstock.
 	AtLeast bool `yaml:"at_least"`
-	// Converged is the longest time after any change until all windows up to the next change are at
-	// most Misplaced; 0: not checked. Its resolution is Window.
+	// Converged is the longest time after a change until all windows up to the next change are at
+	// most Misplaced. 0: not checked. Its resolution is Window.
 	Converged settings.Duration `yaml:"converged"`
 	// Spans are parts of the run with their own bounds on the median.
 	Spans []SpanSpec `yaml:"spans"`
-	// Better is the least difference of the jobs' average slowdown with the broker's totals from
-	// that with local shares, and from that with FIFO: 0.1 is from 1.9 times the time alone to 1.8.
+	// Better is by how much, at least, the jobs' average slowdown with the broker's totals must be
+	// below the average slowdowns with local shares and with FIFO. 0.1 means, for example, 1.8
+	// instead of 1.9.
 	Better BetterSpec `yaml:"better"`
 }
 
@@ -174,12 +178,12 @@ type SpanSpec struct {
 	Name string            `yaml:"name"`
 	From settings.Duration `yaml:"from"`
 	To   settings.Duration `yaml:"to"`
-	// Most and Least bound the misplaced part, 0 to 1; 0: not checked.
+	// Most and Least bound the misplaced fraction, 0 to 1; 0: not checked.
 	Most  float64 `yaml:"most"`
 	Least float64 `yaml:"least"`
 }
 
-// BetterSpec has differences of average slowdowns; 0: not checked.
+// BetterSpec contains differences of average slowdowns; 0: not checked.
 type BetterSpec struct {
 	Local float64 `yaml:"than_local"`
 	FIFO  float64 `yaml:"than_fifo"`
@@ -190,16 +194,17 @@ type JobSpec struct {
 	Name   string            `yaml:"name"`
 	Count  int               `yaml:"count"`  // default 1
 	At     settings.Duration `yaml:"at"`     // when the first one is submitted
-	Every  settings.Duration `yaml:"every"`  // from one to the next
+	Every  settings.Duration `yaml:"every"`  // time between the submissions of two jobs
 	Weight float64           `yaml:"weight"` // default 1
-	// Application is the application of all these jobs, with one weight in total; without it each
-	// job is an application.
+	// Application is the application that all these jobs belong to, with one weight in total.
+	// Without it, each job is an application.
 	Application string `yaml:"application"`
-	// Queue is the queue in which they wait for slots; without it each application has its own
+	// Queue is the queue in which the jobs wait for slots. Without it, each application has its own
 	// queue.
 	Queue string `yaml:"queue"`
-	// Input, Shuffle and Output are bytes of the whole job. The input is on the nodes On, or on a
-	// part Spread of all nodes, or on all. Without input, a number Maps of maps write the output.
+	// Input, Shuffle and Output are the bytes of the whole job. The input is on the nodes On, or on
+	// a random fraction Spread of all nodes, or on all nodes. A job without input has Maps maps,
+	// which write the output.
 	Input   settings.Bytes `yaml:"input"`
 	Shuffle settings.Bytes `yaml:"shuffle"`
 	Output  settings.Bytes `yaml:"output"`
@@ -207,7 +212,7 @@ type JobSpec struct {
 	Spread  float64        `yaml:"spread"`
 	Maps    int            `yaml:"maps"`    // without input only
 	Reduces int            `yaml:"reduces"` // 0: one for each GiB of shuffle or output, rounded up
-	// Slots bounds the running tasks of the queue; 0: no bound.
+	// Slots bounds the running tasks of the job's queue; 0: no bound.
 	Slots int `yaml:"slots"`
 	// Rate is the most bytes per second that a task's processor can read from or write to HDFS. 0:
 	// no bound.
@@ -219,19 +224,19 @@ type JobSpec struct {
 // TraceSpec describes jobs from a file in SWIM's format.
 type TraceSpec struct {
 	Name   string  `yaml:"name"`
-	File   string  `yaml:"file"`   // in the scenario's folder; or from penstock-lab sim --trace
+	File   string  `yaml:"file"`   // in the scenario's folder; `penstock-lab sim --trace` replaces it
 	Weight float64 `yaml:"weight"` // default 1
 	// Application and Queue are as in JobSpec.
 	Application string `yaml:"application"`
 	Queue       string `yaml:"queue"`
-	// Jobs is the number of successive jobs to play. The first is drawn among those from which so
-	// many jobs are submitted within half of the length. 0: all jobs, up to the bound.
+	// Jobs is the number of successive jobs to play. The first job is drawn at random; all jobs
+	// must be submitted within half of the run's length. 0: all jobs, up to the bound.
 	Jobs int `yaml:"jobs"`
-	// Machines is the size of the cluster of the trace: job sizes are multiplied by the scenario's
-	// number of nodes and divided by Machines, as in SWIM. 0: sizes are not changed.
+	// Machines is the number of machines of the trace's cluster. Job sizes are multiplied by the
+	// scenario's number of machines and divided by Machines, as in SWIM. 0: sizes are not changed.
 	Machines int `yaml:"machines"`
-	// Least is the minimum map input of a job after that. With it, shuffle and output are at least
-	// 1 KiB, so each job has maps and a reduce. SWIM uses 64MiB. 0: no minimum.
+	// Least is the minimum map input of a job after this scaling. With it, shuffle and output are
+	// at least 1 KiB, so each job has maps and a reduce. SWIM uses 64MiB. 0: no minimum.
 	Least settings.Bytes `yaml:"least"`
 	// Bytes and Time are factors for sizes and times; default 1.
 	Bytes float64        `yaml:"bytes"`
@@ -242,14 +247,14 @@ type TraceSpec struct {
 
 // MapReduceSpec describes how jobs run.
 type MapReduceSpec struct {
-	Slots       int               `yaml:"slots"`       // tasks at a time on a node; default 8
+	Slots       int               `yaml:"slots"`       // tasks that run at the same time on a node; default 8
 	Block       settings.Bytes    `yaml:"block"`       // default 128MiB
 	Replication int               `yaml:"replication"` // default 3, at most the number of nodes
-	Start       settings.Duration `yaml:"start"`       // of a task, before its first I/O; default 1s
-	// Order selects the next task: fair (default) takes the queue with the fewest running tasks,
-	// and in it the job with the fewest; fifo takes the job that came first.
+	Start       settings.Duration `yaml:"start"`       // time from a task's start to its first I/O; default 1s
+	// Order selects the next task. fair (default) takes the queue with the fewest running tasks
+	// and, in this queue, the job with the fewest. fifo takes the job that was submitted first.
 	Order string `yaml:"order"`
-	// Play lists the ways to play: alone, fifo, local and coordinated; default all. Without alone
-	// there are no slowdowns, only times.
+	// Play lists the ways to play the jobs: alone, fifo, local and coordinated; default all.
+	// Without alone, the result has run times and no slowdowns.
 	Play []string `yaml:"play"`
 }

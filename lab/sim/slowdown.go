@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Job has the run times of a job in seconds, by the way it was played; 0: it was not played, or did
-// not end within the scenario's length.
+// Job contains the run times of a job in seconds, by the way in which it was played. 0: it was not
+// played in this way, or did not end within the scenario's length.
 type Job struct {
 	Name        string  `json:"name"`
 	Kind        string  `json:"kind"` // the name of the scenario's entry
@@ -24,23 +24,24 @@ type Job struct {
 	Coordinated float64 `json:"coordinated,omitempty"`
 }
 
-// Summary has the results of jobs of one kind, or of one size, played in one way.
+// Summary contains the results of the jobs of one kind, or of one size, played in one way.
 type Summary struct {
 	Way  string `json:"way"`
 	Of   string `json:"of"`   // a kind, a size, or "average"
 	All  int    `json:"all"`  // jobs
-	Jobs int    `json:"jobs"` // jobs that ended; all other figures are of these only
+	Jobs int    `json:"jobs"` // jobs that ended; all other figures describe only these
 	// Run times in seconds.
 	Median float64 `json:"median"`
 	P90    float64 `json:"p90"`
-	// Slowdowns are run times divided by the run times alone; 0 if alone was not played. Those of
-	// "average" are the means over the kinds.
+	// Slowdowns are run times divided by the run times alone; 0 if the jobs were not played alone.
+	// The slowdowns of "average" are means over the kinds.
 	SlowdownMedian float64 `json:"slowdown_median,omitempty"`
 	SlowdownP90    float64 `json:"slowdown_p90,omitempty"`
 	SlowdownMean   float64 `json:"slowdown_mean,omitempty"`
 }
 
-// sizes are the bounds of the bins, by the sum of input, shuffle and output.
+// sizes are the ranges of job sizes in summaries. A job's size is the sum of its input, shuffle and
+// output.
 var sizes = []struct {
 	below int64
 	name  string
@@ -48,7 +49,7 @@ var sizes = []struct {
 
 const average = "average"
 
-// playJobs plays the jobs in all requested ways.
+// playJobs plays the jobs in all ways that the scenario requests.
 func (s *Scenario) playJobs(seed uint64, progress func(float64) error) (*Result, error) {
 	works, err := s.works(seed)
 	if err != nil {
@@ -123,7 +124,7 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 		index -= a.Count
 		for n := range a.Count {
 			for _, at := range c.draw(a.On, a.Spread) {
-				c.feed(at, index+n, a.op(), window*s.MapReduce.Slots) // as many requests as from that many tasks
+				c.feed(at, index+n, a.op(), window*s.MapReduce.Slots) // as many requests in flight as from that number of tasks
 			}
 		}
 	}
@@ -155,12 +156,12 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 // flows returns an error if the flows would not fit in memory.
 func (c *Cluster) flows() error {
 	if len(c.places)*len(c.apps) > maxFlows {
-		return fmt.Errorf("%d nodes and %d applications: at most %d flows: give jobs a common application", len(c.places), len(c.apps), maxFlows)
+		return fmt.Errorf("%d nodes with %d applications each are more than %d flows: give the jobs a common application", len(c.places), len(c.apps), maxFlows)
 	}
 	return nil
 }
 
-// happen performs an event for the tasks.
+// happen performs the effects of an event on the tasks.
 func (y *yarn) happen(ev EventSpec) {
 	switch {
 	case ev.Leave != nil:
@@ -204,7 +205,7 @@ func (r *Result) jobs(works []*work) {
 	}
 }
 
-// Took returns the job's run time in a way to play it.
+// Took returns the job's run time in one way, in seconds.
 func (j *Job) Took(way string) float64 {
 	switch way {
 	case wayAlone:
@@ -217,7 +218,7 @@ func (j *Job) Took(way string) float64 {
 	return j.Coordinated
 }
 
-// summarise makes the summaries of the jobs, by kind, size and way.
+// summarise makes the summaries of the jobs, by way, and by kind or size.
 func (r *Result) summarise(ways []string) {
 	var kinds []string
 	for _, j := range r.Jobs {
@@ -289,7 +290,7 @@ func mean(of []float64) float64 {
 	return sum / float64(len(of))
 }
 
-// Ended returns how many jobs ended when they were played in a way.
+// Ended returns the number of jobs that ended when they were played in one way.
 func (r *Result) Ended(way string) (ended int) {
 	for i := range r.Jobs {
 		if r.Jobs[i].Took(way) > 0 {
@@ -299,7 +300,7 @@ func (r *Result) Ended(way string) (ended int) {
 	return ended
 }
 
-// Average returns the average slowdown in a way; 0 if it was not played.
+// Average returns the average slowdown in one way, or 0 if the jobs were not played in this way.
 func (r *Result) Average(way string) float64 {
 	for _, s := range r.Summaries {
 		if s.Way == way && s.Of == average {
@@ -318,7 +319,7 @@ func (s *Scenario) judgeJobs(r *Result, works []*work) {
 				late++
 			}
 		}
-		r.expect(late == 0, "%s: %d of %d jobs have not ended within %v, so its figures lack them: make the run longer, or jobs smaller", way, late, len(r.Jobs), time.Duration(s.Length))
+		r.expect(late == 0, "%s: %d of %d jobs have not ended within %v, so its figures do not include them: make the run longer, or the jobs smaller", way, late, len(r.Jobs), time.Duration(s.Length))
 	}
 	b, got := s.Expect.Better, r.Average(wayCoordinated)
 	for _, than := range []struct {
@@ -329,12 +330,12 @@ func (s *Scenario) judgeJobs(r *Result, works []*work) {
 			continue
 		}
 		other := r.Average(than.way)
-		r.expect(got > 0 && other > 0, "the average slowdowns coordinated and %s are not both known: have alone, coordinated and %s played", than.way, than.way)
-		r.expect(got <= other-than.most, "the average slowdown is %.3f coordinated and %.3f %s: it should be lower by %g", got, other, than.way, than.most)
+		r.expect(got > 0 && other > 0, "the average slowdowns coordinated and %s cannot be compared, because one is unknown: let play include alone, coordinated and %s", than.way, than.way)
+		r.expect(got <= other-than.most, "the average slowdown is %.3f coordinated and %.3f %s: coordinated should be lower by at least %g", got, other, than.way, than.most)
 	}
 }
 
-// Times returns the run times of the jobs that ended in a way, shortest first.
+// Times returns the run times, in seconds, of the jobs that ended in one way, shortest first.
 func Times(jobs []Job, way string) (times []float64) {
 	for i := range jobs {
 		if t := jobs[i].Took(way); t > 0 {

@@ -7,15 +7,15 @@ import (
 	"penstock/lab/disk"
 )
 
-// spindle is a physical disk: the laboratory's model on the virtual clock, with one arbiter or, if
-// virtual datanodes share it, one arbiter for each of them.
+// spindle is a physical disk: the laboratory's model on the virtual clock. It has one arbiter or,
+// if virtual datanodes share it, one arbiter for each datanode.
 type spindle struct {
 	engine *Engine
 	disk   *disk.Virtual
 	users  []*device
-	flying []flight // by reference
+	flying []flight // by Ref of the disk's requests
 	free   []uint64
-	waking time.Duration // time of the next call of collect; below 0: none is due
+	waking time.Duration // time of the scheduled call of collect; below 0: no call is scheduled
 	look   func()
 }
 
@@ -30,7 +30,7 @@ type flight struct {
 func newSpindle(e *Engine, m disk.Model) *spindle {
 	s := &spindle{engine: e, disk: disk.NewVirtual(m), waking: -1}
 	s.look = func() {
-		if s.waking == e.Now() { // otherwise an earlier request has ended meanwhile
+		if s.waking == e.Now() { // otherwise wake has scheduled a call at another time
 			s.waking = -1
 			s.collect()
 		}
@@ -38,7 +38,7 @@ func newSpindle(e *Engine, m disk.Model) *spindle {
 	return s
 }
 
-// start gives the disk a request.
+// start submits a request to the disk.
 func (s *spindle) start(d *device, of *stream, r *arbiter.Request) {
 	fl := flight{device: d, stream: of, request: r, since: s.engine.Now()}
 	var ref uint64
@@ -62,7 +62,7 @@ func (s *spindle) wake() {
 	s.engine.At(s.waking, s.look)
 }
 
-// collect accounts for requests that have ended and calls the arbiters.
+// collect accounts for requests that have ended, and then calls their arbiters.
 func (s *spindle) collect() {
 	now := s.engine.Now()
 	for {

@@ -18,7 +18,7 @@ import (
 const (
 	maxTraceJobs  = 1_000_000
 	maxTraceLine  = 4096
-	maxTraceBytes = 1 << 50 // of a job, each way
+	maxTraceBytes = 1 << 50 // each of a job's input, shuffle and output
 	maxTraceTime  = 10 * 365 * 24 * 3600
 )
 
@@ -29,10 +29,10 @@ type TraceJob struct {
 	Input, Shuffle, Output int64         // bytes
 }
 
-// ParseTrace reads jobs in the format of SWIM (Statistical Workload Injector for MapReduce): a line
-// per job, with fields separated by tabs: name, time of submission in seconds, seconds since the
-// job before, bytes of map input, shuffle and reduce output. Further fields are ignored. Times must
-// not decrease. Errors name the line.
+// ParseTrace reads jobs in the format of SWIM (Statistical Workload Injector for MapReduce). Each
+// line is a job. Its fields, separated by tabs, are: name, time of submission in seconds, seconds
+// since the previous job's submission, and bytes of map input, shuffle and reduce output. Further
+// fields are ignored. Times must not decrease. Errors name the line.
 func ParseTrace(r io.Reader) ([]TraceJob, error) {
 	var jobs []TraceJob
 	lines := bufio.NewScanner(r)
@@ -45,24 +45,24 @@ func ParseTrace(r io.Reader) ([]TraceJob, error) {
 			continue
 		}
 		if len(jobs) == maxTraceJobs {
-			return nil, fmt.Errorf("line %d: over %d jobs: cut the trace", n, maxTraceJobs)
+			return nil, fmt.Errorf("line %d: the trace has more than %d jobs: shorten it", n, maxTraceJobs)
 		}
 		j, err := parseTraceJob(string(text))
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
 		if len(jobs) > 0 && j.Submitted < jobs[len(jobs)-1].Submitted {
-			return nil, fmt.Errorf("line %d: job %s is submitted before the one above it: sort the trace by its second field", n, j.Name)
+			return nil, fmt.Errorf("line %d: job %s is submitted before the previous job: sort the trace by its second field", n, j.Name)
 		}
 		jobs = append(jobs, j)
 	}
 	if err := lines.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("line %d: over %d bytes", n+1, maxTraceLine-1)
+		return nil, fmt.Errorf("line %d: the line is longer than %d bytes", n+1, maxTraceLine-1)
 	} else if err != nil {
 		return nil, fmt.Errorf("line %d: %w", n+1, err)
 	}
 	if len(jobs) == 0 {
-		return nil, errors.New("no jobs in it")
+		return nil, errors.New("the trace has no jobs")
 	}
 	return jobs, nil
 }
@@ -70,7 +70,7 @@ func ParseTrace(r io.Reader) ([]TraceJob, error) {
 func parseTraceJob(line string) (j TraceJob, err error) {
 	f := strings.Split(line, "\t")
 	if len(f) < 6 {
-		return j, fmt.Errorf("%d fields: want at least 6, apart by tabs: job, time, gap, map input, shuffle, reduce output", len(f))
+		return j, fmt.Errorf("%d fields, want at least 6, separated by tabs: job, time of submission, time since the previous job, map input, shuffle, reduce output", len(f))
 	}
 	number := func(i int, what string, most int64) int64 {
 		v, e := strconv.ParseInt(f[i], 10, 64)
@@ -81,10 +81,10 @@ func parseTraceJob(line string) (j TraceJob, err error) {
 	}
 	j.Name = f[0]
 	if j.Name == "" || len(j.Name) > 200 {
-		return j, errors.New("field 1, the job: want 1 to 200 bytes")
+		return j, errors.New("field 1, name of the job: want 1 to 200 bytes")
 	}
 	seconds := number(1, "seconds", maxTraceTime)
-	number(2, "seconds since the job before", maxTraceTime)
+	number(2, "seconds since the previous job", maxTraceTime)
 	j.Input = number(3, "bytes of map input", maxTraceBytes)
 	j.Shuffle = number(4, "bytes of shuffle", maxTraceBytes)
 	j.Output = number(5, "bytes of reduce output", maxTraceBytes)
@@ -92,7 +92,7 @@ func parseTraceJob(line string) (j TraceJob, err error) {
 	return j, err
 }
 
-// LoadTrace reads a trace's file. Errors name file and line.
+// LoadTrace reads a trace from a file. Errors name the file and the line.
 func LoadTrace(file string) ([]TraceJob, error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -31,8 +31,8 @@ func TestTraces(t *testing.T) {
 		strings.Repeat("n", 201) + "\t1\t1\t0\t0\t0":            "line 1: field 1",
 		fmt.Sprintf("a\t1\t1\t%d\t0\t0", maxTraceBytes+1):       "field 4",
 		fmt.Sprintf("a\t%d\t1\t0\t0\t0", maxTraceTime+1):        "field 2",
-		"a\t1\t1\t0\t0\t0\n" + long:                             "line 2: over",
-		strings.Repeat("a\t1\t1\t0\t0\t0\n", maxTraceJobs+1):    "over 1000000 jobs",
+		"a\t1\t1\t0\t0\t0\n" + long:                             "line 2: the line is longer than",
+		strings.Repeat("a\t1\t1\t0\t0\t0\n", maxTraceJobs+1):    "more than 1000000 jobs",
 		"a\t1\t1\t99999999999999999999999999999999999999\t0\t0": "field 4",
 	} {
 		if _, err := ParseTrace(strings.NewReader(text)); err == nil || !strings.Contains(err.Error(), want) {
@@ -43,11 +43,11 @@ func TestTraces(t *testing.T) {
 		t.Errorf("the sample: %d jobs, %v", len(jobs), err)
 	}
 	if _, err := LoadTrace("trace.go"); err == nil || !strings.Contains(err.Error(), "trace.go: line 1: ") {
-		t.Errorf("what is no trace: %v", err)
+		t.Errorf("a file that is not a trace: %v", err)
 	}
 }
 
-// FuzzTrace: accepted jobs are within the bounds and in order, and their text is parsed to the same
+// FuzzTrace: accepted jobs are within the bounds and in order. Their text is parsed to the same
 // jobs.
 func FuzzTrace(f *testing.F) {
 	f.Add([]byte("job0\t49\t49\t740773\t2339561\t627471\njob1\t101\t52\t736346\t1700537\t432269\n"))

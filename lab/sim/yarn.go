@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// window is the number of quanta of a task's stream in flight: the device works on one, and the
-	// next waits.
+	// window is the number of quanta of a task's stream in flight: the device serves one while the
+	// next one waits.
 	window = 2
-	// fetchers is the number of map outputs that a reduce fetches at a time, as in MapReduce's
+	// fetchers is the number of map outputs that a reduce fetches at a time. 5 is MapReduce's
 	// default.
 	fetchers = 5
-	// mergeOver is the size from which a reduce's input is merged on the disk.
+	// mergeOver is the size, in bytes, above which a reduce merges its input on the disk.
 	mergeOver = 256 << 20
 )
 
-// yarn gives tasks slots and runs them: maps read a block, on its node if possible, and spill;
-// reduces fetch the maps' output, merge it on their disk and write to HDFS, each block on several
-// nodes. Without reduces, maps write to HDFS.
+// yarn gives tasks slots and runs them. A map reads a block, on the block's node if possible, and
+// spills. A reduce fetches the maps' output, merges it on its disk, and writes to HDFS, each block
+// on several nodes. In a job without reduces, maps write to HDFS.
 //
-// Slots are shared as in YARN's fair scheduler: among queues and, in a queue, among its jobs, so a
-// job of many tasks does not keep the slots from the jobs after it. A reduce asks for a slot when
+// Slots are shared as in YARN's fair scheduler: among queues and, within a queue, among its jobs.
+// So a job with many tasks does not keep the slots from later jobs. A reduce asks for a slot when
 // all maps of its job are done (MapReduce's slow start at 1), so no reduce holds a slot while maps
 // wait.
 type yarn struct {
@@ -33,17 +33,17 @@ type yarn struct {
 	spec    MapReduceSpec
 	rand    *rand.Rand
 	jobs    []*job // submitted and not done, oldest first
-	all     []int  // places
-	free    []int  // slots, by place
+	all     []int  // numbers of all places
+	free    []int  // free slots, by place
 	queues  map[string]*queue
 	left    []int // jobs that are not done, by application
-	wanted  int   // jobs that are not done and waited for
+	wanted  int   // foreground jobs that are not done
 }
 
 // queue is a queue of YARN.
 type queue struct {
-	running int // tasks
-	slots   int // their bound; 0: none
+	running int // running tasks
+	slots   int // bound on running tasks; 0: no bound
 }
 
 type job struct {
@@ -54,12 +54,12 @@ type job struct {
 	maps    []*task
 	reduces []*task
 	local   [][]*task // place -> maps that have a replica there
-	any     []*task   // maps
-	ready   []*task   // reduces
+	any     []*task   // maps that wait for a slot, oldest first
+	ready   []*task   // reduces that wait for a slot, oldest first
 	left    int       // maps that are not done
 	toGo    int       // tasks that are not done
 	running int
-	spilt   []int64 // by place
+	spilt   []int64 // bytes of map output, by place
 	ended   func(time.Duration)
 }
 
@@ -177,7 +177,7 @@ func (j *job) offer(t *task) {
 	}
 }
 
-// replicas draws places on different disks from the given ones; the first place is given.
+// replicas draws places on different disks from the places in of. The first place is given.
 func (y *yarn) replicas(j *job, first int, of []int) []int {
 	c := y.cluster
 	r := []int{first}
@@ -190,7 +190,7 @@ func (y *yarn) replicas(j *job, first int, of []int) []int {
 	return r
 }
 
-// spread gives slots to tasks, on all nodes in turn.
+// spread gives free slots to tasks, one slot per node in turn.
 func (y *yarn) spread() {
 	n := len(y.free)
 	begin := y.rand.IntN(n)
@@ -202,7 +202,7 @@ func (y *yarn) spread() {
 	}
 }
 
-// assign gives one slot of a place to a task.
+// assign gives one slot of a place to a task, and reports whether a task took it.
 func (y *yarn) assign(at int) bool {
 	if y.free[at] == 0 || y.cluster.places[at].node.gone {
 		return false
@@ -223,8 +223,8 @@ func (y *yarn) assign(at int) bool {
 	return true
 }
 
-// before reports whether a job's next task goes before that of an older job: its queue has
-// fewer tasks running or, in one queue, the job itself has.
+// before reports whether a job's next task goes before the next task of an older job: its queue has
+// fewer running tasks or, if both are in the same queue, the job itself has fewer.
 func (j *job) before(older *job) bool {
 	if j.queue != older.queue {
 		return j.queue.running < older.queue.running
@@ -232,14 +232,14 @@ func (j *job) before(older *job) bool {
 	return j.running < older.running
 }
 
-// some reports whether a task waits for a slot.
+// some reports whether the job has a task that can use a slot.
 func (j *job) some() bool {
 	j.any = trim(j.any)
 	j.ready = trim(j.ready)
 	return len(j.any) > 0 || j.left == 0 && len(j.ready) > 0
 }
 
-// trim drops tasks at the front that have begun meanwhile.
+// trim removes tasks at the front that have already begun.
 func trim(l []*task) []*task {
 	for len(l) > 0 && l[0].state != waiting {
 		l = l[1:]
@@ -257,7 +257,7 @@ func (j *job) take(at int) *task {
 			return t
 		}
 	}
-	panic("sim: no task waits") // impossible after some
+	panic("sim: no task waits") // impossible after some has returned true
 }
 
 func (y *yarn) begin(t *task, at int) {
@@ -273,7 +273,7 @@ func (y *yarn) begin(t *task, at int) {
 // resume starts the task's next step when all streams of the last step have ended.
 func (y *yarn) resume(t *task, attempt int) {
 	if attempt != t.attempt || t.state != running {
-		return // it has failed meanwhile
+		return // the attempt has failed
 	}
 	t.streams = t.streams[:0]
 	for t.open == 0 {
@@ -305,7 +305,8 @@ func (y *yarn) resume(t *task, attempt int) {
 	}
 }
 
-// source returns the place where a map reads its block: its own place, or one with a replica.
+// source returns the place where a map reads its block: its own place, or another place with a
+// replica.
 func (y *yarn) source(t *task) int {
 	if t.in == 0 || slices.Contains(t.replicas, t.at) {
 		return t.at
@@ -316,10 +317,10 @@ func (y *yarn) source(t *task) int {
 			return n
 		}
 	}
-	return t.at // the nodes of all replicas are away, and the block returns with one of them; played as if it were local
+	return t.at // the nodes of all replicas have left; the map is played as if its block were local
 }
 
-// targets returns the nodes of a task's output.
+// targets returns the places to which a task's output is written.
 func (y *yarn) targets(t *task) []int {
 	return y.replicas(t.job, t.at, y.all)
 }
@@ -420,7 +421,8 @@ func (y *yarn) end(j *job) {
 	}
 }
 
-// lost removes a node's running tasks, and repeats its finished maps, because their output is lost.
+// lost fails the running tasks that need a node that has left, and repeats the maps that finished
+// on it, because their output is lost.
 func (y *yarn) lost(n *node) {
 	c := y.cluster
 	for _, j := range y.jobs {
@@ -443,12 +445,12 @@ func (y *yarn) lost(n *node) {
 	y.spread()
 }
 
-// reduceSpared reports whether a fetching reduce has all that it needs from a node.
+// reduceSpared reports whether a fetching reduce needs nothing more from a node.
 func (t *task) reduceSpared(n *node, c *Cluster) bool {
 	return !slices.ContainsFunc(t.fetch, func(p piece) bool { return c.places[p.at].node == n })
 }
 
-// fail stops a task; it starts again elsewhere.
+// fail stops a task. The task starts again, perhaps elsewhere.
 func (y *yarn) fail(t *task) {
 	for _, s := range t.streams {
 		s.end()
@@ -459,7 +461,7 @@ func (y *yarn) fail(t *task) {
 	t.job.offer(t)
 }
 
-// applicationsOf returns the applications of the works, in the order of their first work, and the
+// applicationsOf returns the applications of the works, in order of their first works, and the
 // application of each work.
 func applicationsOf(works []*work) (apps []*App, of []*App) {
 	known := map[string]*App{}

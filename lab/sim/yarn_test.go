@@ -24,9 +24,9 @@ func parsed(t *testing.T, text string) *Scenario {
 	return s
 }
 
-// TestAHugeJobDoesNotBlockItsQueue: the jobs after a huge one in the same queue get slots as soon
-// as tasks end. If slots were given in order of arrival, they would wait for nearly all of the huge
-// job.
+// TestAHugeJobDoesNotBlockItsQueue: jobs that follow a huge job in the same queue get slots as soon
+// as tasks end. If slots were given in order of arrival, these jobs would wait for nearly all of
+// the huge job.
 func TestAHugeJobDoesNotBlockItsQueue(t *testing.T) {
 	const text = `
 length: 1h
@@ -55,8 +55,8 @@ mapreduce: {play: [alone, local], order: `
 	}
 }
 
-// TestQueuesShareSlots: two queues that both want all slots have half of them each, regardless of
-// their numbers of jobs; and no queue has more than its bound.
+// TestQueuesShareSlots: two queues that both want all slots get half of the slots each, regardless
+// of their numbers of jobs. No queue gets more slots than its bound.
 func TestQueuesShareSlots(t *testing.T) {
 	for bound, want := range map[int]int{0: 24, 5: 5} {
 		s := parsed(t, fmt.Sprintf(`
@@ -91,8 +91,9 @@ jobs:
 	}
 }
 
-// TestTracesOfADay: the sample spans a day and has jobs of terabytes among many of kilobytes, as
-// Facebook's. The played jobs are submitted within half of the run, and all of them end.
+// TestTracesOfADay: the sample spans a day and, as in Facebook's traces, has jobs of terabytes
+// among many jobs of kilobytes. The jobs to play are submitted within half of the run, and all of
+// them end.
 func TestTracesOfADay(t *testing.T) {
 	s := load(t, "scenarios/swim.yaml")
 	jobs, err := LoadTrace("scenarios/swim-sample.tsv")
@@ -147,8 +148,8 @@ func TestTracesOfADay(t *testing.T) {
 	}
 }
 
-// TestJobsThatCannotEnd: jobs that cannot end are refused before the run; jobs that merely do not
-// end are counted.
+// TestJobsThatCannotEnd: jobs that cannot end are refused before the run. Jobs that could end, but
+// do not, are counted.
 func TestJobsThatCannotEnd(t *testing.T) {
 	const nodes = "nodes: [{count: 2}]\nlength: 20m\nmapreduce: {play: [local]}\n"
 	file := filepath.Join(t.TempDir(), "trace.tsv")
@@ -171,9 +172,9 @@ func TestJobsThatCannotEnd(t *testing.T) {
 		{134, "traces: [{name: t, file: " + file + "}]\n", "1 of 10 jobs are submitted after the run's length"},
 		{133, "traces: [{name: t, file: " + file + "}]\n", ""},
 		{1, "traces: [{name: t, file: " + file + ", machines: 100000, least: 1024GiB}]\n", ""},
-		{301, "traces: [{name: t, file: " + file + ", jobs: 3}]\n", "3 successive jobs are submitted within 10m2s at the least, half of the run's length is 10m0s"},
+		{301, "traces: [{name: t, file: " + file + ", jobs: 3}]\n", "the submissions of 3 successive jobs take at least 10m2s, and half of the run's length is 10m0s"},
 		{300, "traces: [{name: t, file: " + file + ", jobs: 3}]\n", ""},
-		{602, "traces: [{name: t, file: " + file + ", jobs: 3, time: 0.5}]\n", "within 10m2s"},
+		{602, "traces: [{name: t, file: " + file + ", jobs: 3, time: 0.5}]\n", "take at least 10m2s"},
 	} {
 		write(test.gap)
 		works, err := parsed(t, nodes+test.text).works(1)

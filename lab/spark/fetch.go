@@ -18,7 +18,7 @@ import (
 	"penstock/lab/fetch/pypi"
 )
 
-// Version is the Spark release that runs.
+// Version is the Spark release that this package runs.
 const Version = "4.1.3"
 
 var release = pypi.Package{
@@ -26,9 +26,9 @@ var release = pypi.Package{
 	SHA256: "b600238e771e45618a58beaf9d63cfd9aa06f61ce193244cedf890a04a4409f7",
 }
 
-// Fetch makes sure that Spark lies in the cache and returns its home. It is the whole
-// of Spark as PyPI has it (YARN's client among its 330 jars), set up as Spark's own
-// archive is: jars, bin, python.
+// Fetch makes sure that Spark is in the cache and returns its home. It fetches the complete Spark
+// from PyPI (YARN's client is among its 330 jars) and arranges it as in Spark's own archive: jars,
+// bin, python.
 func Fetch(ctx context.Context, cacheDir string, progress func(format string, args ...any)) (home string, err error) {
 	if home, err = filepath.Abs(filepath.Join(cacheDir, "spark-"+Version)); err != nil {
 		return "", err
@@ -44,7 +44,7 @@ func Fetch(ctx context.Context, cacheDir string, progress func(format string, ar
 	return home, pypi.Fetch(ctx, home, release, unpack)
 }
 
-// folders are what is taken out of the archive, by the path in it.
+// folders are the parts of the archive to unpack: path in the archive -> path in Spark's home.
 var folders = map[string]string{"deps/jars/": "jars/", "deps/bin/": "bin/", "pyspark/": "python/pyspark/", "lib/": "python/lib/"}
 
 func unpack(archive, into string) error {
@@ -95,8 +95,8 @@ func extract(root *os.Root, name string, mode fs.FileMode, from io.Reader) error
 	return errors.Join(err, out.Close())
 }
 
-// zipPython makes the archive of Spark's Python side that its own release has and
-// PyPI's lacks: YARN's containers are sent it.
+// zipPython makes pyspark.zip, the archive of Spark's Python part. Spark's own release contains it,
+// and PyPI's does not. YARN's containers receive it.
 func zipPython(home string) (err error) {
 	out, err := os.Create(filepath.Join(home, "python", "lib", "pyspark.zip"))
 	if err != nil {
@@ -110,7 +110,7 @@ func zipPython(home string) (err error) {
 	return z.Close()
 }
 
-// onlyBelow is a file system whose root has one folder.
+// onlyBelow is a file system with a root that contains only one folder.
 type onlyBelow struct {
 	fs.FS
 	folder string

@@ -10,7 +10,7 @@ import (
 //go:embed jobs/*.py
 var jobs embed.FS
 
-// The programs that come with this package; what they do and take is at their head.
+// The programs of this package. The head of each program describes what it does and its arguments.
 const (
 	TPCH = "tpch.py"
 	Sort = "sort.py"

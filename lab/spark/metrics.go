@@ -9,17 +9,17 @@ import (
 	"path/filepath"
 )
 
-// Counters are what an application's tasks counted, in bytes.
+// Counters are the counters of an application's tasks, in bytes.
 type Counters struct {
 	Read         int64 // from HDFS
 	Written      int64 // to HDFS
-	ShuffleRead  int64 // local and remote, as stored
+	ShuffleRead  int64 // local and remote, as stored (compressed)
 	ShuffleWrite int64
 	Spilled      int64 // to disk, as stored
 	Tasks        int
 }
 
-// Counters reads an application's event log, which is whole once it has ended.
+// Counters reads an application's event log, which is complete only after the application's end.
 func (s *Spark) Counters(app *App) (Counters, error) {
 	var c Counters
 	files, err := filepath.Glob(filepath.Join(s.eventDir(), "*"+app.ID+"*"))
@@ -27,7 +27,7 @@ func (s *Spark) Counters(app *App) (Counters, error) {
 		return c, err
 	}
 	if len(files) != 1 {
-		return c, fmt.Errorf("event log of %s: %d files in %s, not one", app.ID, len(files), s.eventDir())
+		return c, fmt.Errorf("event log of %s: found %d files in %s, want one", app.ID, len(files), s.eventDir())
 	}
 	f, err := os.Open(files[0])
 	if err != nil {

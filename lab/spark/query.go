@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Query is what TPCH says of a query that has ended.
+// Query is TPCH's report of a query that has ended.
 type Query struct {
-	Began   time.Time     // when its text was handed to Spark, which had its executors by then
-	Elapsed time.Duration // until the driver had the rows
+	Began   time.Time     // when Spark received the query's text; its executors were already running
+	Elapsed time.Duration // time until the driver had the rows
 	Rows    int
 	SHA256  string // of the rows, hexadecimal
 }
 
-// Query waits for a query of the application, which must be TPCH, and returns once it
-// has its rows. The driver then still has to end.
+// Query waits for a query of the application, which must run TPCH, and returns when the driver has
+// the query's rows. The driver may still be running.
 func (a *App) Query(ctx context.Context, name string) (Query, error) {
 	line, err := a.p.Find(ctx, regexp.MustCompile(`(?m)^\{"query": "`+regexp.QuoteMeta(name)+`".*\}$`))
 	if err != nil {

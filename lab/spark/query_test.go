@@ -9,7 +9,7 @@ import (
 	"penstock/lab/process"
 )
 
-// A query's line is found among what else the driver says, and only whole.
+// Find returns a query's line from the driver's other output, and only when the line is complete.
 func TestQuery(t *testing.T) {
 	dir := t.TempDir()
 	book, err := ledger.Open(dir)

@@ -1,5 +1,5 @@
-// Package spark runs a real, unmodified Spark with a cluster of package hadoop: applications on YARN, or
-// on a standalone master with one worker that it starts.
+// Package spark runs a real, unmodified Spark together with a cluster of package hadoop.
+// Applications run on YARN, or on a standalone master with one worker that this package starts.
 //
 // All files are in one private run folder, and all servers listen on 127.0.0.1. The daemons are in the
 // run folder's ledger and die with their parent. The worker is the first process of a PID namespace, so
@@ -29,28 +29,28 @@ import (
 
 // Config describes where applications run.
 type Config struct {
-	RunDir  string // private; its conf, logs and work are replaced
+	RunDir  string // private; its folders conf, logs and work are replaced
 	Home    string // from Fetch
 	Cluster *hadoop.Cluster
-	// Standalone runs applications on a master and a worker of their own, not on YARN.
+	// Standalone runs applications on their own master and worker instead of YARN.
 	Standalone bool
-	// LocalDir is where a standalone worker's executors keep shuffle and spill files;
-	// default RunDir/work. On YARN it is the NodeManager's.
+	// LocalDir is the folder in which a standalone worker's executors keep shuffle and spill files;
+	// default RunDir/work. On YARN, the NodeManager's folders are used instead.
 	LocalDir string
-	// Governed prepares the configuration as `penstock install` does; nil: not.
+	// Governed prepares the configuration as `penstock install` does; nil: the configuration does
+	// not contain Penstock.
 	Governed *hadoop.Governed
 	// Settings are added to spark-defaults.conf.
 	Settings map[string]string
 	Progress func(format string, args ...any)
 }
 
-// Spark is where applications can be submitted to. Its methods may be called from
-// any goroutine.
+// Spark accepts applications. Its methods may be called from any goroutine.
 type Spark struct {
 	cfg    Config
 	book   *ledger.Ledger
 	master string // URL
-	web    string // of the standalone master
+	web    string // web address of the standalone master
 	procs  []*process.Process
 
 	mu   sync.Mutex
@@ -61,8 +61,8 @@ type Spark struct {
 // startWait bounds the start of a standalone master and its worker.
 const startWait = 2 * time.Minute
 
-// Start prepares the configuration and, for a standalone cluster, starts the master
-// and the worker and returns when the worker is registered.
+// Start prepares the configuration. For a standalone cluster it also starts the master and the
+// worker, and returns when the worker is registered.
 func Start(ctx context.Context, cfg Config) (*Spark, error) {
 	if !filepath.IsAbs(cfg.RunDir) {
 		return nil, fmt.Errorf("spark: RunDir %q must be an absolute path", cfg.RunDir)
@@ -100,7 +100,8 @@ func (s *Spark) ConfDir() string { return filepath.Join(s.cfg.RunDir, "conf") }
 func (s *Spark) eventDir() string { return filepath.Join(s.cfg.RunDir, "events") }
 func (s *Spark) logDir() string   { return filepath.Join(s.cfg.RunDir, "logs") }
 
-// WorkDir is where a standalone worker keeps its executors' folders, below LocalDir.
+// WorkDir returns the folder, below LocalDir, in which a standalone worker keeps its executors'
+// folders.
 func WorkDir(localDir string) string { return filepath.Join(localDir, "apps") }
 
 const log4j = `rootLogger.level = info
@@ -117,7 +118,7 @@ func (s *Spark) configure() error {
 		"spark.driver.host":        "127.0.0.1",
 		"spark.driver.bindAddress": "127.0.0.1",
 		"spark.ui.enabled":         "false",
-		// The jars lie on every machine of this cluster.
+		// The jars are on every machine of this cluster.
 		"spark.yarn.jars":                               "local:" + filepath.Join(s.cfg.Home, "jars", "*"),
 		"spark.yarn.am.memory":                          "512m",
 		"spark.driver.memory":                           "1g",
@@ -130,7 +131,7 @@ func (s *Spark) configure() error {
 		"spark.eventLog.rolling.enabled":                "false",
 		"spark.local.dir":                               s.cfg.LocalDir,
 		"spark.hadoop.dfs.client.use.datanode.hostname": "false",
-		// What a task's JVM asks of memory, on a machine with little of it.
+		// The serial collector needs less memory, of which test machines have little.
 		"spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
 	}
 	maps.Copy(settings, s.cfg.Settings)
@@ -155,7 +156,7 @@ func (s *Spark) configure() error {
 	return nil
 }
 
-// env has nothing of the caller's own Spark or Hadoop.
+// env returns an environment without variables of the caller's own Spark or Hadoop.
 func (s *Spark) env() []string {
 	env := []string{
 		"SPARK_HOME=" + s.cfg.Home, "SPARK_CONF_DIR=" + s.ConfDir(), "SPARK_LOCAL_IP=127.0.0.1", "SPARK_NO_DAEMONIZE=1",
@@ -168,7 +169,7 @@ func (s *Spark) env() []string {
 		}
 	}
 	if !s.cfg.Standalone {
-		// YARN gives its own, and a worker's would go before them.
+		// YARN sets this variable itself, and a worker's value would have precedence.
 		env = slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "SPARK_LOCAL_DIRS=") })
 	}
 	return env
@@ -176,7 +177,7 @@ func (s *Spark) env() []string {
 
 func (s *Spark) spawn(name string, ownPIDs bool, argv ...string) (*process.Process, error) {
 	if ownPIDs {
-		// Its /proc must show the namespace's own process numbers.
+		// /proc must show the process ids of the new namespace.
 		argv = append([]string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}, argv...)
 	}
 	return process.Start(process.Options{Book: s.book, Name: name, Log: filepath.Join(s.logDir(), name+".log"),
@@ -186,7 +187,7 @@ func (s *Spark) spawn(name string, ownPIDs bool, argv ...string) (*process.Proce
 // Master returns the master's URL, for spark-submit --master.
 func (s *Spark) Master() string { return s.master }
 
-// MasterPage is the address of the standalone master's page.
+// MasterPage returns the address of the standalone master's web page.
 func (s *Spark) MasterPage() string { return s.web }
 
 func (s *Spark) startDaemons(ctx context.Context) error {
@@ -218,14 +219,14 @@ func (s *Spark) startDaemons(ctx context.Context) error {
 
 // Job is a Python program to submit.
 type Job struct {
-	Name      string // of its log
+	Name      string // used in the name of its log
 	Script    string // path
 	Args      []string
-	Queue     string // on YARN
+	Queue     string // on YARN only
 	Executors int    // default 2
-	Cores     int    // of each executor; default 1
+	Cores     int    // per executor; default 1
 	CPUs      string // taskset list for the driver and, on YARN, its containers; empty: all
-	Cgroup    string // folder of the cgroup, of cgroup v1, that the containers on YARN join
+	Cgroup    string // folder of the cgroup (cgroup v1) that the containers on YARN join
 	Settings  map[string]string
 }
 
@@ -239,8 +240,8 @@ type App struct {
 
 var submitted = regexp.MustCompile(`Submitted application (application_\d+_\d+)|app ID (app-\d+-\d+)`)
 
-// Submit starts the driver, on this machine and outside of any container, and returns
-// when the application has its id.
+// Submit starts the driver, on this machine and outside of any container. It returns when the
+// application has an id.
 func (s *Spark) Submit(ctx context.Context, job Job) (*App, error) {
 	s.mu.Lock()
 	s.seq++
@@ -292,7 +293,7 @@ func (a *App) Wait(ctx context.Context) error { return a.p.Wait(ctx) }
 // Kill ends the driver; its executors end with it.
 func (a *App) Kill() { a.p.Kill() }
 
-// Stop ends drivers that still run, and the standalone cluster.
+// Stop ends the drivers that are still running, and the standalone cluster.
 func (s *Spark) Stop() error {
 	s.mu.Lock()
 	apps := s.apps
@@ -301,7 +302,7 @@ func (s *Spark) Stop() error {
 		p.Kill()
 	}
 	for _, p := range slices.Backward(s.procs) {
-		p.Stop(5 * time.Second) // or SIGKILL: nothing of it is kept
+		p.Stop(5 * time.Second) // or SIGKILL: none of its data is needed any more
 	}
 	s.procs = nil
 	return s.book.Close()

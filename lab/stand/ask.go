@@ -12,8 +12,9 @@ import (
 	"penstock/node/status"
 )
 
-// Await asks until holds returns true, or until Patience is over. An error of holds does not end
-// the wait; it is in the error that Await returns when it is too late.
+// Await calls holds again and again until it returns true, or until Patience has passed. An error
+// of holds does not end the wait. If the time runs out, Await's error contains the last error of
+// holds.
 func (s *Stand) Await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -28,7 +29,8 @@ func (s *Stand) Await(ctx context.Context, what string, holds func(context.Conte
 	return nil
 }
 
-// awaitNode is Await for what daemon i is to do. It fails at once if the daemon ends.
+// awaitNode waits, like Await, for something that daemon i must do. It fails at once if the daemon
+// ends.
 func (s *Stand) awaitNode(ctx context.Context, i int, what string, holds func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -68,7 +70,7 @@ func (s *Stand) AwaitAgents(ctx context.Context, i, n int) error {
 	})
 }
 
-// Status returns the account that daemon i gives of itself.
+// Status returns the status document of daemon i.
 func (s *Stand) Status(ctx context.Context, i int) (*status.Document, error) {
 	return status.Fetch(ctx, s.Nodes[i].Address)
 }
@@ -92,7 +94,8 @@ func (s *Stand) SetWeights(ctx context.Context, i int, text string) error {
 // PolicyFile returns the path of the file that SetPolicy writes.
 func (s *Stand) PolicyFile() string { return s.Path("policy.yaml") }
 
-// SetPolicy replaces the policy file as an editor does: a reader never sees half of it.
+// SetPolicy replaces the policy file by renaming a new file, so a reader never sees an incomplete
+// policy.
 func (s *Stand) SetPolicy(text string) error {
 	if err := os.WriteFile(s.PolicyFile()+".new", []byte(text), 0o644); err != nil {
 		return err
@@ -100,7 +103,7 @@ func (s *Stand) SetPolicy(text string) error {
 	return os.Rename(s.PolicyFile()+".new", s.PolicyFile())
 }
 
-// SetModel changes the speed of disks; without names, of all.
+// SetModel changes the model of the given disks, or of all disks if none is given.
 func (s *Stand) SetModel(m disk.Model, disks ...*disk.Disk) error {
 	if len(disks) == 0 {
 		disks = s.Disks
@@ -112,7 +115,7 @@ func (s *Stand) SetModel(m disk.Model, disks ...*disk.Disk) error {
 	return errors.Join(errs...)
 }
 
-// Forget writes back and drops what the page cache holds of the disks' files, and of no others.
+// Forget writes back the disks' files and drops them from the page cache. Other files stay in it.
 func (s *Stand) Forget() error {
 	var errs []error
 	for _, d := range s.Disks {

@@ -6,15 +6,15 @@ import (
 	"penstock/lab/ledger"
 )
 
-// Recover undoes what killed runs have left on this machine, runs of other packages included:
-// their disks, daemons or kernel parameters would disturb the next run. It leaves living runs
-// alone; they hold their ledgers locked. It prints what it cannot undo and goes on.
+// Recover undoes what killed runs have left on this machine, also runs of other packages. Their
+// disks, daemons or kernel parameters would disturb the next run. Living runs hold their ledgers
+// locked, and Recover leaves them alone. It prints what it cannot undo, and continues.
 func Recover() {
 	recovered, _, err := ledger.RecoverAll()
 	for _, dir := range recovered {
-		fmt.Println("undone what a killed run had left:", dir)
+		fmt.Println("undid the changes of a killed run:", dir)
 	}
 	if err != nil {
-		fmt.Println("not undone what a killed run had left:", err)
+		fmt.Println("could not undo the changes of a killed run:", err)
 	}
 }

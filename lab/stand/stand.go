@@ -1,12 +1,12 @@
-// Package stand brings up the machine of an experiment or a test: modelled disks, node
-// daemons, a broker, ZooKeeper, real Hadoop, HDFS clients, network namespaces.
+// Package stand sets up the machine of an experiment or a test: modelled disks, node daemons, a
+// broker, ZooKeeper, real Hadoop, HDFS clients and network namespaces.
 //
-// A Spec says what there is. Up starts it in the order of what depends on what, and waits
-// until everything is connected. Down stops it in the reverse order. Each change of the machine
-// is in the run folder's ledger before it is made, so that the next run undoes it after a
-// crash (ledger.Recover). Parts that depend on others (a DataNode's folder is on a disk, a
-// daemon's settings name a device) are functions of the Stand, which Up calls when the others
-// are there.
+// A Spec lists the parts. Up starts them in the order of their dependencies and waits until
+// everything is connected. Down stops them in the reverse order. Each change of the machine is
+// recorded in the run folder's ledger before it is made, so the next run can undo it after a crash
+// (ledger.Recover). Some parts depend on others: a DataNode's folder is on a disk, and a daemon's
+// settings name a device. The Spec describes such parts by functions of the Stand, and Up calls a
+// function when the parts it needs exist.
 //
 //	s, err := stand.Up(ctx, stand.Spec{
 //		Name:  "shares",
@@ -42,73 +42,81 @@ import (
 )
 
 const (
-	// Patience bounds each wait for an event; a busy machine needs a part of it.
+	// Patience bounds each wait for an event. Even a busy machine needs only a fraction of it.
 	Patience = 2 * time.Minute
-	// tunePatience bounds the wait for another run that has changed the same kernel parameter:
-	// two experiments at once would measure each other.
+	// tunePatience bounds the wait for another run that has changed the same kernel parameter. Two
+	// experiments at the same time would disturb each other's measurements.
 	tunePatience = 30 * time.Minute
-	// socketPathMax is the longest path of a Unix socket in bytes: sun_path without the final zero.
+	// socketPathMax is the longest path of a Unix socket in bytes: sun_path without the final zero
+	// byte.
 	socketPathMax = 107
 )
 
-// Spec says what a stand consists of. The zero value of a field is its default.
+// Spec describes the parts of a stand. The zero value of a field is its default.
 type Spec struct {
-	// Name begins the name of the run folder, which is made in the system's temporary folder.
+	// Name is the beginning of the run folder's name. The folder is in the system's temporary
+	// folder.
 	Name string
-	// Dir is the run folder, absolute and short, since Unix sockets are in it; default a new one.
+	// Dir is the absolute path of the run folder; default: a new folder. It must be short, because
+	// Unix sockets are in it.
 	Dir string
-	// Binary is penstock, AgentJar penstock-agent.jar, Cache the folder of downloads; absolute.
-	// Default: those of the checkout that the working directory is in.
+	// Binary is the path of penstock, AgentJar the path of penstock-agent.jar, and Cache the folder
+	// for downloads. The paths are absolute. Default: the files of the checkout that contains the
+	// working directory.
 	Binary, AgentJar, Cache string
-	// Public lets other users enter the run folder.
+	// Public gives other users access to the run folder.
 	Public bool
 
-	// Sysctls are kernel parameters to set, such as vm/dirty_bytes, in this order. Without root
-	// they stay as they are.
+	// Sysctls are kernel parameters to set, in this order, such as vm/dirty_bytes. Without root
+	// they are not changed.
 	Sysctls []Sysctl
-	// Machines is how many network namespaces there are, all connected with this one.
+	// Machines is the number of network namespaces. All are on one network.
 	Machines int
-	// ZooKeeper starts one server.
+	// ZooKeeper adds one ZooKeeper server.
 	ZooKeeper bool
-	// Disks are the modelled disks; their run folder is filled in.
+	// Disks are the modelled disks. Up fills in their RunDir.
 	Disks []disk.Options
-	// DisksOptional lets plain folders take the place of modelled disks where there can be none.
+	// DisksOptional uses plain folders instead of modelled disks on machines that cannot have
+	// modelled disks.
 	DisksOptional bool
 
-	// Prepare is called when network, ZooKeeper and disks are there.
+	// Prepare is called after the start of network, ZooKeeper and disks.
 	Prepare func(context.Context, *Stand) error
-	// Broker is the broker's arguments besides --listen; nil for no broker. The broker starts after
-	// Hadoop, with the policy in PolicyFile.
+	// Broker returns the broker's arguments besides --listen; nil: no broker. The broker starts
+	// after Hadoop, with the policy in PolicyFile.
 	Broker func(*Stand) []string
-	// Nodes are the daemons. Book, Binary, Base, Socket and Patience are filled in where empty.
+	// Nodes returns the daemons' options. Up fills in Book, and the empty ones of Binary, Base,
+	// Socket and Patience.
 	Nodes func(*Stand) []daemon.Options
-	// NodesLater leaves the start of the daemons to StartNode.
+	// NodesLater does not start the daemons; StartNode starts them.
 	NodesLater bool
-	// Hadoop is the cluster; nil for none. RunDir and Progress are filled in, Lib where empty.
+	// Hadoop returns the cluster's configuration; nil: no cluster. Up fills in RunDir and Progress,
+	// and Lib if it is empty.
 	Hadoop func(*Stand) hadoop.Config
-	// Clients starts a JVM of HDFS clients (package client); ClientClasses only compiles them.
+	// Clients starts a JVM of HDFS clients (package client). ClientClasses only compiles the
+	// clients.
 	Clients, ClientClasses bool
-	// Agents is how many agents Up waits for at each daemon; 0 for none.
+	// Agents is the number of agents to wait for at each daemon; 0: do not wait.
 	Agents []int
 
-	// Stop, if not nil, ends what Prepare has started; it is called also if Prepare failed.
+	// Stop, if not nil, stops what Prepare has started. It is called even if Prepare failed.
 	Stop func() error
 
-	// Progress receives one line per step; nil: silent.
+	// Progress receives one line per step; nil: no output.
 	Progress func(format string, args ...any)
 }
 
-// Sysctl is a kernel parameter by its path below /proc/sys, and its value.
+// Sysctl is a kernel parameter. Name is its path below /proc/sys.
 type Sysctl struct{ Name, Value string }
 
-// LateWriteback keeps the kernel from writing dirty pages by itself: what it would write, and
-// when, depends on the machine.
+// LateWriteback keeps the kernel from writing dirty pages by itself. The amount and the time of
+// such writes would depend on the machine.
 var LateWriteback = []Sysctl{
 	{"vm/dirty_bytes", "2147483648"}, {"vm/dirty_background_bytes", "1073741824"}, {"vm/dirty_expire_centisecs", "3000"},
 }
 
-// Stand is a machine that runs. Fields of parts that the Spec does not have are zero. Its
-// methods are for one goroutine at a time, except where they say otherwise.
+// Stand is a running machine. Fields of parts that are not in the Spec are zero. Only one goroutine
+// at a time may call its methods, unless a method says otherwise.
 type Stand struct {
 	Spec    Spec
 	Dir     string
@@ -124,15 +132,15 @@ type Stand struct {
 	Hadoop    *hadoop.Cluster
 	Clients   *client.JVM
 
-	clusters      []*hadoop.Cluster // besides Hadoop
+	clusters      []*hadoop.Cluster // further clusters, besides Hadoop
 	brokerAddress string
-	nodes         []daemon.Options // as they were last started
-	starts        []int            // how often each node was
+	nodes         []daemon.Options // options of each node's last start
+	starts        []int            // number of starts of each node
 	down          sync.Once
 	downErr       error
 }
 
-// Up brings a stand up. On an error, and when ctx ends, everything is put back.
+// Up starts a stand. If it fails or ctx ends, it undoes everything.
 func Up(ctx context.Context, spec Spec) (*Stand, error) {
 	s := &Stand{Spec: spec}
 	if err := s.up(ctx); err != nil {
@@ -172,7 +180,7 @@ func (s *Stand) prepareFolder(context.Context) (err error) {
 		}
 	}
 	if s.Dir = spec.Dir; s.Dir == "" {
-		// The system's temporary folder has a short path, as Unix sockets need.
+		// The system's temporary folder has a short path, which Unix sockets need.
 		if s.Dir, err = os.MkdirTemp("", "penstock-"+spec.Name+"-"); err != nil {
 			return err
 		}
@@ -183,7 +191,7 @@ func (s *Stand) prepareFolder(context.Context) (err error) {
 		}
 	}
 	if n := len(s.Socket(0)); n > socketPathMax {
-		return fmt.Errorf("run folder %s: the path of the agents' socket in it would have %d bytes, the kernel allows %d: choose a shorter folder",
+		return fmt.Errorf("run folder %s: the path of the agents' socket in it would have %d bytes, and the kernel allows %d: choose a folder with a shorter path",
 			s.Dir, n, socketPathMax)
 	}
 	if spec.Binary == "" || spec.AgentJar == "" || spec.Cache == "" {
@@ -204,7 +212,7 @@ func (s *Stand) prepareFolder(context.Context) (err error) {
 	return err
 }
 
-// checkout returns the folder of go.mod above the working directory.
+// checkout returns the folder that contains go.mod: the working directory or a folder above it.
 func checkout() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -222,8 +230,8 @@ func checkout() (string, error) {
 
 func (s *Stand) tune(ctx context.Context) error { return s.SetSysctls(ctx, s.Spec.Sysctls...) }
 
-// SetSysctls sets kernel parameters until the stand goes down. It waits while another run has
-// them. Without root it does nothing.
+// SetSysctls sets kernel parameters until Down. It waits while another run has changed one of them.
+// Without root it does nothing.
 func (s *Stand) SetSysctls(ctx context.Context, parameters ...Sysctl) error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -231,7 +239,7 @@ func (s *Stand) SetSysctls(ctx context.Context, parameters ...Sysctl) error {
 	ctx, cancel := context.WithTimeout(ctx, tunePatience)
 	defer cancel()
 	waiting := time.AfterFunc(time.Second, func() {
-		s.say("another run has changed the same kernel parameters: waiting for its end, at most %v", tunePatience)
+		s.say("another run has changed the same kernel parameters: waiting for it to end, at most %v", tunePatience)
 	})
 	defer waiting.Stop()
 	for _, p := range parameters {
@@ -294,8 +302,8 @@ func (s *Stand) chooseBrokerAddress(context.Context) (err error) {
 // BrokerAddress returns the address that the broker listens on. It is the same after a restart.
 func (s *Stand) BrokerAddress() string { return s.brokerAddress }
 
-// SetBrokerAddress sets where the broker listens; the default is a free port of 127.0.0.1. It is for
-// Spec.Prepare.
+// SetBrokerAddress sets the address that the broker listens on; the default is a free port of
+// 127.0.0.1. Only Spec.Prepare may call it.
 func (s *Stand) SetBrokerAddress(address string) { s.brokerAddress = address }
 
 func (s *Stand) startBroker(ctx context.Context) error {
@@ -310,15 +318,16 @@ func (s *Stand) startBroker(ctx context.Context) error {
 	return s.StartBroker(ctx)
 }
 
-// StartBroker starts the broker, or starts it again after its end.
+// StartBroker starts the broker. It can start it again after its end.
 func (s *Stand) StartBroker(ctx context.Context) (err error) {
 	s.Broker, err = s.StartDaemon(ctx, daemon.Options{Base: "broker", LogLevel: "debug",
 		Broker: append([]string{"--listen", s.brokerAddress}, s.Spec.Broker(s)...)})
 	return err
 }
 
-// StartDaemon starts a daemon or a broker besides those of the Spec, with Book, Binary, Base, LogLevel and
-// Patience filled in like those of Spec.Nodes. Base may be relative to the run folder. The caller ends it.
+// StartDaemon starts a daemon or a broker that is not in the Spec. It fills in Book, and the empty
+// ones of Binary, Base, LogLevel and Patience. Base may be relative to the run folder. The caller
+// must stop the daemon.
 func (s *Stand) StartDaemon(ctx context.Context, o daemon.Options) (*daemon.Daemon, error) {
 	o.Book, o.Binary = s.Book, cmp.Or(o.Binary, s.Spec.Binary)
 	o.LogLevel, o.Patience = cmp.Or(o.LogLevel, "info"), cmp.Or(o.Patience, Patience)
@@ -345,8 +354,8 @@ func (s *Stand) startNodes(ctx context.Context) error {
 	return nil
 }
 
-// StartNode starts daemon i, or starts it again after its end. It can be one that the Spec does
-// not have. Change, if not nil, changes its options for this and later starts.
+// StartNode starts daemon i. It can start it again after its end, and i may be a daemon that is not
+// in the Spec. change, if not nil, changes the daemon's options for this start and later starts.
 func (s *Stand) StartNode(ctx context.Context, i int, change func(*daemon.Options)) (err error) {
 	for len(s.nodes) <= i {
 		s.nodes, s.Nodes, s.starts = append(s.nodes, daemon.Options{}), append(s.Nodes, nil), append(s.starts, 0)
@@ -358,14 +367,14 @@ func (s *Stand) StartNode(ctx context.Context, i int, change func(*daemon.Option
 	with := *o
 	with.Base = cmp.Or(with.Base, fmt.Sprintf("daemon%d", i)) // a disk may be called node0
 	if s.starts[i]++; s.starts[i] > 1 {
-		with.Base += fmt.Sprintf("-%d", s.starts[i]) // each start keeps its log
+		with.Base += fmt.Sprintf("-%d", s.starts[i]) // each start has its own log
 	}
 	with.Socket = cmp.Or(with.Socket, s.Socket(i))
 	s.Nodes[i], err = s.StartDaemon(ctx, with)
 	return err
 }
 
-// RestartNode ends daemon i, unless it has ended, and starts it with changed options.
+// RestartNode stops daemon i if it is running, and starts it with changed options.
 func (s *Stand) RestartNode(ctx context.Context, i int, change func(*daemon.Options)) error {
 	if err := s.Nodes[i].Stop(); err != nil {
 		return err
@@ -400,8 +409,8 @@ func (s *Stand) startCluster(ctx context.Context, name string, cfg hadoop.Config
 	return hadoop.Start(ctx, cfg)
 }
 
-// StartCluster starts a further cluster from Hadoop's jars. Its files are in the folder
-// name of the run folder. Down stops it before Hadoop.
+// StartCluster starts another cluster from Hadoop's jars. Its files are in the folder name of the
+// run folder. Down stops it before Hadoop.
 func (s *Stand) StartCluster(ctx context.Context, name string, cfg hadoop.Config) (*hadoop.Cluster, error) {
 	cfg.Version, cfg.Lib = s.Hadoop.Version(), s.Lib
 	c, err := s.startCluster(ctx, name, cfg)
@@ -418,8 +427,9 @@ func (s *Stand) startClients(context.Context) (err error) {
 	return err
 }
 
-// StartClients starts a JVM of HDFS clients besides that of the Spec, which has to ask for Clients or
-// ClientClasses. Book, Lib, Classes, Conf and Temp are filled in, the last two where empty. The caller ends it.
+// StartClients starts a further JVM of HDFS clients. The Spec must have Clients or ClientClasses.
+// StartClients fills in Book, Lib and Classes, and Conf and Temp if they are empty. The caller must
+// stop the JVM.
 func (s *Stand) StartClients(o client.Options) (*client.JVM, error) {
 	o.Book, o.Lib, o.Classes = s.Book, s.Lib, s.Classes
 	o.Conf, o.Temp = cmp.Or(o.Conf, s.Hadoop.ClientConfDir()), cmp.Or(o.Temp, s.Dir)
@@ -440,18 +450,18 @@ func (s *Stand) Socket(i int) string {
 	return s.Path(fmt.Sprintf("agent%d.sock", i))
 }
 
-// Governed returns what a cluster's configuration says of the agents of daemon i.
+// Governed returns the agent settings of a cluster whose agents connect to daemon i.
 func (s *Stand) Governed(i int) *hadoop.Governed {
 	return &hadoop.Governed{AgentJar: s.Spec.AgentJar, Socket: s.Socket(i)}
 }
 
-// AgentArgs returns the JVM's arguments that load the agent of daemon i, and nothing else of
-// Penstock.
+// AgentArgs returns the JVM arguments that load the agent of daemon i, without the rest of
+// Penstock's configuration.
 func (s *Stand) AgentArgs(i int) []string {
 	return []string{"-javaagent:" + s.Spec.AgentJar + "=socket=" + s.Socket(i)}
 }
 
-// DataNodes returns a DataNode for each disk, with its volume in the folder dir.
+// DataNodes returns a DataNode for each disk, with its volume in the folder dir of that disk.
 func (s *Stand) DataNodes(dir string, disks ...*disk.Disk) (nodes []hadoop.DataNode) {
 	if len(disks) == 0 {
 		disks = s.Disks
@@ -462,7 +472,8 @@ func (s *Stand) DataNodes(dir string, disks ...*disk.Disk) (nodes []hadoop.DataN
 	return nodes
 }
 
-// GovernedDataNodes returns the same with the agent of daemon 0, and nothing else of Penstock.
+// GovernedDataNodes returns the same DataNodes with the agent of daemon 0, without the rest of
+// Penstock's configuration.
 func (s *Stand) GovernedDataNodes(dir string, disks ...*disk.Disk) []hadoop.DataNode {
 	nodes := s.DataNodes(dir, disks...)
 	for i := range nodes {
@@ -471,8 +482,7 @@ func (s *Stand) GovernedDataNodes(dir string, disks ...*disk.Disk) []hadoop.Data
 	return nodes
 }
 
-// Down stops everything and undoes every change. It may be called twice, and after a start
-// that failed half-way.
+// Down stops everything and undoes every change. It may be called twice, and after Up has failed.
 func (s *Stand) Down() error {
 	s.down.Do(func() { s.downErr = s.stop() })
 	return s.downErr
@@ -511,8 +521,8 @@ func (s *Stand) stop() error {
 	return errors.Join(errs...)
 }
 
-// KernelName returns the name of a disk's block device, as settings and metrics have it.
+// KernelName returns the name of a disk's block device, as it appears in settings and metrics.
 func KernelName(d *disk.Disk) string { return filepath.Base(d.Device()) }
 
-// Usual returns the options that daemon i was last started with.
+// Usual returns the options of daemon i's last start.
 func (s *Stand) Usual(i int) daemon.Options { return s.nodes[i] }

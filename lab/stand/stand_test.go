@@ -21,16 +21,17 @@ import (
 	"penstock/lab/ledger"
 )
 
-// Variables of a run that waits to be killed: its folder, and the folder of the binary.
+// Environment variables of a run that waits to be killed: its folder, and the folder of the binary.
 const (
 	victimVariable = "PENSTOCK_TEST_STAND_VICTIM"
 	binVariable    = "PENSTOCK_TEST_STAND_BIN"
 )
 
-// parameter is a kernel parameter that matters to nobody for a few seconds, and that no other test sets.
+// parameter is a kernel parameter that has no effect within a few seconds, and that no other test
+// sets.
 const parameter = "vm/stat_interval"
 
-// bin has penstock, and a file that stands for the agent's jar.
+// bin contains penstock, and a file in place of the agent's jar.
 var bin = os.Getenv(binVariable)
 
 func TestMain(m *testing.M) {
@@ -59,8 +60,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// small is a stand without Hadoop. Where there can be no modelled disk, a folder takes its place, and
-// there are no machines.
+// small is a stand without Hadoop. Where modelled disks are impossible, a plain folder replaces the
+// disk, and there are no machines.
 func small(dir string) Spec {
 	spec := Spec{
 		Name: "stand", Dir: dir, Binary: filepath.Join(bin, "penstock"), AgentJar: filepath.Join(bin, "agent.jar"), Cache: dir,
@@ -75,11 +76,11 @@ func small(dir string) Spec {
 	return spec
 }
 
-// traces are what a stand leaves on the machine while it is up.
+// traces are the traces that a stand leaves on the machine while it is up.
 type traces struct {
 	Processes []int
-	Namespace string // the path of its name; empty: none
-	Device    string // of its disk; empty: a folder
+	Namespace string // path of its name; empty: no namespace
+	Device    string // device of its disk; empty: a plain folder
 	Before    string // the kernel parameter's value
 }
 
@@ -103,7 +104,7 @@ func parameterNow(t testing.TB) string {
 	return strings.TrimSpace(string(text))
 }
 
-// checkUp verifies that everything is there.
+// checkUp verifies that all parts are present.
 func checkUp(t *testing.T, dir string, all traces) {
 	t.Helper()
 	for _, pid := range all.Processes {
@@ -128,7 +129,7 @@ func checkUp(t *testing.T, dir string, all traces) {
 	}
 }
 
-// checkGone verifies that nothing is left but files in the run folder.
+// checkGone verifies that nothing is left except files in the run folder.
 func checkGone(t *testing.T, dir string, all traces) {
 	t.Helper()
 	for _, pid := range all.Processes {
@@ -162,14 +163,14 @@ func checkGone(t *testing.T, dir string, all traces) {
 	}
 }
 
-// running reports whether a process lives; one that only waits for its parent to notice its end does not.
+// running reports whether a process is alive. A zombie is not alive.
 func running(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
 }
 
-// TestUpAndDown: everything that the specification names is there and does what it is asked, and nothing
-// of it is left.
+// TestUpAndDown: every part of the specification is present and works, and Down removes all of
+// them.
 func TestUpAndDown(t *testing.T) {
 	dir, before := t.TempDir(), parameterNow(t)
 	prepared, stopped := 0, 0
@@ -237,7 +238,7 @@ func TestUpAndDown(t *testing.T) {
 	}
 }
 
-// TestUpPutsBack: a start that fails half-way, or is broken off, leaves nothing.
+// TestUpPutsBack: a start that fails or is interrupted leaves nothing behind.
 func TestUpPutsBack(t *testing.T) {
 	bad := errors.New("bad")
 	for name, test := range map[string]struct {
@@ -280,7 +281,8 @@ func TestUpPutsBack(t *testing.T) {
 	}
 }
 
-// inFolder returns the processes that name the folder in their arguments, such as a daemon's settings.
+// inFolder returns the processes that have the folder in their arguments, such as in the path of a
+// daemon's settings.
 func inFolder(t *testing.T, dir string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -301,7 +303,7 @@ func TestBadSpecs(t *testing.T) {
 		change func(*Spec)
 		want   string
 	}{
-		"a long folder": {func(spec *Spec) { spec.Dir = filepath.Join(spec.Dir, strings.Repeat("a", socketPathMax)) }, "shorter folder"},
+		"a long folder": {func(spec *Spec) { spec.Dir = filepath.Join(spec.Dir, strings.Repeat("a", socketPathMax)) }, "a shorter path"},
 		"no binary":     {func(spec *Spec) { spec.Binary += "-missing" }, "make build"},
 		"no jar":        {func(spec *Spec) { spec.AgentJar += "-missing" }, "make build"},
 	} {
@@ -328,7 +330,7 @@ func mustGetwd(t *testing.T) string {
 	return dir
 }
 
-// victim brings a stand up, says so, and waits to be killed.
+// victim starts a stand, prints a line, and waits to be killed.
 func victim(dir string) error {
 	before, err := os.ReadFile(filepath.Join("/proc/sys", parameter))
 	if err != nil {
@@ -344,8 +346,8 @@ func victim(dir string) error {
 	select {}
 }
 
-// TestAKilledRunIsPutBack: a process that holds a stand, and the one that serves its disk, are killed with
-// -9. The next run in the folder finds everything put back, and goes up.
+// TestAKilledRunIsPutBack: kill -9 ends the process of a stand and the server of its disk. The next
+// run in the folder finds everything undone, and starts.
 func TestAKilledRunIsPutBack(t *testing.T) {
 	dir := t.TempDir()
 	self, err := os.Executable()
@@ -382,7 +384,7 @@ func TestAKilledRunIsPutBack(t *testing.T) {
 	}
 	checkUp(t, dir, all)
 
-	// The disk's server first, so that it cannot act on its parent's end.
+	// The disk's server is killed first, so it cannot react to its parent's end.
 	for _, pid := range servers(t, cmd.Process.Pid) {
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -404,7 +406,7 @@ func TestAKilledRunIsPutBack(t *testing.T) {
 	checkGone(t, dir, all)
 }
 
-// servers returns the children of a process that run this binary: those that serve its disks.
+// servers returns the children of a process that run this binary: the servers of its disks.
 func servers(t *testing.T, parent int) (pids []int) {
 	t.Helper()
 	self, err := os.Executable()
@@ -432,7 +434,7 @@ func servers(t *testing.T, parent int) (pids []int) {
 	return pids
 }
 
-// A wait ends when it holds, and says what did not.
+// A wait ends when its condition holds; otherwise its error names the condition.
 func TestAwait(t *testing.T) {
 	s := &Stand{}
 	asked := 0

@@ -1,5 +1,5 @@
-// Package tpch generates TPC-H's tables and writes them to HDFS, for Spark SQL to query. The generator is
-// tpchgen, whose output equals that of the benchmark's own dbgen.
+// Package tpch generates TPC-H's tables and writes them to HDFS, so that Spark SQL can query them.
+// The generator is tpchgen; its output equals that of the benchmark's own dbgen.
 package tpch
 
 import (
@@ -24,10 +24,10 @@ var release = pypi.Package{
 	SHA256: "a1394361d426f35d3a448ca99948f74e333cf85dce98abb101e617273f0eba9e",
 }
 
-// program is the generator's path in its wheel.
+// program is the path of the generator in its wheel.
 const program = "tpchgen_cli-2.0.2.data/scripts/tpchgen-cli"
 
-// Fetch makes sure that the generator lies in the cache and returns its path. It is
+// Fetch makes sure that the generator is in the cache and returns its path. The generator is
 // published for Linux on x86-64.
 func Fetch(ctx context.Context, cacheDir string) (generator string, err error) {
 	home, err := filepath.Abs(filepath.Join(cacheDir, "tpchgen-"+release.Version))
@@ -54,10 +54,9 @@ func Fetch(ctx context.Context, cacheDir string) (generator string, err error) {
 	})
 }
 
-// Load makes all tables with a scale factor (1: about 1 GB as text, a third of it as
-// Parquet) and writes each into a folder of its name below dir in HDFS. The large ones
-// are cut into parts, so that several tasks can read them. Temp is a folder for the
-// files on their way.
+// Load generates all tables and writes each into a folder with its name below dir in HDFS. The
+// scale factor 1 gives about 1 GB as text, a third of that as Parquet. The large tables are divided
+// into parts, so several tasks can read them. temp is a folder for temporary files.
 func Load(ctx context.Context, fs *hadoop.FS, generator, temp, dir string, scale float64, parts int) error {
 	work, err := os.MkdirTemp(temp, "tpch-*")
 	if err != nil {

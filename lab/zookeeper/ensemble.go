@@ -15,17 +15,16 @@ import (
 	"penstock/lab/ports"
 )
 
-// Ensemble is servers that keep the same data. Each can be killed and started by itself; the
-// others serve while they are a majority.
+// Ensemble is a group of servers that keep the same data. Each server can be killed and started
+// separately. The others serve as long as they are a majority.
 type Ensemble struct {
 	Servers []*Server
 
 	patience time.Duration
 }
 
-// StartEnsemble starts n servers at one host, 3 to 7, each on a folder of its own in o.Dir,
-// and returns when all serve. o.Address is the host alone, default 127.0.0.1; ports are
-// free ones.
+// StartEnsemble starts n servers on one host, 3 to 7, and returns when all serve. Each has its own
+// folder in o.Dir. o.Address is only the host, default 127.0.0.1; the servers use free ports.
 func StartEnsemble(ctx context.Context, o Options, n int) (*Ensemble, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -68,7 +67,7 @@ func StartEnsemble(ctx context.Context, o Options, n int) (*Ensemble, error) {
 	return e, nil
 }
 
-// Start starts the servers that do not run, and returns when all serve.
+// Start starts the servers that are not running, and returns when all serve.
 func (e *Ensemble) Start(ctx context.Context) error {
 	for _, s := range e.Servers {
 		if s.Alive() {
@@ -86,7 +85,7 @@ func (e *Ensemble) Start(ctx context.Context) error {
 	return nil
 }
 
-// Addresses are its servers' for clients, separated by commas.
+// Addresses returns the servers' addresses for clients, separated by commas.
 func (e *Ensemble) Addresses() string {
 	var all []string
 	for _, s := range e.Servers {
@@ -95,7 +94,7 @@ func (e *Ensemble) Addresses() string {
 	return strings.Join(all, ",")
 }
 
-// Leader waits until one of the servers leads the others.
+// Leader waits until one of the servers leads the others, and returns it.
 func (e *Ensemble) Leader(ctx context.Context) (leader *Server, err error) {
 	ctx, cancel := context.WithTimeout(ctx, e.patience)
 	defer cancel()

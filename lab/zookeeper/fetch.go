@@ -9,14 +9,14 @@ import (
 	"penstock/lab/fetch/maven"
 )
 
-// Version is the ZooKeeper release that runs.
+// Version is the ZooKeeper release that this package runs.
 const Version = "3.9.4"
 
 //go:embed dist/pom.xml
 var pom []byte
 
-// Fetch makes sure that ZooKeeper's jars lie in the cache and returns their folder. The
-// first time it runs Maven.
+// Fetch makes sure that ZooKeeper's jars are in the cache and returns their folder. It runs Maven
+// if they are not in the cache.
 func Fetch(ctx context.Context, cacheDir string, progress func(format string, args ...any)) (lib string, err error) {
 	if lib, err = filepath.Abs(filepath.Join(cacheDir, "zookeeper-"+Version)); err != nil {
 		return "", err

@@ -1,10 +1,10 @@
-// Package zookeeper runs real ZooKeeper servers, one JVM each, for tests of what brokers store in them.
-// The servers come from ZooKeeper's own artifact, with their own main classes and settings file. They
-// are in the run's ledger, so they end with the run.
+// Package zookeeper runs real ZooKeeper servers, one JVM each, for tests of the data that brokers
+// store in them. The servers come from ZooKeeper's own artifact, with its own main classes and
+// settings file. They are in the run's ledger, so they end with the run.
 //
-// One server shows brokers nearly everything: sessions that expire, ephemeral and sequential znodes,
-// watches, versions, atomic transactions. An ensemble also elects its own leader: clients' sessions
-// continue at other servers when the leader dies.
+// For brokers, one server has nearly everything: sessions that expire, ephemeral and sequential
+// znodes, watches, versions and atomic transactions. An ensemble also elects its own leader: when
+// the leader dies, clients' sessions continue at other servers.
 package zookeeper
 
 import (
@@ -26,42 +26,42 @@ import (
 	"penstock/lab/process"
 )
 
-// Options of a server.
+// Options are the options of a server.
 type Options struct {
-	Book *ledger.Ledger // of the run that it belongs to
+	Book *ledger.Ledger // ledger of the server's run
 	Lib  string         // from Fetch
-	Dir  string         // its settings, its data and its log
-	By   []string       // the command that starts it, such as `nsenter --net=FILE --`; nil: it is started as it is
-	// HeapMB is the JVM's largest heap; default 128.
+	Dir  string         // folder of its settings, data and log
+	By   []string       // command that starts the server, such as `nsenter --net=FILE --`; nil: it is started directly
+	// HeapMB is the JVM's maximum heap in MiB; default 128.
 	HeapMB int
-	// Secure, if not nil, is a port for TLS besides the plain one.
+	// Secure, if not nil, adds a port for TLS to the plain port.
 	Secure *Secure
-	// Tick is ZooKeeper's unit of time; sessions last 2 to 20 of them. Default 500ms.
+	// Tick is ZooKeeper's unit of time; sessions last 2 to 20 ticks. Default 500ms.
 	Tick time.Duration
-	// Address to listen on; default one of loopback with a free port.
+	// Address is the address to listen on; default: a free port on loopback.
 	Address string
-	// Patience bounds the wait for it to serve; default a minute.
+	// Patience bounds the wait until the server serves; default 1m.
 	Patience time.Duration
 }
 
-// Secure are the PEM files of a server's port for TLS. Clients have to show a certificate of
-// the CA, as is ZooKeeper's default.
+// Secure contains the paths of the PEM files for a server's TLS port. Clients must show a
+// certificate of the CA, which is ZooKeeper's default.
 type Secure struct{ CA, Cert, Key string }
 
-// Server is a running ZooKeeper. Its methods are for one goroutine.
+// Server is a running ZooKeeper. Only one goroutine may call its methods.
 type Server struct {
 	Address string // for clients
-	Secure  string // the same by TLS; may be empty
+	Secure  string // the same for TLS; may be empty
 	Log     string // path
 
 	options Options
-	id      int // in its ensemble, from 1; 0: it is alone
+	id      int // number in its ensemble, from 1; 0: no ensemble
 	members string
 	process *process.Process
 }
 
-// Start starts a server on its folder and returns when it serves. Data of a server that
-// was there before is taken up.
+// Start starts a server in its folder and returns when it serves. It uses the data of an earlier
+// server in the folder.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func newServer(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Start starts a server that was killed or stopped again, at the same address. One of an
-// ensemble serves when a majority is there.
+// Start starts a killed or stopped server again, at the same address. A server of an ensemble
+// serves only when a majority of the servers is running.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.spawn(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return s.await(ctx)
 }
 
-// settings is the text of its settings file.
+// settings returns the text of the server's settings file.
 func (s *Server) settings(data string) (string, error) {
 	host, port, err := net.SplitHostPort(s.Address)
 	if err != nil {
@@ -130,7 +130,8 @@ func (s *Server) settings(data string) (string, error) {
 	text := fmt.Sprintf("tickTime=%d\ndataDir=%s\nclientPortAddress=%s\nclientPort=%s\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n",
 		s.options.Tick.Milliseconds(), data, host, port)
 	if s.id > 0 {
-		// In ticks: what a follower has to find its leader, and to keep up with it.
+		// In ticks: the time for a follower to find its leader, and the time by which it may lag
+		// behind.
 		text += "initLimit=20\nsyncLimit=10\n" + s.members
 	}
 	if t := s.options.Secure; t != nil {
@@ -142,7 +143,7 @@ func (s *Server) settings(data string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// The server of the JDK's own sockets knows no TLS.
+		// ZooKeeper's server on the JDK's own sockets does not support TLS.
 		text += fmt.Sprintf("serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nsecureClientPortAddress=%s\nsecureClientPort=%s\n"+
 			"ssl.keyStore.location=%s\nssl.keyStore.type=PEM\nssl.trustStore.location=%s\nssl.trustStore.type=PEM\n",
 			host, port, both, t.CA)
@@ -150,7 +151,7 @@ func (s *Server) settings(data string) (string, error) {
 	return text, nil
 }
 
-// keyStore writes a key and its certificate into one file, as the server has them.
+// keyStore writes the key and its certificate into one file, as the server requires.
 func (s *Server) keyStore() (file string, err error) {
 	file = filepath.Join(s.options.Dir, "keystore.pem")
 	var both []byte
@@ -164,7 +165,7 @@ func (s *Server) keyStore() (file string, err error) {
 	return file, os.WriteFile(file, both, 0o600)
 }
 
-// spawn starts the process.
+// spawn starts the server's process.
 func (s *Server) spawn() error {
 	data := filepath.Join(s.options.Dir, "data")
 	if err := os.MkdirAll(data, 0o755); err != nil {
@@ -185,21 +186,21 @@ func (s *Server) spawn() error {
 			return err
 		}
 	}
-	// Its disk is not the matter here, and tests' disks are slow.
+	// Durability does not matter in tests, and their disks are slow.
 	command := append(slices.Clone(s.options.By), "java", fmt.Sprintf("-Xmx%dm", s.options.HeapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no",
 		"-cp", filepath.Join(s.options.Lib, "*"), main, settings)
 	s.process, err = process.Start(process.Options{Book: s.options.Book, Name: "zookeeper", Log: s.Log, Dir: s.options.Dir}, command...)
 	return err
 }
 
-// await waits until it serves.
+// await waits until the server serves.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
 	defer cancel()
 	var unasked error
 	err := poll.Until(ctx, 50*time.Millisecond, func() (bool, error) {
 		var mode string
-		if mode, unasked = s.Mode(ctx); unasked == nil && mode != "" { // else it does not serve yet
+		if mode, unasked = s.Mode(ctx); unasked == nil && mode != "" { // otherwise it does not serve yet
 			return true, nil
 		}
 		if !s.Alive() {
@@ -213,7 +214,8 @@ func (s *Server) await(ctx context.Context) error {
 	return err
 }
 
-// Mode is what it says it is: standalone, leader or follower; empty while it does not serve.
+// Mode returns the server's own report of its mode: standalone, leader or follower; empty while it
+// does not serve.
 func (s *Server) Mode(ctx context.Context) (string, error) {
 	answer, err := s.ask(ctx, "srvr")
 	if err != nil {
@@ -224,7 +226,7 @@ func (s *Server) Mode(ctx context.Context) (string, error) {
 	return mode, nil
 }
 
-// ask sends one of ZooKeeper's four-letter words.
+// ask sends one of ZooKeeper's four-letter commands.
 func (s *Server) ask(ctx context.Context, word string) (string, error) {
 	conn, err := (&net.Dialer{Timeout: time.Second}).DialContext(ctx, "tcp", s.Address)
 	if err != nil {
@@ -241,14 +243,14 @@ func (s *Server) ask(ctx context.Context, word string) (string, error) {
 	return strings.TrimSpace(string(answer)), err
 }
 
-// Alive reports whether it has been started and has not ended.
+// Alive reports whether the server has been started and has not ended.
 func (s *Server) Alive() bool { return s.process.Alive() }
 
-// Kill ends it with SIGKILL and returns when it has gone.
+// Kill ends the server with SIGKILL and returns when it has ended.
 func (s *Server) Kill() error {
 	s.process.Kill()
 	return nil
 }
 
-// Stop ends it as an operator does.
+// Stop ends the server with SIGTERM, as an operator does.
 func (s *Server) Stop() error { return s.process.Stop(s.options.Patience) }

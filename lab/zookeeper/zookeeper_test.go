@@ -12,8 +12,8 @@ import (
 	"penstock/lab/ledger"
 )
 
-// TestMain is the tests, or a server that says of itself only what it is: this binary stands before
-// java's command line. Of an ensemble the second leads.
+// TestMain runs the tests or, if this binary was started in front of a java command line, a fake
+// server that only reports its mode. In an ensemble the second server leads.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "java" {
 		fmt.Println(serve(os.Args[len(os.Args)-1]))

@@ -21,7 +21,8 @@ const maxBrokers = 16
 // shares.
 type Broker struct {
 	// Addresses are the host:port of each broker, 1 to 16; the leader answers. A broker that does
-	// not lead names the leader by its --advertise, which counts only if it is in this list.
+	// not lead names the leader's --advertise address. The node uses that address only if it is in
+	// this list.
 	Addresses []string `yaml:"addresses"`
 	// Node is the name of this node, as in its certificate; default: the host's name.
 	Node string `yaml:"node"`
@@ -73,9 +74,9 @@ func (n *Node) validateBroker() {
 		case err != nil || err2 != nil || host != "" && ip == nil:
 			fail("peers %q: give IP:port, such as 0.0.0.0:9718", b.Peers)
 		case number == 0:
-			fail("peers %q: port 0 is no port to be asked at", b.Peers)
+			fail("peers %q: port 0 does not work: give the port at which other nodes ask", b.Peers)
 		case plain:
-			fail("peers: it takes certificates to know who asks: give ca, cert and key (`penstock certs` makes them)")
+			fail("peers: other nodes must be authenticated: give ca, cert and key (`penstock certs` makes them)")
 		}
 	}
 	for i, address := range b.Addresses {
@@ -87,7 +88,7 @@ func (n *Node) validateBroker() {
 		case err != nil:
 			fail("addresses[%d]: %q: give host:port", i, address)
 		case plain && host != "localhost" && (ip == nil || !ip.IsLoopback()):
-			fail("addresses[%d]: %q is another machine's: give ca, cert and key (`penstock certs` makes them)", i, address)
+			fail("addresses[%d]: %q is on another machine: give ca, cert and key (`penstock certs` makes them)", i, address)
 		}
 	}
 }

@@ -187,7 +187,7 @@ rules:
   line 14, column 46: quantum: "-1": use a number of bytes such as 65536, 64KiB or 2MiB
   line 14, column 50: device sda: max wait 1ms: use 1s to 10m (HDFS clients give up after 60s)
   line 14, column 65: device sda: depth: bounds 5 to 2: give whole numbers, 1 <= min <= max <= 65536
-  line 15, column 9: device sdb: algorithm "drr" is one to compare with and not the daemon's own: run a daemon with it by ` + "`penstock-lab node`" + `, or use one of sfq, sfqd, sfqd2
+  line 15, column 9: device sdb: algorithm "drr" is only for comparison: run a daemon with it as ` + "`penstock-lab node`" + `, or use one of sfq, sfqd, sfqd2
   line 15, column 33: device sdb: depth: fixed 2000: use 1 to 1024
   and 1 more
 weights: ` + filepath.Dir(name) + `/w.yaml: line 1, column 1: default: weight 0: use 1 to 1000000

@@ -66,8 +66,8 @@ var (
 	flash      = depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
 )
 
-// Twice a short seek of such a disk, as rotational is the time of two requests: the disk serves
-// its queue in the order of positions.
+// seek is the time of two short seeks of such a disk, because rotational is the time of two
+// requests. The seeks are short because the disk serves its queue in the order of positions.
 const seek = 2 * 4 * time.Millisecond
 
 // loadProfiles reads the profile of each section that has one.
@@ -105,14 +105,15 @@ func (n *Node) device(name string) Device {
 	return n.Device
 }
 
-// SetsRoom reports whether the file sets how many bytes may be dirty on that device, and how many
-// may wait undrained.
+// SetsRoom reports whether the file sets the limits of a device: on dirty bytes, and on bytes of
+// closed files that wait undrained (lazy).
 func (n *Node) SetsRoom(name string) (dirty, lazy bool) {
 	d := n.device(name)
 	return d.Dirty != 0, d.Lazy != 0
 }
 
-// SetsStaged reports whether the file sets how many bytes may be staged ahead of readers there.
+// SetsStaged reports whether the file limits the bytes that may be staged ahead of readers on a
+// device.
 func (n *Node) SetsStaged(name string) bool { return n.device(name).Staged != 0 }
 
 // Profile returns the profile of the device with that kernel name, and its file; nil if it has
@@ -136,8 +137,8 @@ func (n *Node) ConfigFor(id profile.Device) (c device.Config, misfit, err error)
 	return c, misfit, ofDevice(id.Name, err)
 }
 
-// DeviceConfig returns the settings of a device by its kernel name, including its profile if it
-// has one, without checking on which device that was measured.
+// DeviceConfig returns the settings of a device by its kernel name, including its profile if it has
+// one. It does not check that the profile was measured on this device.
 func (n *Node) DeviceConfig(name string, rotates bool) (device.Config, error) {
 	_, p := n.Profile(name)
 	c, err := n.config(name, rotates, p)
@@ -208,13 +209,13 @@ func (n *Node) checkAlgorithm(name string) error {
 	case name == "" || slices.Contains(known, name):
 		return nil
 	case slices.Contains(laboratory, name):
-		return fmt.Errorf("algorithm %q is one to compare with and not the daemon's own: "+
-			"run a daemon with it by `penstock-lab node`, or use one of %s", name, strings.Join(known, ", "))
+		return fmt.Errorf("algorithm %q is only for comparison: "+
+			"run a daemon with it as `penstock-lab node`, or use one of %s", name, strings.Join(known, ", "))
 	}
 	return fmt.Errorf("algorithm %q: use one of %s", name, strings.Join(known, ", "))
 }
 
-// laboratory holds algorithms that the daemon once offered.
+// laboratory lists the algorithms of `penstock-lab node`.
 var laboratory = []string{"drr", "fifo"}
 
 // or returns the line or, if the file has none, the other one.

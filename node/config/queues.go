@@ -14,8 +14,8 @@ type Queue struct {
 	Weight int    `yaml:"weight"`
 }
 
-// place places the rules' queues. It uses the policy's rules, so that a file means the same to a
-// node and to the broker.
+// place finds the place of each rule's queue in the tree of queues. It uses package policy, so that
+// a queue means the same in a weights file and in the broker's policy.
 func (w *Weights) place() {
 	p := policy.Policy{Default: 1}
 	for _, q := range w.Queues {

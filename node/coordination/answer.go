@@ -8,8 +8,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// take puts an answer into force. It reports whether the answer is in force: on at least one
-// device, the shares follow the totals.
+// take applies an answer. inForce reports whether the shares follow the totals on at least one
+// device.
 func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 	if err := c.apps.take(a.GetEntries(), a.GetRates(), a.GetRooms(), nil, nil); err != nil {
 		return false, err
@@ -79,7 +79,7 @@ func (c *Client) right(app int) (coord.Right, bool) {
 	in := 0
 	if n := len(right.Queues); known && n > 0 {
 		q := c.queues.byName[right.Queues[n-1].Name]
-		if q == nil { // it is created with the next report
+		if q == nil { // the next report creates its entry
 			return coord.Right{}, false
 		}
 		in = queueNumber(q)

@@ -30,25 +30,25 @@ const (
 	staleSeveral = stale + 3
 	// underWay is the maximum number of reports without an answer; then no more are sent.
 	underWay = 5
-	// forget is for how many reports in a row an application is missing at all devices before its
-	// entry is freed, and after how many more its number is reused: by then no answer with the
+	// forget is the number of reports in a row without an application after which its entry is
+	// freed. The entry's number is reused after as many further reports: by then no answer with the
 	// old meaning can arrive.
 	forget = 30
 	// unanswered is the number of periods (but at least unansweredLeast) for which a node with
 	// several brokers waits for an answer before it tries another one.
 	unanswered      = 2
 	unansweredLeast = time.Second
-	// asks is how often a node asks a broker that names a leader which has not answered, before
-	// it tries that leader again.
+	// asks is how many times a node asks a broker that names an unresponsive leader, before it
+	// tries that leader again.
 	asks = 4
-	// fence is the time after an answer for which answers of smaller epochs are refused. No
-	// deposed leader lives that long, but the clock from which epochs were taken may have been
-	// wrong.
+	// fence is the time after an answer for which answers of smaller epochs are refused. No deposed
+	// leader lives longer, so a smaller epoch is then accepted: the clock that gave the larger
+	// epoch may have been wrong.
 	fence = 10 * time.Minute
-	// connectWait limits the wait for a machine to accept a connection, and shakeWait the wait
-	// for the broker to authenticate it. When a broker starts, all nodes wait for their turn, and
-	// a node that gave up early would only come back at the end of the queue. With several
-	// brokers there is another one to ask, and severalWait limits both.
+	// connectWait limits the wait for a machine to accept a connection, and shakeWait the wait for
+	// the broker to authenticate it. When a broker starts, all nodes wait for their turn, and a
+	// node that gave up early would only come back at the end of the queue. With several brokers,
+	// severalWait limits both waits, because the node can ask another broker.
 	connectWait = 3 * time.Second
 	shakeWait   = 20 * time.Second
 	severalWait = 2 * time.Second
@@ -175,7 +175,7 @@ func (c *Client) Run(ctx context.Context) {
 		retry.Most = min(retryMost, max(c.o.Period, retryLeast)) // another broker may lead by now
 	}
 	var gone string // a broker that did not answer
-	trust := 0      // attempts without going back to it
+	trust := 0      // remaining attempts before that broker is tried again
 	again := false  // ask this broker a second time, since it may still be the leader
 	for i := 0; ; {
 		broker := c.o.Brokers[i]
@@ -185,8 +185,7 @@ func (c *Client) Run(ctx context.Context) {
 			return
 		}
 		// A broker may name the leader, but only the addresses in this node's settings count.
-		// Until the brokers notice that the leader is gone, they may name it: then it is tried
-		// again.
+		// Brokers may name a leader that is gone, until they notice; the node then asks again.
 		var refusal notLeading
 		refused := errors.As(err, &refusal)
 		named := slices.Index(c.o.Brokers, refusal.leader)

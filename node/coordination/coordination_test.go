@@ -19,7 +19,7 @@ import (
 // disk is a device with flows whose service the test sets.
 type disk struct {
 	name string
-	hang time.Duration // how long it does not answer; then it reports an error
+	hang time.Duration // time without an answer; then the device reports an error
 
 	mu    sync.Mutex
 	uses  map[string]time.Duration
@@ -120,8 +120,8 @@ func TestAHungDiskKeepsTheStream(t *testing.T) {
 	}
 }
 
-// TestOneQuestionToADisk: a disk that does not answer is neither waited for nor queried again. A
-// late answer counts from its arrival.
+// TestOneQuestionToADisk: the client neither waits for a disk that does not answer nor queries it
+// again. A late answer is used from its arrival.
 func TestOneQuestionToADisk(t *testing.T) {
 	c := &Client{o: Options{Period: 100 * time.Millisecond}, looks: map[string]*look{}}
 	d := &gated{asked: make(chan bool, 10), answer: make(chan []Use)}
@@ -154,7 +154,7 @@ func TestOneQuestionToADisk(t *testing.T) {
 	}
 }
 
-// gated is a device that answers when the test lets it.
+// gated is a device that answers when the test allows it.
 type gated struct {
 	asked  chan bool
 	answer chan []Use
@@ -164,7 +164,7 @@ func (d *gated) Name() string        { return "gated" }
 func (d *gated) SetParts(Parts)      {}
 func (d *gated) Uses() ([]Use, bool) { d.asked <- true; return <-d.answer, true }
 
-// TestRightsOutliveEntries: an application that is idle for longer than its entry is kept still
+// TestRightsOutliveEntries: an application that is idle for so long that its entry is freed still
 // has its limit when rights of other applications arrive, and when it becomes active again.
 func TestRightsOutliveEntries(t *testing.T) {
 	var received map[string]Right
@@ -203,7 +203,7 @@ func TestRightsOutliveEntries(t *testing.T) {
 		t.Errorf("received %+v", received)
 	}
 	report("replication")
-	answer() // an answer without it
+	answer() // an answer without that right
 	if d.parts.Flows["replication"] <= 0 {
 		t.Errorf("parts %v: it has a right", d.parts)
 	}
@@ -213,7 +213,8 @@ func TestRightsOutliveEntries(t *testing.T) {
 	}
 }
 
-// TestRightsAreBounded: rights of entries stay, and of the others the most recently used.
+// TestRightsAreBounded: rights of entries stay, and so do the most recently used of the other
+// rights.
 func TestRightsAreBounded(t *testing.T) {
 	r := newRights(4)
 	isEntry := func(name string) bool { return name == "1" }

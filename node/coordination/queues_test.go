@@ -61,7 +61,7 @@ func (x *exchange) right(flow string, queues ...string) *cluster.Right {
 	return r
 }
 
-// totals returns totals that give each queue a whole device.
+// totals returns an answer in which each queue has the service of a whole device.
 func (x *exchange) totals() *cluster.Queues {
 	q := &cluster.Queues{}
 	for _, e := range x.queues.inOrder() {
@@ -115,8 +115,8 @@ func TestPartsAtEveryLevel(t *testing.T) {
 }
 
 // TestAnotherPolicyComes: while some rights belong to the previous policy, applications with
-// another place for one of their queues wait. Once all have rights of the new policy, they have
-// parts in it.
+// another place for one of their queues wait. Once all have rights of the new policy, all have
+// parts again.
 func TestAnotherPolicyComes(t *testing.T) {
 	x := newExchange(t)
 	x.send("a", "b")
@@ -135,7 +135,7 @@ func TestAnotherPolicyComes(t *testing.T) {
 	if p := x.disk.parts; len(p.Flows) != 2 || len(p.Queues) != 2 || p.Queues["/top/etl"] != 3 || x.State().LeftOut != 0 {
 		t.Errorf("parts %v, %d left out", p, x.State().LeftOut)
 	}
-	// Applications that are in no queue any more have no part there.
+	// Applications that have left a queue have no part there.
 	x.send("a", "b")
 	x.answer(&cluster.Answer{Queues: x.totals(), Rights: []*cluster.Right{x.right("b")}})
 	if p := x.disk.parts; len(p.Flows) != 1 || p.Flows["a"] != 2 {

@@ -162,7 +162,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	var groups, members []*entry
 	inside := map[*entry]bool{}
 	for _, u := range uses {
-		// A flow that was forgotten and came back has begun at 0.
+		// A flow that the loop dropped, and that then came back, has started again at 0.
 		if was := before[u.Flow]; was.Service <= u.Service && was.Wanted <= u.Wanted {
 			u.Service, u.Wanted = u.Service-was.Service, u.Wanted-was.Wanted
 		}

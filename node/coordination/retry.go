@@ -19,7 +19,7 @@ const (
 type Retry struct {
 	Period time.Duration // between reports
 	Most   time.Duration // between attempts; 0: retryMost
-	Rand   *rand.Rand    // source of the waits, for runs that are repeated by their seed; nil: the process's own
+	Rand   *rand.Rand    // random source, for runs that are repeated with their seed; nil: the process's own
 
 	next time.Duration
 }

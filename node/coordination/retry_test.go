@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRetry: a node that waits for a broker's restart has reported rates there within two
-// periods. A broker that refuses nodes is asked less and less often.
+// TestRetry: a node that waits for a broker's restart reports its rates within two periods of the
+// restart. The waits grow after refusals by a broker.
 func TestRetry(t *testing.T) {
 	for _, c := range []struct {
 		period, most          time.Duration

@@ -48,7 +48,7 @@ func TestRightOf(t *testing.T) {
 		if got, ok := rightOf(r); !ok || !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s: %+v, %v, want %+v", name, got, ok, test.want)
 		}
-		r.Weight = 0 // a broker sends it only to nodes that need it
+		r.Weight = 0 // a broker sends this weight only to nodes that need it
 		if got, ok := rightOf(r); ok == (test.want.Weight == 7.5) || ok && !reflect.DeepEqual(got, test.want) {
 			t.Errorf("%s, without a weight among all: %+v, %v", name, got, ok)
 		}

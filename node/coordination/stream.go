@@ -20,8 +20,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Dial returns a connection to a broker, which is made at its first use; secure is nil for an
-// unencrypted one.
+// Dial returns a client of a broker, which connects at its first use. If secure is nil, the
+// connection is unencrypted.
 func Dial(broker string, secure *tls.Config, more ...grpc.DialOption) (*grpc.ClientConn, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {
@@ -43,7 +43,7 @@ func Connect(ctx context.Context, address string) (net.Conn, error) {
 // notLeading is the refusal of a broker that does not lead.
 type notLeading struct {
 	error
-	leader string // as far as it knows; may be empty
+	leader string // the leader as this broker knows it; may be empty
 }
 
 // open opens a stream. Parts may expire while it tries to reach the broker.
@@ -76,7 +76,7 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 	var reached atomic.Bool
 	more := []grpc.DialOption{grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 		conn, err := Connect(ctx, address)
-		if err == nil || errors.As(err, new(*net.DNSError)) { // a name server has work with each attempt
+		if err == nil || errors.As(err, new(*net.DNSError)) { // each attempt is work for the name server
 			reached.Store(true)
 		}
 		return conn, err
@@ -171,13 +171,13 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 			sent[sequence] = time.Now()
 			if err := s.Send(r); err != nil {
 				select {
-				case err = <-failed: // it has the better error
+				case err = <-failed: // Recv returns the better error
 				case <-time.After(time.Second):
 				}
 				return err
 			}
 		}
-		// Answers that arrived meanwhile count.
+		// Answers that have arrived in the meantime are taken before the checks below.
 		for waiting := true; waiting; {
 			select {
 			case a := <-answers:
@@ -220,7 +220,7 @@ var errEpoch = errors.New("an answer from a former leader (its epoch is too smal
 var errSilent = errors.New("no answer")
 
 // follow compares an answer's epoch with the largest one so far. A broker that answers with a
-// smaller one was cut off or stopped while another broker became the leader, and does not know it
+// smaller epoch was cut off or stopped while another broker became the leader, and has not noticed
 // yet.
 func (c *Client) follow(epoch uint64) error {
 	c.mu.Lock()

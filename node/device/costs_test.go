@@ -167,8 +167,8 @@ func TestServiceIsDeviceTime(t *testing.T) {
 	}
 }
 
-// A request that continues where the last one ended pays no seek. It counts as such until it is
-// done, and then the flow pays the difference.
+// A request that continues where the last one ended pays no seek. Until a request is done, it
+// counts as sequential; then the flow pays the difference.
 func TestSeeksAreCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { profile(c); c.FixedDepth = 1 }, nil)
@@ -283,7 +283,7 @@ func TestProfiledSharesAreOfDeviceTime(t *testing.T) {
 func TestAnUnprofiledAccountKnowsSeeks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) {
-			c.Quantum, c.Ahead, c.Seek = 512<<10, 8, 20*time.Millisecond // 10 ms, in a measure that counts double
+			c.Quantum, c.Ahead, c.Seek = 512<<10, 8, 20*time.Millisecond // two seeks of 10 ms: Seek counts double
 		}, map[string]int{"a": 3, "b": 1})
 		defer r.stop()
 		var done sync.WaitGroup
@@ -313,8 +313,8 @@ func TestAnUnprofiledAccountKnowsSeeks(t *testing.T) {
 	})
 }
 
-// Foreign load makes every request take longer. The depth stays, and with it the governed flows'
-// part of the device.
+// Foreign load makes every request take longer. The depth does not change, so the governed flows
+// keep their part of the device.
 func TestForeignLoadDoesNotMoveTheDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { profile(c); c.Algorithm = "sfqd2" }, nil)

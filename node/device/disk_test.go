@@ -95,7 +95,7 @@ type modelFile struct {
 	cached  map[int64]bool // by page
 	dirty   map[int64]bool
 	deleted bool
-	sparse  bool // occupies only the pages that it has
+	sparse  bool // the file occupies only the pages that it has
 	closed  int
 	fail    error
 }

@@ -29,8 +29,8 @@ func (r *fixture) ponder(flow string, think time.Duration, stop <-chan struct{})
 	}
 }
 
-// contend runs ponder in one flow while another flow always reads, and returns the reads of the
-// first and the bytes of the second.
+// contend runs ponder in one flow while a second flow reads all the time. It returns the number of
+// reads of the first flow and the bytes of the second.
 func contend(t *testing.T, algorithm string, weight int, think time.Duration) (reads int, other float64) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) {
@@ -84,7 +84,7 @@ func TestAWaitIsPaidFor(t *testing.T) {
 	}
 }
 
-// There is no wait for a flow that pauses for longer, or has no more weight.
+// The device does not wait for a flow that pauses for longer, or whose weight is not larger.
 func TestNobodyWaitsInVain(t *testing.T) {
 	for name, c := range map[string]struct {
 		weight int

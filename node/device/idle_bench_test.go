@@ -25,13 +25,13 @@ func (coldFile) Size() (int64, error)                      { return 128 * mib, n
 func (coldFile) Space() (int64, error)                     { return 128 * mib, nil }
 func (coldFile) Close() error                              { return nil }
 
-type deaf struct{ sync.Mutex } // not empty: each connection must have an address of its own
+type deaf struct{ sync.Mutex } // not empty: each value must have its own address
 
 func (*deaf) Mark(uint32, int64) {}
 
-// BenchmarkIdleStreams opens 4,096 streams on each of 24 devices, of 64 applications, and lets
-// all of them be staged as far as possible. Then it measures the loops' CPU time while nothing
-// happens.
+// BenchmarkIdleStreams opens 4,096 streams of 64 applications on each of 24 devices, and waits
+// until all of them are staged as far as possible. Then it measures the loops' CPU time while
+// nothing happens.
 func BenchmarkIdleStreams(b *testing.B) {
 	const devices, streams, connections = 24, 4096, 8
 	line := depth.Line{Fixed: time.Millisecond, PerMiB: time.Millisecond}
@@ -61,7 +61,7 @@ func BenchmarkIdleStreams(b *testing.B) {
 			l.Open(OpenRequest{Marker: markers[i%connections], ID: uint32(i), Flow: fmt.Sprintf("application_1_%04d", i%64), Block: coldFile{}, To: 128 * mib})
 		}
 	}
-	for _, l := range all { // until every stream has all that may be staged ahead of it
+	for _, l := range all { // until each stream is staged as far ahead as possible
 		for {
 			snap, _ := l.Snapshot()
 			ready := 0

@@ -70,7 +70,7 @@ func TestAShortLivedFileNeverReachesTheDisk(t *testing.T) {
 	}
 }
 
-// Ten files of 1 MiB, of which 4 MiB may wait: the six oldest are drained.
+// There are ten files of 1 MiB, and 4 MiB may wait: the six oldest files are drained.
 func TestOnlyAsMuchIsDrainedAsTheBoundAsksFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Lazy = 4 * mib }, nil)
@@ -109,7 +109,7 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 			r.spill(fmt.Sprint("other", i), fmt.Sprint("other", i), 4096)
 		}
 		time.Sleep(5 * time.Second)
-		if got := r.flowNow("a"); got.Backlog != 4*mib { // the others leave their part
+		if got := r.flowNow("a"); got.Backlog != 4*mib { // the other flows do not use their part
 			t.Errorf("backlog %d next to 15 flows with hardly any", got.Backlog)
 		}
 		for i := range 15 {
@@ -127,8 +127,8 @@ func TestTheBoundSinksWithOtherWriters(t *testing.T) {
 	})
 }
 
-// Waiting files are no backlog: a task that is alone writes all that may wait, and in addition
-// its backlog's bound except for a lease, without a wait.
+// Waiting files do not count as backlog. A single task writes, without a wait, all bytes that may
+// wait plus the bound on its backlog, less one lease.
 func TestWhatMayWaitHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Lazy = 64 * mib }, nil)
@@ -168,7 +168,7 @@ func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 				if waits > c.most || waits < c.least {
 					t.Errorf("%d MiB wait after 10 s, want %d to %d", waits/mib, c.least/mib, c.most/mib)
 				}
-				// The younger part of the waiting bytes has the rest of the kernel's time.
+				// The younger waiting bytes may wait for the rest of the kernel's time.
 				time.Sleep(kernel - time.Since(wrote))
 				if left := r.lazyNow("spills"); left > 0 {
 					t.Errorf("%d MiB wait after %v", left/mib, kernel)
@@ -180,8 +180,8 @@ func TestALightFlowDrainsBeforeTheKernelWould(t *testing.T) {
 	}
 }
 
-// The part of a flow's backlog bound that its other writers leave may be used for waiting files
-// too, and both together stay within the two bounds.
+// Waiting files may also use the part of a flow's backlog bound that its other writers do not use.
+// Both together stay within the two bounds.
 func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 72*mib, 16*mib }, map[string]int{"reads": 8, "a": 32})
@@ -200,7 +200,7 @@ func TestSpillsWaitInWhatTheBacklogLeaves(t *testing.T) {
 			if got := r.flowNow("a").Backlog; got > (72+16)*mib+2*leaseBytes {
 				t.Fatalf("backlog %d MiB", got/mib)
 			}
-			if waits := r.lazyNow("a"); waits < 55*mib { // a block file must go to the disk, and does
+			if waits := r.lazyNow("a"); waits < 55*mib { // the block file must go to the disk, but the spill keeps waiting
 				t.Fatalf("%d MiB of 60 wait while a block file is written", waits/mib)
 			}
 		}
@@ -290,7 +290,8 @@ func TestTheOldestOfAllKeptFilesGoes(t *testing.T) {
 	})
 }
 
-// A task that only writes gets the same as a DataNode's writer, and is held at its bound.
+// A task that writes without end gets the same service as a DataNode's writer, and waits at its
+// bound.
 func TestGreedySpillsShareByWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, map[string]int{"a": 3, "b": 1})
@@ -319,7 +320,7 @@ func TestGreedySpillsShareByWeight(t *testing.T) {
 	})
 }
 
-// A file that is deleted while it is written can be written further, and none of it counts.
+// A file that is deleted during a write can still be written, and none of its bytes count.
 func TestAFileThatIsDeletedWhileItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, nil)
@@ -470,8 +471,8 @@ func TestTheRateIsRemembered(t *testing.T) {
 	})
 }
 
-// If more bytes wait than can be drained after the usual age, the oldest are drained earlier, so
-// that nothing is left to the kernel.
+// If more bytes wait than can be drained after the usual age, the oldest are drained earlier. So
+// the kernel writes nothing out by itself.
 func TestMuchIsDrainedEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 512*mib, 512*mib }, map[string]int{"reads": 10, "spills": 40})
@@ -494,7 +495,7 @@ func TestMuchIsDrainedEarlier(t *testing.T) {
 	})
 }
 
-// A share that is small for a moment does not cause waiting files to be drained.
+// A share that is small for a moment does not cause a drain of waiting files.
 func TestAMomentsContentionDrainsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Lazy = 512 * mib }, map[string]int{"shell": 1000, "reads": 1, "spills": 10})
@@ -527,7 +528,7 @@ func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
 			r.spill("b", "b", 5*mib)
 			time.Sleep(100 * time.Millisecond)
 		}
-		time.Sleep(10 * time.Second) // the room of the first, while the other wrote nothing, has shrunk
+		time.Sleep(10 * time.Second) // until the room of the first flow, which grew while the other wrote nothing, has shrunk
 		a, b := r.lazyNow("a"), r.lazyNow("b")
 		if a+b > (64+64+16)*mib || a < 40*mib || b < 40*mib {
 			t.Errorf("%d and %d MiB wait where there is room for 128", a/mib, b/mib)
@@ -537,7 +538,7 @@ func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
 	})
 }
 
-// Writers whose backlogs are all parts of quanta do not displace the spills.
+// Writers with backlogs of less than a quantum each do not displace the spills.
 func TestManySmallWritersLeaveTheSpills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy, c.FlushAge = 16*mib, 64*mib, time.Minute }, nil)

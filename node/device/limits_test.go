@@ -42,8 +42,8 @@ func TestALimitIsKeptAndReached(t *testing.T) {
 					t.Errorf("a backlog of %d, which takes the limit %.1f s to drain", got, float64(got)/limit)
 				}
 				r.within("alone", "a", from, from.Add(10*time.Second), limit)
-				// Other flows change nothing, whatever its share is. A request is late by up to
-				// one of theirs, so the window is longer.
+				// Other flows change nothing, whatever the limited flow's share is. A request may
+				// be late by one request of another flow, so the window is longer.
 				r.reader("b", 150*mib, 0, &done)
 				r.writer("c", 150*mib, &done)
 				time.Sleep(22 * time.Second)
@@ -64,7 +64,7 @@ func TestALimitHoldsUpNobodyElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, nil, map[string]int{"b": 1})
 		defer r.stop()
-		// A weight that would give it nearly the whole disk, but its limit applies.
+		// The weight alone would give the flow nearly the whole disk, but its limit applies.
 		r.apply(Enforce, "a", Rule{Weight: 1000, Mode: Enforce, Limit: mib})
 		var done sync.WaitGroup
 		r.reader("a", 60*mib, 0, &done)
@@ -73,7 +73,7 @@ func TestALimitHoldsUpNobodyElse(t *testing.T) {
 		from := time.Now()
 		time.Sleep(20 * time.Second)
 		r.within("limited", "a", from, from.Add(20*time.Second), mib)
-		// Ten requests per second of the limited flow, each with a seek there and back: 20 seeks
+		// The limited flow has ten requests per second, each with a seek there and back: 20 seeks
 		// of 10 ms.
 		busy := serviceOf(r.disk.between(from, from.Add(20*time.Second))["a"]) + serviceOf(r.disk.between(from, from.Add(20*time.Second))["b"])
 		if busy < 0.99*20e9 {
@@ -96,7 +96,7 @@ func TestALimitThatIsNotReachedLeavesTheShare(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		a0, b0 := r.flowNow("a"), r.flowNow("b")
 		time.Sleep(20 * time.Second)
-		// The ratio is one of service: the limited flow's requests are smaller, and pay for more
+		// The ratio compares service: the limited flow's requests are smaller and pay for more
 		// seeks.
 		ratio := float64(r.flowNow("a").Service-a0.Service) / float64(r.flowNow("b").Service-b0.Service)
 		if ratio < 0.95 || ratio > 1.05 {
@@ -115,7 +115,7 @@ func TestALimitChangesLive(t *testing.T) {
 		r.writer("a", 1200*mib, &done)
 		for _, limit := range []int64{0, mib, 4 * mib, 2 * mib, 0} {
 			r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: limit})
-			time.Sleep(10 * time.Second) // a whole backlog was queued in larger quanta
+			time.Sleep(10 * time.Second) // until the backlog that was queued in larger quanta is drained
 			from := time.Now()
 			time.Sleep(20 * time.Second)
 			want := float64(limit)
@@ -129,8 +129,8 @@ func TestALimitChangesLive(t *testing.T) {
 	})
 }
 
-// A limit that is set while the flow has room for seconds of the whole device takes effect at
-// once: nothing more is written until the present bytes are under the limit's bound.
+// A limit that is set while the flow has room for seconds of the whole device takes effect at once:
+// the writer waits until its backlog is below the bound of the limit.
 func TestALimitTakesTheRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
@@ -158,8 +158,8 @@ func TestALimitKeepsItsDebt(t *testing.T) {
 		want   time.Duration
 	}{{5 * mib, 5 * time.Second}, {60 * mib, limitDebt}} {
 		synctest.Test(t, func(t *testing.T) {
-			// A reader that was not held, of a file that was not resident; a tenth of a second's
-			// bytes were served in their turn.
+			// The reader was not held, and its file was not resident. The bytes of a tenth of a
+			// second were served in their turn.
 			r := newFixture(t, func(c *Config) { c.Quantum, c.Ahead = 256<<10, 1 }, nil)
 			defer r.stop()
 			r.apply(Enforce, "a", Rule{Weight: 1, Mode: Enforce, Limit: mib})
@@ -230,7 +230,7 @@ func TestALimitIsNotChargedForWhatWasCancelled(t *testing.T) {
 	})
 }
 
-// A stream that its limit holds for longer than MaxWait is let through, and the debt remains.
+// A stream that waits for its limit for longer than MaxWait passes, and the debt remains.
 func TestALimitHoldsNoStreamBeyondTheLongestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.MaxWait = 2 * time.Second }, nil)

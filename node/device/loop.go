@@ -56,7 +56,7 @@ type Options struct {
 	// known.
 	Counters func() (c Counters, ok bool)
 
-	// Scheduler returns a scheduler that the daemon's own is compared with. May be nil.
+	// Scheduler returns a scheduler to compare the daemon's own with. It may be nil.
 	Scheduler func(maxFlows int) arbiter.Scheduler
 }
 
@@ -105,7 +105,7 @@ func (l *Loop) clock(now time.Time) time.Duration { return now.Sub(l.epoch) + 1 
 // the loop. The first mark comes through the stream's Marker.
 func (l *Loop) Open(r OpenRequest) *Stream {
 	s := &Stream{OpenRequest: r}
-	if l.cfg.Network != (r.Kind == Network) { // this device does not govern it; it must not wait
+	if l.cfg.Network != (r.Kind == Network) { // this device does not govern the stream, so the stream must not wait
 		r.Marker.Mark(r.ID, Open)
 		s.closeFiles()
 		return s
@@ -154,7 +154,7 @@ func (l *Loop) Apply(mode Mode, policy Policy) {
 // SetParts puts parts in force; the zero value puts the rules' weights back in force.
 func (l *Loop) SetParts(p Parts) { l.call(func() { l.arbiter.SetParts(p) }) }
 
-// SetRoom changes Config.Dirty, Lazy and Staged; 0 leaves one as it is.
+// SetRoom changes Config.Dirty, Lazy and Staged; 0 leaves a value unchanged.
 func (l *Loop) SetRoom(dirty, lazy, staged int64) {
 	l.call(func() { l.arbiter.SetRoom(dirty, lazy, staged) })
 }
@@ -366,7 +366,7 @@ func (l *Loop) report(now time.Duration) {
 	}
 	if slow := l.arbiter.Slow(); slow.Slow != l.slow {
 		if l.slow = slow.Slow; slow.Slow {
-			l.log.Warn("the device has become slow: its requests take many times what they should. Shares hold, but there is less to share; look at the disk's health (smartctl, kernel log)",
+			l.log.Warn("the device has become slow: its requests take many times their expected time. Shares still hold, but there is less throughput to share; look at the disk's health (smartctl, kernel log)",
 				"times", int(slow.Factor+0.5), "profiled", l.cfg.Profiled())
 		} else {
 			l.log.Info("the device is as fast as before again")

@@ -320,7 +320,7 @@ func TestCancelledReadLeavesNoDebt(t *testing.T) {
 }
 
 func TestBacklogIsBounded(t *testing.T) {
-	for _, dirty := range []int64{8 * mib, 48 * mib} { // the room of each, and with it what the device drains in 8 s
+	for _, dirty := range []int64{8 * mib, 48 * mib} { // a small room, and a larger one that the device drains within 8 s
 		synctest.Test(t, func(t *testing.T) {
 			r := newFixture(t, func(c *Config) { c.Dirty = dirty }, nil)
 			defer r.stop()
@@ -346,8 +346,8 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// Next to a flow with eight times its weight, a flow has the room that each flow has, and the
-// heavy flow has room for a burst.
+// Each flow has room for the bytes that its share of the disk drains in 8 s: the light flow for
+// few, the flow with eight times its weight for a burst.
 func TestABurstHasTheRoomThatItsShareDrains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 8})
@@ -368,7 +368,7 @@ func TestABurstHasTheRoomThatItsShareDrains(t *testing.T) {
 	})
 }
 
-// A heavy flow that writes a line now and then takes no room from flows that write much.
+// A heavy flow that writes a line from time to time takes no room from flows that write much.
 func TestALogTakesNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 96 * mib }, map[string]int{"log": 8, "busy": 8, "light": 1})
@@ -502,16 +502,16 @@ func TestObserveHoldsNobodyAndTells(t *testing.T) {
 		if got.Bytes[1] != 60*mib {
 			t.Errorf("observed writer: %d bytes accounted", got.Bytes[1])
 		}
-		// The write was done at once. Enforced, it would have waited until its backlog of 60 MiB
-		// was under 8, at 12 MB/s less the seeks.
+		// The write was done at once. In enforce mode, it would have waited until its backlog of 60
+		// MiB was below 8 MiB, at 12 MB/s less the seeks.
 		if got.WouldWait < 4*time.Second || got.WouldWait > 8*time.Second {
 			t.Errorf("observed writer would have waited %v", got.WouldWait)
 		}
 	})
 }
 
-// A writer that has filled the page cache alone does not have to wait for the whole difference
-// when a heavy flow comes.
+// A writer that has filled the page cache while it was alone does not have to wait for the whole
+// difference when a heavy flow arrives.
 func TestABoundSinksSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, map[string]int{"light": 1, "heavy": 32})
@@ -537,7 +537,7 @@ func TestABoundSinksSlowly(t *testing.T) {
 	})
 }
 
-// Reads of an application do not wait for all that it has written.
+// Reads of an application do not wait until all its writes are drained.
 func TestReadsPassTheFlowsOwnBacklog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty = 256 * mib }, nil)
@@ -640,7 +640,7 @@ func TestLongestWait(t *testing.T) {
 		r.reader("big", 600*mib, 0, &big)
 		time.Sleep(time.Second)
 		begin := time.Now()
-		r.reader("small", 2*mib, 0, &small) // the first quantum is due at once, the rest arrives in packets
+		r.reader("small", 2*mib, 0, &small) // the first quantum is served at once, the rest in packets
 		small.Wait()
 		if took := time.Since(begin); took < 4*time.Second || took > 60*time.Second {
 			t.Errorf("a reader of the smallest share took %v for 28 packets, bound 2 s each", took)
@@ -713,7 +713,7 @@ func TestFlowBound(t *testing.T) {
 		if got := r.flowNow(UnattributedFlow).Bytes[1]; got != 7*4096 {
 			t.Errorf("the unattributed flow has %d bytes, want those of 7 applications", got)
 		}
-		// By now they have no streams: a new flow replaces one of them.
+		// The flows have no streams left: a new flow replaces one of them.
 		f := r.disk.newFile("late", 0)
 		f.write(0, 4096)
 		s := r.loop.Open(OpenRequest{Marker: newGate(), ID: 99, Flow: "late", Write: true, Block: f})

@@ -122,7 +122,7 @@ func TestALimitedSender(t *testing.T) {
 	})
 }
 
-// Receivers that accept nothing occupy no slot for long, however many there are.
+// Receivers that accept nothing do not occupy slots for long, however many there are.
 func TestSlowReceiversHoldNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newNetwork(t, sendRate, nil)
@@ -301,7 +301,7 @@ func TestNetworkSwitchedOffAndEnded(t *testing.T) {
 	})
 }
 
-// A stream of a kind that does not fit its device is let through.
+// A stream of a kind that does not fit its device passes.
 func TestStreamsOfAnotherDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, n := newFixture(t, nil, nil), newNetwork(t, sendRate, nil)

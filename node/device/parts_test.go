@@ -9,8 +9,8 @@ import (
 	"penstock/core/depth"
 )
 
-// Parts replace weights as soon as they are set, until they are removed. Service charged under
-// the former weights puts no flow at a disadvantage.
+// Parts replace weights as soon as they are set, until they are removed. Service that was charged
+// under the previous weights puts no flow at a disadvantage.
 func TestPartsStandInForWeights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) {

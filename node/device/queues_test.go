@@ -72,7 +72,7 @@ func TestQueueKeepsWhatItsFlowsLeave(t *testing.T) {
 	}
 }
 
-// Queues and their weights change while all flows are busy; so do queues and parts, which have no
+// Queues and their weights change while all flows are busy, and so do queues and parts without
 // queues. No change puts a flow at a disadvantage.
 func TestQueuesAndPartsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,8 +67,8 @@ func TestAReaderIsReassignedBeforeItsFirstQuantum(t *testing.T) {
 	})
 }
 
-// A writer's backlog moves with it: its old application may write further and its new one may
-// not.
+// A writer's backlog moves with it: its old application may continue to write and its new one must
+// wait.
 func TestAWriterIsReassigned(t *testing.T) {
 	for _, kind := range []Kind{Persistent, Intermediate} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -137,12 +137,12 @@ func TestReassignedToALimitedFlow(t *testing.T) {
 		time.Sleep(time.Second)
 		r.loop.Reassign(a, "known", "")
 		r.loop.Reassign(b, "known", "")
-		time.Sleep(12 * time.Second) // whole quanta that were queued
+		time.Sleep(12 * time.Second) // until the whole quanta that were queued are drained
 		before := r.flowNow("known").Bytes
 		time.Sleep(20 * time.Second)
 		after := r.flowNow("known").Bytes
 		about(t, "bytes at 1 MiB/s", float64(after[0]+after[1]-before[0]-before[1]), 20*mib)
-		// And back: requests that waited for the limit are dispatched at once.
+		// Back in the first flow, requests that waited for the limit are dispatched at once.
 		r.loop.Reassign(a, "claimed", "")
 		r.loop.Reassign(b, "claimed", "")
 		begin := time.Now()
@@ -234,8 +234,8 @@ func TestAFlowIsKeptWhileItPays(t *testing.T) {
 	})
 }
 
-// Nor is a flow with a request that was let through outside of the queue, which the scheduler
-// does not know.
+// The same holds for a flow with a forced request, which bypassed the queue and is unknown to the
+// scheduler.
 func TestAFlowIsKeptWhileItPaysForWhatWasForced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.FixedDepth, c.MaxFlows, c.MaxWait = 1, 3, time.Second }, map[string]int{"big": 1_000_000})
@@ -324,7 +324,7 @@ func TestReassignedAtAnyMoment(t *testing.T) {
 	}
 }
 
-// The flow of the bytes is known when the check is finished, and not before.
+// The flow of the bytes is known only when the check is finished.
 func TestBytesOfAnAskedStreamWaitForTheirOwner(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		t.Run(fmt.Sprintf("ended first: %v", early), func(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 )
 
 // Shares in virtual time, judged as on the real disk (e2e/shares): from the disk's own log, in
-// every window of 10 s. Only the machine is missing here, so any error within a window is the
-// scheduler's part of it.
+// every window of 10 s. There is no real machine here, so any error within a window comes from the
+// scheduler.
 
 const (
 	shareWindow = 10 * time.Second
@@ -106,8 +106,8 @@ func (d *modelDisk) between(from, to time.Time) map[string]got {
 func bytesOf(g got) float64   { return float64(g.bytes) }
 func serviceOf(g got) float64 { return float64(g.service) }
 
-// hold fails the test unless in every window between two moments each of the parts got its
-// entitlement within 5 %, and together they had all of the disk's time.
+// hold fails the test unless, in every window between two moments, each of the parts got its
+// entitlement within 5 %, and all parts together got all of the disk's time.
 func hold(t *testing.T, what string, d *modelDisk, from, to time.Time, measure func(got) float64, parts []part) {
 	t.Helper()
 	weights, windows, worst := 0, 0, map[string]float64{}
@@ -169,7 +169,7 @@ func TestThreeWeightsAJoinAndALeave(t *testing.T) {
 					began := time.Now()
 					parts[1].start(r, &staying)
 					parts[2].start(r, &staying)
-					// Not a round number: the moment within a period must not matter.
+					// This is not a round number: the moment within a period must not matter.
 					time.Sleep(13*time.Second + 370*time.Millisecond)
 					joined := time.Now()
 					parts[0].start(r, &leaving)

@@ -2,7 +2,7 @@ package device
 
 import "time"
 
-// Constants of the arbiter that are not exported, but needed in tests.
+// Copies of unexported constants of the arbiter that tests need.
 const (
 	minQuantum     = 64 << 10
 	firstStage     = 256 << 10

@@ -20,7 +20,8 @@ func work(r *arbiter.Request) result {
 		drainWork(file, r, &out.Result)
 		return out
 	}
-	// Queried again at dispatch: the range may have been staged for another stream meanwhile.
+	// The range is queried again at dispatch, because it may have been staged for another stream in
+	// the meantime.
 	out.Moved = file.Missing(r.Offset, r.Length)
 	if out.Moved == 0 {
 		return out

@@ -53,7 +53,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// Rows as printed by the kernel of a little-endian machine.
+// These rows are as a little-endian kernel prints them.
 const (
 	heading = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode"
 	row4    = "   1: 0100007F:B085 0200007F:1F54 01 00000000:00000000 00:00000000 00000000  1000        0 25632235 1 000000005a8bbaf6 20 4 30 10 -1"

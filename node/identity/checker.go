@@ -172,8 +172,8 @@ func New(s Settings) *Checker {
 // Mode returns the mode in force.
 func (c *Checker) Mode() Mode { return c.settings.Mode }
 
-// SetDirs replaces the directories of the NodeManager and of Spark. They become known late if an
-// agent reports them.
+// SetDirs replaces the directories of the NodeManager and of Spark. Agents may report directories
+// while the daemon runs.
 func (c *Checker) SetDirs(local, spark []string) { c.records.setDirs(local, spark) }
 
 // Close ends the lookups. Callers that wait get Unknown.
@@ -441,9 +441,9 @@ func (c *Checker) local(pid int32, uid uint32) (Peer, error) {
 }
 
 // AddServer registers a process as a DataNode or NodeManager, so that its operations at other
-// DataNodes may be `replication` and the like. It does not accept a process in a container, or a
-// process that has ended since it connected: the verdict is then Refuted. remove undoes the
-// registration; it is never nil.
+// DataNodes may belong to service flows such as `replication`. It does not accept a process in a
+// container, or a process that has ended since it connected: the verdict is then Refuted. remove
+// undoes the registration; it is never nil.
 func (c *Checker) AddServer(pid int32, uid uint32) (v Verdict, remove func()) {
 	p, err := c.local(pid, uid)
 	if errors.Is(err, errGone) {

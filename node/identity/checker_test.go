@@ -67,12 +67,12 @@ func TestCheckByTheSocket(t *testing.T) {
 	if v := ask(t, c, claim("clients")); v.State != Corrected || v.Flow != appA {
 		t.Errorf("%+v", v)
 	}
-	// It is cached: the second time it is known at once, without a lookup.
+	// The verdict is cached: the second time, it is known at once, without a lookup.
 	n := c.Stats.Lookups.Load()
 	if v, ok := c.Check(claim(appA), nil); !ok || v.State != Confirmed || c.Stats.Lookups.Load() != n || c.Stats.Hits.Load() != 1 {
 		t.Errorf("%+v, %v, %d lookups after %d", v, ok, c.Stats.Lookups.Load(), n)
 	}
-	// Another process has the same address later.
+	// Later, another process has the same address.
 	w.end(101)
 	w.start(process{pid: 102, uid: me, sockets: []int{0, 90}})
 	w.rows = nil
@@ -155,7 +155,7 @@ func TestPidThatIsUsedAgain(t *testing.T) {
 	}
 }
 
-// A socket that one user opened and a process of another user holds.
+// One user opened the socket, and a process of another user holds it.
 func TestSocketOfAnotherUser(t *testing.T) {
 	w := newWorld(t)
 	w.start(process{pid: 101, uid: me, sockets: []int{77}})
@@ -238,7 +238,7 @@ func TestProcess(t *testing.T) {
 		{100, me, "x1", Refuted}, {100, me, appA + "x", Refuted},
 		// The process that connected has ended, or another one has its pid.
 		{100, me + 1, appA, Refuted}, {999, me, appA, Refuted},
-		{0, me, appA, Unknown}, // in a namespace that cannot be seen
+		{0, me, appA, Unknown}, // the process is in a namespace that cannot be seen
 	} {
 		if v := c.Process(x.pid, x.uid, x.flow); v.State != x.state {
 			t.Errorf("pid %d, user %d, %s: %+v", x.pid, x.uid, x.flow, v)
@@ -273,7 +273,7 @@ func TestWithoutAConnection(t *testing.T) {
 			t.Errorf("%s: %+v, %v", flow, v, ok)
 		}
 	}
-	// An unknown client, as of a domain socket, does not mean that there is no client.
+	// An unknown client, as with a domain socket, does not mean that there is no client.
 	for _, flow := range []string{"scanner", "replication", "balancer", "reconstruction", "clients", appA} {
 		v, ok := c.Check(Claim{Flow: flow}, nil)
 		if !ok || v.State != Unknown || Strict.Flow(flow, v) != Unattributed || Verify.Flow(flow, v) != flow {
@@ -345,7 +345,7 @@ func TestMissingRightsAreSaidOnce(t *testing.T) {
 	<-done
 }
 
-// gate is the daemon of another node, which answers when the test lets it.
+// gate is the daemon of another node, which answers when the test allows it.
 type gate struct {
 	asked  chan string
 	answer chan Peer
@@ -444,7 +444,7 @@ func TestQueueBound(t *testing.T) {
 		for range 5 {
 			<-verdicts
 		}
-		// A claim that found no room is looked up when it comes again.
+		// A claim that found no room is looked up when it is made again.
 		if v := ask(t, c, remote(5)); v.State != Unknown || c.Stats.Lookups.Load() != 7 {
 			t.Errorf("%+v, %d lookups", v, c.Stats.Lookups.Load())
 		}
@@ -527,7 +527,7 @@ func TestForgerIsFoundBeforeTheTimeIsOver(t *testing.T) {
 	c := newChecker(t, w.settings())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	for pid := range 20 { // older, so examined later
+	for pid := range 20 { // older processes, which are examined later
 		w.start(process{pid: 2 + pid, uid: me})
 	}
 	c.inspect.servers = func(life) bool { cancel(); return false } // called once the process was found
@@ -549,8 +549,8 @@ func TestAges(t *testing.T) {
 				t.Errorf("%s: %d lookups, want %d", what, got, want)
 			}
 		}
-		// Virtual time begins long before the records were written. This does not matter here:
-		// the test is only about how long verdicts are kept.
+		// Virtual time begins long before the records were written. That does not matter here: the
+		// test checks only how long verdicts are kept.
 		token, elsewhere := Claim{Flow: appA, User: "ann"}, remote(1)
 		for range 2 {
 			ask(t, c, claim(appA))

@@ -2,7 +2,7 @@ package identity
 
 import "fmt"
 
-// facts are the evidence for or against a claim, all of it collected before.
+// facts are the evidence for or against a claim, collected before the claim is judged.
 type facts struct {
 	known bool   // the peer is known
 	peer  Peer   // if known
@@ -17,7 +17,7 @@ type facts struct {
 	accounts    map[string]bool // by name, for peers on other nodes
 }
 
-// judge holds all the rules. It is a pure function.
+// judge returns the verdict on a claim to a flow. It holds all the rules and is a pure function.
 func judge(flow string, f facts) Verdict {
 	p := f.peer
 	who := p.who()
@@ -134,8 +134,8 @@ func (f facts) nothing() Verdict {
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
-// choose picks one of several processes that hold a connection's end. A process gets another
-// process's socket if that one passes it on, or if it has the right to trace it. So the
+// choose picks one of several processes that hold a connection's end. A process can get another
+// process's socket if the other process passes it on, or if it may trace the other process. So the
 // connection belongs to an application if any process of that application holds it. No process
 // evades its container by passing its socket out of it.
 func choose(flow string, holders []Peer) Peer {

@@ -94,8 +94,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// A claim of an application without other evidence gains nothing: never in mode strict, and in
-// mode verify only if nothing at all is known about the process.
+// A claim to an application without other evidence gains nothing in mode strict. In mode verify it
+// gains something only if nothing at all is known about the process.
 func TestNothingIsGainedByAName(t *testing.T) {
 	flows := []string{appA, appB, spark, "clients", Unattributed, "replication", "balancer", "scanner", "reconstruction", "x"}
 	users := []string{"", "ann", "bob", "hdfs"}

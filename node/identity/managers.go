@@ -94,7 +94,8 @@ func (m *managers) numbers(p proc, l life) (out []int) {
 	if err != nil || !slices.ContainsFunc(m.known, func(k manager) bool { return k.space == space }) {
 		return out
 	}
-	// The last is the number in the process's own namespace; 0 if the leader is not in it.
+	// The last number is the one in the process's own namespace. It is 0 if the session's leader is
+	// not in it.
 	if st, err := p.status(l.pid); err == nil && len(st.sessions) > 1 {
 		out = append(out, st.sessions[len(st.sessions)-1])
 	}

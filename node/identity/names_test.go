@@ -55,7 +55,8 @@ func TestContainerOfCgroup(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"v1": {"4:memory:/\n3:cpu,cpuacct:/hadoop-yarn/" + contA + "\n", contA},
 		"v2": {"0::/hadoop-yarn/" + contA + "\n", contA},
-		// A container inside the container, and the NodeManager itself in a container.
+		// There is a container inside the container, and the NodeManager itself runs in a
+		// container.
 		"below it":            {"0::/hadoop-yarn/" + contA + "/9f86d081884c\n", contA},
 		"the node in one":     {"0::/docker/9f86d081884c/hadoop-yarn/" + contA + "\n", contA},
 		"in both hierarchies": {"2:cpu:/hadoop-yarn/" + contA + "\n0::/hadoop-yarn/" + contA + "\n", contA},

@@ -32,8 +32,9 @@ type hint struct {
 	application string
 }
 
-// peer finds the process with the client's end of the claim's connection. With errElsewhere, hold
-// is the server's end, if a DataNode or NodeManager of this machine has it.
+// peer finds the process with the client's end of the claim's connection. If the error is
+// errElsewhere, hold is the server's end, provided that a DataNode or NodeManager of this machine
+// has it.
 func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 	client, err := parseAddress(claim.Client)
 	if err != nil {
@@ -100,7 +101,7 @@ func (c *Checker) holders(ctx context.Context, s socket, flow string, began time
 		tried[pid] = true
 		p, err := c.inspect.inspect(ctx, pid, began)
 		if !c.proc.holdsStill(pid, fd, s.inode) {
-			return true // it has ended since, or has passed the socket on
+			return true // the process has ended in the meantime, or has passed the socket on
 		}
 		if err != nil {
 			c.rights.process(err)

@@ -189,8 +189,8 @@ var uptime = func() (time.Duration, error) {
 	return time.Duration(up.Nano()), err
 }
 
-// booted returns the time of the machine's boot, by its present clock. It reads again if the
-// thread was held up between the two clocks.
+// booted returns the time of the machine's boot, by its present clock. It tries again if the thread
+// was delayed between the readings of the two clocks.
 func booted() (boot time.Time, err error) {
 	for range 5 {
 		before := time.Now()
@@ -254,8 +254,8 @@ func socketIn(ctx context.Context, path string, local, remote netip.AddrPort, ot
 	return socket{}, false, rows.Err()
 }
 
-// pids returns all processes, the highest numbers first: these are mostly the youngest, and most
-// connections belong to young processes.
+// pids returns all processes, the highest numbers first: these are mostly the youngest processes,
+// and most connections belong to young processes.
 func (p proc) pids() ([]int, error) {
 	dir, err := os.Open(string(p))
 	if err != nil {
@@ -302,7 +302,7 @@ func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, err
 			return strconv.Atoi(name)
 		}
 		if errors.Is(err, os.ErrPermission) {
-			return -1, err // the others would fail as well
+			return -1, err // reading the other links would fail as well
 		}
 	}
 	return -1, nil

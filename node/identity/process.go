@@ -108,8 +108,8 @@ func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
 		}
 		parent, err := in.proc.life(l.parent)
 		if err != nil {
-			// It has ended, and its children have another parent now. Further ancestors are no
-			// longer theirs.
+			// The parent has ended and its children have another parent, so its ancestors are not
+			// theirs.
 			break
 		}
 		if parent.start > l.start {
@@ -121,10 +121,10 @@ func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
 	return line, nil
 }
 
-// hearsay collects the weaker evidence, which is used if there are no records: working
-// directories (a process can enter any directory, but cannot create one under another user's) and
-// environments. A standalone Spark worker keeps no records. If recorded is true, the
-// NodeManagers' records are complete, and this evidence no longer counts for their containers.
+// hearsay collects the weaker evidence, which is used if there are no records: working directories
+// (a process can enter any directory, but cannot create one under another user's) and environments.
+// A standalone Spark worker keeps no records. If recorded is true, the NodeManagers' records are
+// complete, and this evidence does not count for their containers.
 func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p *Peer) error {
 	if recorded && !in.records.standalone() {
 		p.Outside = true
@@ -143,7 +143,7 @@ func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p 
 		if ok && recorded && !isSparkApplication(place.application) {
 			ok = false
 		}
-		if ok { // the outermost directory is the least under the process's influence
+		if ok { // the process can influence the outermost directory least
 			byDirectory, proven = place, certain
 		}
 		if recorded || byEnvironment.container != "" {

@@ -33,10 +33,10 @@ func TestSessionIsInherited(t *testing.T) {
 	w.container("ann", contB, 200)
 	w.start(process{pid: 101, parent: 100, session: 100, uid: me, environ: env(contA)})
 	want(t, w.peer(101), appA, Session)
-	// It claims to be another container in every possible way.
+	// The process claims to be another container in every possible way.
 	w.start(process{pid: 102, parent: 100, session: 100, uid: me, environ: env(contB), cwd: w.dirOf("ann", contB)})
 	want(t, w.peer(102), appA, Session)
-	// A session of its own, but still a child.
+	// The process has a session of its own, but is still a child.
 	w.start(process{pid: 103, parent: 101, uid: me, environ: env(contB)})
 	want(t, w.peer(103), appA, Session)
 	// An orphan stays in the session.
@@ -49,7 +49,7 @@ func TestWhatTheNodeManagerDoesNotKnowIsInNoContainer(t *testing.T) {
 	w.container("ann", contA, 100)
 	w.start(process{pid: 300, uid: me, environ: env(contA), cwd: w.dirOf("ann", contA)})
 	want(t, w.peer(300), "", NoEvidence)
-	// Below a NodeManager that it started itself.
+	// The process is below a NodeManager that it started itself.
 	w.start(process{pid: 301, uid: me, command: []string{"bash", w.dirOf("ann", contA) + "/default_container_executor.sh"}})
 	w.start(process{pid: 302, parent: 301, uid: me, environ: env(contA)})
 	want(t, w.peer(302), "", NoEvidence)
@@ -76,8 +76,8 @@ func TestRecordsAreReadAgainForANewContainer(t *testing.T) {
 	want(t, look(200), "", NoEvidence)
 }
 
-// A record may outlive its container by minutes, and then another process has the number. Or the
-// clock was set. So this proves nothing in either direction.
+// A record may outlive its container by minutes, and then another process may have the number. Or
+// the clock may have been changed. So such a record proves nothing in either direction.
 func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -106,7 +106,7 @@ func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
 	}
 	w.container("ann", contA, 100)
 	want(t, w.peer(100), appA, Session)
-	// Its number is that of a process in another session.
+	// The recorded number belongs to a process in another session.
 	w.start(process{pid: 100, session: 50, uid: me})
 	w.start(process{pid: 105, parent: 1, session: 100, uid: me, environ: env(contA)})
 	want(t, w.peer(105), "", NoEvidence)
@@ -126,7 +126,7 @@ func TestRecordsOfAnotherNamespaceProveNothing(t *testing.T) {
 	want(t, w.peer(7101), "", NoEvidence)
 }
 
-// A NodeManager in its own pid namespace, as in a container of the machine.
+// A NodeManager runs in its own pid namespace, for example in a container of the machine.
 func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100) // the number in that namespace
@@ -137,14 +137,13 @@ func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
 	w.start(process{pid: 7100, parent: 5000, uid: me, space: "pid:[2]", innerPID: 100, innerSession: 100})
 	w.start(process{pid: 7101, parent: 7100, session: 7100, uid: me, space: "pid:[2]", innerPID: 101, innerSession: 100, environ: env(contB)})
 	want(t, w.peer(7101), appA, Session)
-	// An orphan is the NodeManager's child there, whatever it does.
+	// In that namespace, an orphan becomes the NodeManager's child, whatever it does.
 	w.start(process{pid: 7102, parent: 5000, session: 7100, uid: me, space: "pid:[2]", innerPID: 102, innerSession: 100})
 	want(t, w.peer(7102), appA, Session)
-	// In its own session.
+	// The process is in its own session.
 	w.start(process{pid: 7103, parent: 5000, uid: me, space: "pid:[2]", innerPID: 103, innerSession: 103, environ: env(contA)})
 	want(t, w.peer(7103), "", NoEvidence)
-	// The number is the recorded one in our namespace, or in a namespace that the process has
-	// made.
+	// The process has the recorded number in our namespace, or in a namespace that it has made.
 	w.start(process{pid: 100, uid: me, environ: env(contA)})
 	want(t, w.peer(100), "", NoEvidence)
 	w.start(process{pid: 8000, uid: me, space: "pid:[3]", innerPID: 100, innerSession: 100, environ: env(contA)})
@@ -152,7 +151,7 @@ func TestNodeManagerInANamespaceOfItsOwn(t *testing.T) {
 	// Below the container it may create any namespaces.
 	w.start(process{pid: 7104, parent: 7101, session: 7104, uid: me, space: "pid:[4]", innerPID: 1, innerSession: 100})
 	want(t, w.peer(7104), appA, Session)
-	// The directories become known late, after a search without a result.
+	// The directories become known only after a search without a result.
 	in := w.inspector(nil)
 	in.records.setDirs(nil, nil)
 	for _, e := range []Evidence{NoEvidence, Session} {
@@ -187,7 +186,7 @@ func TestWhichNodeManagers(t *testing.T) {
 	}
 }
 
-// The namespace of the NodeManager cannot be read because a right is missing.
+// The test has no permission to read the NodeManager's namespace.
 func TestHiddenNamespace(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -199,7 +198,7 @@ func TestHiddenNamespace(t *testing.T) {
 	want(t, w.peer(300), appA, Environment)
 }
 
-// Two NodeManagers, with the same number for two containers.
+// Two NodeManagers have the same number for two containers.
 func TestTwoNamespaces(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)
@@ -243,23 +242,24 @@ func TestDirectory(t *testing.T) {
 		return peer
 	}
 	want(t, look(process{pid: 10, uid: me, cwd: dirA}), appA, Directory)
-	// It changed its directory; its parent is the wrapper that the NodeManager started.
+	// The process has changed its directory. Its parent is the wrapper that the NodeManager
+	// started.
 	w.start(process{pid: 20, uid: me, command: []string{"bash", dirA + "/default_container_executor.sh"}})
 	want(t, look(process{pid: 21, parent: 20, uid: me, cwd: dirB, environ: env(contB)}), appA, Directory)
 	// The directory belongs to another user.
 	want(t, look(process{pid: 11, uid: me + 1, cwd: dirA}), appA, Environment)
-	// Another user than the application's has created the directory below its own.
+	// A user other than the application's has created the directory below its own directory.
 	mine := w.mkdir(w.dirOf("bob", contA))
 	want(t, look(process{pid: 12, uid: me, cwd: mine}), appA, Environment)
-	// A link in place of the directory.
+	// There is a link in place of the directory.
 	link := filepath.Join(filepath.Dir(w.dirOf("ann", contA)), "container_1795320415451_0010_01_000009")
 	w.link(dirA, link)
 	want(t, look(process{pid: 13, parent: 1, uid: me, cwd: link}), appA, Environment)
-	// Not below the NodeManager's directory at all.
+	// The directory is not below the NodeManager's directory.
 	w.mkdir(w.proc, "x", "usercache/ann/appcache", appA, contA)
 	fake := filepath.Join(w.proc, "x", "usercache/ann/appcache", appA, contA)
 	want(t, look(process{pid: 14, uid: me, cwd: fake}), "", NoEvidence)
-	// Its own command line proves nothing.
+	// The process's own command line proves nothing.
 	want(t, look(process{pid: 15, uid: me, command: []string{"java", dirA}}), "", NoEvidence)
 	// Without a known user of the application the directory proves nothing.
 	in.users = nil
@@ -288,7 +288,7 @@ func TestWorkingDirectoryOfAnotherName(t *testing.T) {
 	}
 }
 
-// A substitute for a mount namespace: the path's target is another than its name.
+// As in a mount namespace, the link leads to another directory than its name says.
 func TestWorkingDirectoryThatOnlySeemsToBeThere(t *testing.T) {
 	w := unrecorded(t)
 	w.mkdir(w.dirOf("ann", contA))
@@ -363,7 +363,7 @@ func TestEnvironment(t *testing.T) {
 	want(t, w.peer(12), appB, Environment)
 	w.start(process{pid: 13, uid: me, environ: "XCONTAINER_ID=" + contA + "\x00CONTAINER_ID=no\x00CONTAINER_ID=" + contA + "\x00"})
 	want(t, w.peer(13), "", NoEvidence)
-	// So long that its end is not read: the variable may be there.
+	// The environment is too long to be read to its end, where the variable may be.
 	w.start(process{pid: 14, uid: me, environ: strings.Repeat("A=b\x00", maxEnviron/4) + env(contA)})
 	if p, err := w.inspector(nil).inspect(context.Background(), 14, time.Now()); !errors.Is(err, errLong) {
 		t.Errorf("%+v, %v", p, err)
@@ -372,7 +372,7 @@ func TestEnvironment(t *testing.T) {
 
 func TestAncestors(t *testing.T) {
 	w := unrecorded(t)
-	// A younger process has the parent's number by now.
+	// A younger process has the parent's number.
 	w.start(process{pid: 10, uid: me, environ: env(contA)})
 	w.start(process{pid: 11, parent: 10, uid: me, age: time.Hour})
 	want(t, w.peer(11), "", NoEvidence)
@@ -402,7 +402,7 @@ func TestUserOfAnApplication(t *testing.T) {
 	if got := w.inspector(nil).user(appA); got != "" {
 		t.Errorf("%q although two users have a directory", got)
 	}
-	// And a directory for an application that is unknown to the NodeManager here.
+	// A user creates a directory for an application that this NodeManager does not know.
 	w.mkdir(w.dirOf("bob", contB))
 	if got := w.inspector(nil).user(appB); got != "" {
 		t.Errorf("%q by a directory alone", got)
@@ -418,7 +418,8 @@ func TestDirectoriesBound(t *testing.T) {
 	for _, user := range []string{"bob", "carl", "dora"} {
 		w.mkdir(w.local, "usercache", user, "appcache")
 	}
-	// nmPrivate has the application, usercache four users, and ann's the application again.
+	// nmPrivate contains the application, usercache contains four users, and ann's directory
+	// contains the application again.
 	for bound := range 8 {
 		r := w.inspector(nil).records
 		r.bound = bound
@@ -429,7 +430,7 @@ func TestDirectoriesBound(t *testing.T) {
 		if got := r.user(appA); got != want {
 			t.Errorf("%q after %d of 6 entries", got, bound)
 		}
-		// The application and the container.
+		// The entries are the application and the container.
 		if id, complete := r.lookup([]life{{pid: 100, session: 100}}, time.Now()); complete != (bound >= 2) || complete != (id == contA) {
 			t.Errorf("%q, complete %v, after %d of 2 entries", id, complete, bound)
 		}

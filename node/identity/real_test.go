@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// These tests run on the real process file system, with real connections of child processes:
-// copies of this test's binary, whose role is in their environment.
+// These tests run on the real process file system, with real connections of child processes. The
+// children run this test's binary, with their role in the environment.
 const role = "IDENTITY_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -227,7 +227,7 @@ func waitForOrphan(t *testing.T, pid, leader int) {
 	t.Fatal("its parent does not end")
 }
 
-// A connection that is passed on belongs also to the process that received it.
+// A connection that is passed on also belongs to the process that received it.
 func TestRealSocketPassedOn(t *testing.T) {
 	addr := server(t)
 	conn, err := net.Dial("tcp", addr)
@@ -263,8 +263,8 @@ func TestRealProcess(t *testing.T) {
 	}
 }
 
-// One lookup on this machine's own processes: of a peer that was seen before, and of a shell, for
-// which all processes of its user are examined.
+// The benchmark makes single lookups among this machine's own processes: of a peer that was seen
+// before, and of a shell, for which all processes of its user are examined.
 func BenchmarkLookup(b *testing.B) {
 	addr := server(b)
 	who := startPeer(b, "dial "+addr, nil)

@@ -31,8 +31,8 @@ const early = time.Minute
 // container's session; only the NodeManager can write in nmPrivate. For each application there is
 // a directory usercache/USER/appcache/APPLICATION.
 //
-// The session is good evidence because a process can inherit or begin a session, but not join
-// one, and because it stays after the parent's end.
+// The session is good evidence because a process can inherit or begin a session, but not join one,
+// and because the session remains after the parent has ended.
 type records struct {
 	proc   proc
 	bound  int         // maxRecords, except in tests
@@ -113,7 +113,7 @@ func (r *records) lookup(line []life, since time.Time) (container string, comple
 }
 
 // find looks up a line's sessions. doubt reports that a number matches but its times do not: the
-// number may belong to another process by now, or the clock was set.
+// number may belong to another process in the meantime, or the clock was changed.
 func (r *records) find(line []life) (container string, doubt bool) {
 	for _, l := range line {
 		nearest := time.Duration(-1)
@@ -288,7 +288,7 @@ func (r *records) readUsers() {
 		}
 	}
 	for _, dir := range r.local {
-		// Unreadable directories are unknown; they make no other result wrong.
+		// Unreadable directories are skipped. This makes no other result wrong.
 		_ = each(filepath.Join(dir, "nmPrivate"), &left, func(app string) error {
 			running[app] = isYARNApplication(app)
 			return nil

@@ -12,9 +12,9 @@ import (
 
 // Remote answers for processes on other nodes.
 type Remote interface {
-	// Who returns the process that has the end at client of a connection with server. Its
-	// evidence is accepted as it is. Who returns before the context's end. The error is ErrNobody
-	// if the other node answers that no process has the connection.
+	// Who returns the process that has the end at client of a connection with server. Its evidence
+	// is accepted as it is. Who returns before ctx ends. The error is ErrNobody if the other node
+	// answers that no process has the connection.
 	Who(ctx context.Context, client, server netip.AddrPort) (Peer, error)
 }
 
@@ -55,9 +55,9 @@ func (c *Checker) who(ctx context.Context, claim Claim) (Peer, error) {
 	return p, err
 }
 
-// Whose returns the process of this machine that has a connection's end at local, for other
-// nodes: its User, and its application if there is evidence. The result counts for no claim.
-// ErrNobody if there is no such connection here.
+// Whose returns the process of this machine that has a connection's end at local, for other nodes:
+// its User, and its application if there is evidence. The statistics do not count it as a claim.
+// The error is ErrNobody if there is no such connection here.
 func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Budget)
 	defer cancel()
@@ -75,7 +75,7 @@ func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer
 		p.User, _ = userName(p.UID)
 	case errors.Is(err, errTime), errors.Is(err, ErrNobody):
 		return Peer{}, err
-	default: // a process has it, but no more is known
+	default: // a process has the socket, but nothing else is known
 		p = Peer{UID: s.uid, Detail: err.Error()}
 		p.User, _ = userName(s.uid)
 	}

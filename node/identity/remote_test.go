@@ -23,7 +23,8 @@ func (a answers) Who(context.Context, netip.AddrPort, netip.AddrPort) (Peer, err
 	return a.peer, a.err
 }
 
-// Claims of a peer on another node, by the other node's answer, and their flows.
+// The cases are claims of a peer on another node: the other node's answer, the verdict, and the
+// flows.
 func TestRemotePeers(t *testing.T) {
 	w := newWorld(t)
 	whose := func(p Peer) answers { p.Node = "n2"; return answers{peer: p} }
@@ -43,7 +44,7 @@ func TestRemotePeers(t *testing.T) {
 		{"a container that names nobody", clients, whose(Peer{User: "ann", Application: appA, Evidence: Session}), Corrected, appA, appA, [4]int64{1, 0, 0, 0}},
 		{"a DataNode", "replication", whose(Peer{User: "x", Outside: true, Server: true}), Confirmed, "replication", "replication", [4]int64{1, 0, 0, 0}},
 		{"a balancer", "balancer", whose(Peer{User: "hdfs", Outside: true}), Confirmed, "balancer", "balancer", [4]int64{1, 0, 0, 0}},
-		// Its number belongs to a service here, and to another user there.
+		// The user's number belongs to a service here, and to another user there.
 		{"no balancer", "balancer", whose(Peer{UID: me, User: "bob", Outside: true}), Refuted, Unattributed, Unattributed, [4]int64{0, 1, 0, 0}},
 		// No user here or there has that name.
 		{"a user without a name", "balancer", whose(Peer{User: "1000", Outside: true}), Unknown, "balancer", Unattributed, [4]int64{0, 0, 1, 0}},
@@ -88,7 +89,7 @@ func TestAccountsOfServices(t *testing.T) {
 	}
 }
 
-// A number without a name on this machine makes no user a service elsewhere.
+// A user number without a name on this machine makes no user on another node a service.
 func TestUsersWithoutAName(t *testing.T) {
 	const nameless = 4294967294
 	if name, named := userName(nameless); named {
@@ -258,7 +259,7 @@ func TestWhose(t *testing.T) {
 	if p, err := c.Whose(expired(), netip.MustParseAddrPort("10.0.0.7:40000"), server); !errors.Is(err, errTime) {
 		t.Errorf("out of time: %+v, %v", p, err)
 	}
-	// If nothing else can be found out, the user is known.
+	// If nothing else can be found, at least the user is known.
 	w.write("", w.proc, "101/stat")
 	if p, err := whose(0); err != nil || p.Application != "" || p.Outside || p.User != strconv.Itoa(4294967294) {
 		t.Errorf("unreadable: %+v, %v", p, err)

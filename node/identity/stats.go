@@ -48,7 +48,7 @@ func (l limitedLog) refuted(flow string, v Verdict, key string, peer any) {
 }
 
 // rights logs, once each, which files the daemon has no permission to read. Nothing else shows
-// this, since Unknown is no error.
+// this, because Unknown is not an error.
 type rights struct {
 	log              *slog.Logger
 	processes, files sync.Once

@@ -74,7 +74,7 @@ var me = uint32(os.Getuid())
 type process struct {
 	pid, parent, session int
 	age                  time.Duration
-	began                time.Time // replaces age
+	began                time.Time // if set, it replaces age
 	uid                  uint32
 	name                 string
 	cgroup, environ      string

@@ -1,8 +1,8 @@
 package ipc
 
 // Bounds are the maximum numbers of connections and open files. They follow from the number of
-// descriptors that the process may have, so that all of them together leave some descriptors
-// free: accepting and the status port never lack one.
+// descriptors that the process may have. Together they leave some descriptors free, so accepting
+// and the status port never lack one.
 type Bounds struct {
 	Connections int // accepted connections, in all
 	Servers     int // of these, reserved for DataNodes and NodeManagers

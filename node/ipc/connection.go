@@ -20,16 +20,16 @@ import (
 )
 
 // opened is a stream that has sent its OPEN frame. Its files are opened in another goroutine than
-// the receiving one, so that a device that does not answer holds up only its own streams. Frames
-// that arrive before that are kept.
+// the receiving one, so that a device that does not answer delays only its own streams. Frames that
+// arrive before the files are open are kept.
 type opened struct {
 	mu     sync.Mutex
 	loop   *device.Loop // nil until the files are open
 	stream *device.Stream
-	pos    int64 // last position reported before that; negative: none, or unknown
+	pos    int64 // last position reported before the files are open; negative: none, or unknown
 	closed bool
 
-	release func() // of its slot; to be called twice: when the stream is closed, and when its opening has ended
+	release func() // releases the stream's slot; called twice: when the stream is closed, and when its opening has ended
 }
 
 func (o *opened) progress(pos int64) {
@@ -169,7 +169,7 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 	return nil
 }
 
-// ungoverned lets a stream through that cannot be governed, for example because its file is
+// ungoverned opens the gate of a stream that cannot be governed, for example because its file is
 // deleted or not in a registered directory.
 func (c *connection) ungoverned(m wire.Open, err error) {
 	if m.Kind == wire.Intermediate && errors.Is(err, fs.ErrNotExist) {
@@ -194,7 +194,7 @@ func causeOf(err error) string {
 
 // beginOpen takes a slot for another stream; it returns nil if there is none. A stream may be
 // closed while its opening still waits for the device. So the slot is free only after both, and
-// release is to be called twice.
+// release must be called twice.
 func (c *connection) beginOpen(m wire.Open) (release func()) {
 	s, bound := c.server, streamsOf(c.role)
 	if len(c.streams) >= bound || int(c.opening.Load()) >= bound {

@@ -1,13 +1,13 @@
 // Package ipc serves the Unix socket that agents connect to.
 //
-// Problem: the peer is a JVM full of other people's code. It may disappear, stop, send wrong
-// frames or attack at any moment. Choices: permissions of the socket and the kernel's data about
-// the peer (SO_PEERCRED, its cgroup) decide who may connect, not the peer's own statements. All
-// resources that a peer can occupy, and all rates at which it can cause work, are limited per
-// user and per container (slots.go, quota.go), and requests beyond a limit are refused, counted
-// and logged once. Nothing that a peer does or fails to do may hold up a device's loop: a mark
-// goes into a box that holds the latest mark of each stream (marks.go), and a peer that does not
-// read is disconnected (its gates then open by themselves).
+// Problem: the peer is a JVM full of other people's code. It may disappear, stop, send wrong frames
+// or attack at any moment. Choices: permissions of the socket and the kernel's data about the peer
+// (SO_PEERCRED, its cgroup) decide who may connect, not the peer's own statements. All resources
+// that a peer can occupy, and all rates at which it can cause work, are limited per user and per
+// container (slots.go, quota.go), and requests beyond a limit are refused, counted and logged once.
+// Nothing that a peer does or fails to do may delay a device's loop: a mark goes into a box that
+// holds the latest mark of each stream (marks.go), and a peer that does not read is disconnected
+// (its gates then open by themselves).
 package ipc
 
 import (
@@ -67,7 +67,7 @@ type Opener interface {
 type Peer struct {
 	PID   int32 // PID and UID come from the kernel
 	UID   uint32
-	Owner Owner      // its quotas apply
+	Owner Owner      // whose quotas apply
 	Hello wire.Hello // as sent by the peer
 	// Disconnect ends the connection. The peer's gates open, and it connects again.
 	Disconnect func()

@@ -18,7 +18,7 @@ import (
 	"penstock/wire"
 )
 
-// daemon is an Opener without devices: it lets every stream through, and records the opened ones.
+// daemon is an Opener without devices: it lets every stream pass, and records the opened streams.
 // The real Opener is tested end to end in package node.
 type daemon struct {
 	mu    sync.Mutex
@@ -148,7 +148,7 @@ func TestConversation(t *testing.T) {
 	}
 }
 
-// Heartbeats continue while a loop stands still, and report which one.
+// Heartbeats continue while a loop is stalled, and report which loop that is.
 func TestHeartbeatsSayWhichDevicesLive(t *testing.T) {
 	d := &daemon{alive: 0b101}
 	_, path := serve(t, d, true)
@@ -289,7 +289,8 @@ func TestPeerCheckByRole(t *testing.T) {
 	}
 }
 
-// Tasks, however many, leave the servers their slots, and servers do not take more than those.
+// However many tasks there are, they leave the servers' slots free. Servers do not take more than
+// these slots.
 func TestConnectionBound(t *testing.T) {
 	s := &Server{Opener: &daemon{alive: 1}, Allow: func(uint32, wire.Role) bool { return true }, Container: containers()}
 	path := serveAs(t, s)
@@ -400,8 +401,8 @@ func awaitMarks(t *testing.T, c net.Conn, n int) (last wire.Mark) {
 	return last
 }
 
-// At the bound of open streams, a task's next stream is let through. A closed stream whose device
-// keeps it waiting still counts.
+// At the bound of open streams, a task's next stream passes ungoverned. A closed stream still
+// counts while its opening waits for the device.
 func TestTaskStreamsAreBounded(t *testing.T) {
 	d := &slowOpener{daemon: daemon{alive: 1}, gate: make(chan struct{})}
 	s, path := serve(t, d, true)
@@ -437,7 +438,7 @@ func TestTaskStreamsAreBounded(t *testing.T) {
 	}
 }
 
-// Tasks whose device does not answer occupy a bounded number of opens, and none of the servers'.
+// Tasks whose device does not answer occupy a bounded number of opens, and no opens of servers.
 func TestOpensOfAllTasksAreBounded(t *testing.T) {
 	d := &slowOpener{daemon: daemon{alive: 1}, gate: make(chan struct{})}
 	s, path := serve(t, d, true)
@@ -551,7 +552,7 @@ func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	}
 }
 
-// slowOpener opens nothing until the test lets it.
+// slowOpener opens nothing until the test allows it.
 type slowOpener struct {
 	daemon
 	gate chan struct{}

@@ -23,17 +23,17 @@ import (
 // and until then the kernel accepts connections for it.
 //
 // So a connection proves nothing, but an answer does. A living daemon closes a connection at once
-// when the other side ends it, also at its bounds, and its accepting goroutine waits for no disk.
-// If no answer comes in time, the kernel's data decide: which process listens (SO_PEERCRED of the
-// connection), and whether that process is ending. A stopped process (SIGSTOP, a debugger, a
-// frozen cgroup) is not ending. It would continue with a socket that is no longer its own, next
-// to another daemon on the same disks. So it is not replaced, and the error names the process to
-// continue or to kill. A listener in another pid namespace cannot be examined; it is replaced
-// after the whole time without an answer.
+// when the other side ends it, even when its bounds are reached, and its accepting goroutine never
+// waits for a disk. If no answer comes in time, the kernel's data decide: which process listens
+// (SO_PEERCRED of the connection), and whether that process is ending. A stopped process (SIGSTOP,
+// a debugger, a frozen cgroup) is not ending. It would continue with a socket that is no longer its
+// own, next to another daemon on the same disks. So it is not replaced, and the error names the
+// process to continue or to kill. A listener in another pid namespace cannot be examined; it is
+// replaced after the whole time without an answer.
 //
-// A lock for the life of the daemon would not help: a dying process holds it as long as its
-// socket. A lock is held only while the socket is being replaced, so that if two daemons are
-// started together, one of them sees the other's socket.
+// A lock for the life of the daemon would not help: a dying process holds the lock for as long as
+// it holds the socket. So the lock is held only while the socket is being replaced. If two daemons
+// are started together, one of them then sees the other's socket.
 const (
 	answerWait = 1500 * time.Millisecond // for one answer
 	answersAll = 3 * time.Second         // for any answer, of a process that does not seem to be ending
@@ -92,9 +92,9 @@ func (at listener) listen(path string, mode os.FileMode, gid int) (*net.UnixList
 	return l, nil
 }
 
-// makeFolder creates the socket's folder if only that is missing, as /run/penstock is after each
-// boot. All users may enter it, as with systemd's RuntimeDirectory; the socket has permissions of
-// its own. Errors name a folder that must be created by hand.
+// makeFolder creates the socket's folder if its parent exists: /run/penstock, for example, is
+// missing after each boot. All users may enter it, as with systemd's RuntimeDirectory; the socket
+// has permissions of its own. Errors name a folder that must be created by hand.
 func makeFolder(folder string) error {
 	err := os.Mkdir(folder, 0o755)
 	switch {
@@ -111,8 +111,8 @@ func makeFolder(folder string) error {
 	return fmt.Errorf("the folder %s is missing and cannot be created: %w", folder, plain.File(err))
 }
 
-// lockStart keeps others from replacing the socket meanwhile. The lock file stays: without it,
-// two processes could hold locks on two files of the same name.
+// lockStart keeps other processes from replacing the socket at the same time. The lock file stays:
+// without it, two processes could hold locks on two files of the same name.
 func lockStart(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -179,7 +179,7 @@ func (at listener) ask(path string) (answered bool, pid int32, err error) {
 		return false, pid, nil
 	}
 	if err := errors.Join(c.CloseWrite(), c.SetReadDeadline(time.Now().Add(answerWait))); err != nil {
-		return true, pid, nil // it has closed the connection
+		return true, pid, nil // the daemon has already closed the connection
 	}
 	_, err = c.Read(make([]byte, 1))
 	return !errors.Is(err, os.ErrDeadlineExceeded), pid, nil

@@ -60,7 +60,7 @@ func child(path, state string) {
 	go func() {
 		runtime.LockOSThread()
 		fmt.Println("listening")
-		io.Copy(io.Discard, os.Stdin) // until the test ends
+		io.Copy(io.Discard, os.Stdin) // returns when the test ends
 		os.Exit(0)
 	}()
 	switch state {
@@ -201,7 +201,7 @@ func TestAStoppedDaemonIsNotReplaced(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("process %d listens there and does not answer (T): continue it or kill it", p.Pid)) {
 		t.Errorf("listens, %v", err)
 	}
-	// It is not replaced either if more connections wait than its queue holds.
+	// It is not replaced even if more connections wait than its queue holds.
 	for {
 		c, err := net.Dial("unix", path)
 		if err != nil {
@@ -239,7 +239,7 @@ func TestOneOfManyListens(t *testing.T) {
 				return
 			}
 			t.Cleanup(func() { l.Close() })
-			for { // a daemon that answers
+			for { // this daemon answers
 				c, err := l.AcceptUnix()
 				if err != nil {
 					return

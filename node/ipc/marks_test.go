@@ -10,8 +10,8 @@ import (
 	"penstock/wire"
 )
 
-// The peer gets the marks of each stream in their order, and in any case the last one, however
-// put and take are interleaved.
+// The peer gets the marks of each stream in order, and always the last one, however put and take
+// are interleaved.
 func TestMarks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound := rapid.IntRange(1, 600).Draw(t, "bound")
@@ -96,7 +96,7 @@ func TestMarksOfIdleConnections(t *testing.T) {
 	runtime.KeepAlive(all)
 }
 
-// A peer with few streams is disconnected as well if they have new marks without pause and it
+// A peer with few streams is also disconnected if its streams get new marks without pause and it
 // reads none.
 func TestMarksThatNobodyReads(t *testing.T) {
 	s, path := serve(t, &daemon{alive: 1}, true)

@@ -14,8 +14,8 @@ type Owner struct {
 	Container string
 }
 
-// alone is how many times the free remainder one user may hold: a user alone gets eight ninths,
-// and the first request of a second user is never refused.
+// alone limits the resources of one user to this multiple of the free remainder. A single user can
+// hold eight ninths of all, and the first request of a second user is never refused.
 const alone = 8
 
 // Quota is a number of resources that users and their containers share. It has no queue and
@@ -31,7 +31,7 @@ type Quota struct {
 	containers map[Owner]int
 }
 
-// Take takes one, and reports whether one was available for the owner.
+// Take takes a resource. It reports whether one was available for the owner.
 func (q *Quota) Take(o Owner) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -48,7 +48,7 @@ func (q *Quota) Take(o Owner) bool {
 	return true
 }
 
-// Give returns one that was taken.
+// Give returns a resource that was taken.
 func (q *Quota) Give(o Owner) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -61,7 +61,7 @@ func (q *Quota) Give(o Owner) {
 	}
 }
 
-// Held returns how many are taken.
+// Held returns the number of resources that are taken.
 func (q *Quota) Held() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -17,13 +17,13 @@ import (
 )
 
 // Slots for connections. Servers have slots of their own. A single user may fill all other slots,
-// since all tasks have the same user under YARN's DefaultContainerExecutor; a single container
-// may fill only its part. If all are taken, a newcomer may displace another connection: if its
-// user has at least two connections fewer than the user with the most, it takes the slot of that
-// user's newest connection. Containers of the same user are compared likewise. The gates of the
-// displaced agent open, and it connects again. So slots even out, and no peer keeps others out by
-// being first. The difference must be two, since with one the two would displace each other for
-// ever.
+// since all tasks have the same user under YARN's DefaultContainerExecutor; a single container may
+// fill only its part. If all are taken, a newcomer may displace another connection: if its user has
+// at least two connections fewer than the user with the most, it takes the slot of that user's
+// newest connection. Containers of the same user are compared in the same way. The gates of the
+// displaced agent open, and it connects again. So the slots are evened out, and no peer excludes
+// others by being first. The difference must be at least two: with a difference of one, two peers
+// would displace each other for ever.
 
 // Agents returns the accepted connections, oldest first; at most MaxConnections.
 func (s *Server) Agents() []Agent {
@@ -211,10 +211,10 @@ func bucket[K comparable](of *simplelru.LRU[K, *rate.Limiter], key K, perSecond 
 	return l
 }
 
-// Rates of frames from tasks and executors. Beyond them the connection is not read for a while,
-// which holds up only its own streams. A connection has one request to its user's rate at a time,
-// so the connections of a user take turns. A task that reads or writes 1 GB/s sends 16,000 frames
-// per second, since it reports every 64 KiB at most.
+// Rates of frames from tasks and executors. Beyond these rates, the daemon does not read the
+// connection for a while, which delays only the connection's own streams. A connection makes one
+// request to its user's rate at a time, so the connections of a user take turns. A task that reads
+// or writes 1 GB/s sends 16,000 frames per second, since it reports every 64 KiB at most.
 const (
 	framesOfContainer = 20_000 // per second
 	containerFrames   = 65_536 // at once: an executor may open 4,096 files
@@ -224,7 +224,7 @@ const (
 	openFrames        = 10 // cost of an OPEN, in frames
 )
 
-// frameRates returns the limits for a connection; nil for a server's.
+// frameRates returns the limits for a connection; nil for the connection of a server.
 func (s *Server) frameRates(role wire.Role, o Owner) []*rate.Limiter {
 	if Serves(role) {
 		return nil

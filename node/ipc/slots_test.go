@@ -73,7 +73,7 @@ func newCrowd(t *testing.T, b Bounds) *crowd {
 	return c
 }
 
-// connect connects as a process of that user in that container; "" is none.
+// connect connects as a process of that user in that container; "" stands for no container.
 func (c *crowd) connect(uid uint32, container string, pid int32) net.Conn {
 	c.t.Helper()
 	c.mu.Lock()
@@ -134,7 +134,7 @@ func TestNobodyKeepsOthersOut(t *testing.T) {
 	if _, in := c.enter(50, "", 7, hello); !in {
 		t.Error("a DataNode found no slot")
 	}
-	// The newest connection of a largest container goes first.
+	// The newest connection of the container with the most connections is displaced first.
 	if _, in := c.enter(501, "b", 100000, task); !in {
 		t.Error("a second user was kept out")
 	}
@@ -272,7 +272,7 @@ func TestSilentConnections(t *testing.T) {
 	if _, in := c.enter(500, "b", 1000, task); !in {
 		t.Error("a task of the same user was kept out")
 	}
-	// Many users at the bound of all: the user with the most connections loses one.
+	// Many users together reach the total bound: the user with the most connections loses one.
 	for uid := range uint32(MaxGreetings/maxUserGreets + 1) {
 		for i := range maxUserGreets {
 			c.connect(600+uid, "", int32(2000+1000*int(uid)+i))
@@ -319,8 +319,8 @@ func TestConnectFlood(t *testing.T) {
 	}
 }
 
-// A container's frames have a rate limit, on all its connections together; others are served
-// meanwhile.
+// A container's frames have a rate limit on all its connections together. Other containers are
+// served in the meantime.
 func TestFrameFlood(t *testing.T) {
 	c := newCrowd(t, Bounds{})
 	const connections, more = 4, 10_000
@@ -408,7 +408,7 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// With every limit, all descriptors together leave some for the daemon itself.
+// For every limit on descriptors, the bounds together leave some descriptors for the daemon itself.
 func TestBoundsFor(t *testing.T) {
 	for n := uint64(256); n <= 1<<21; n += n/7 + 1 {
 		b := BoundsFor(n)

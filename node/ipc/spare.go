@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// spare is a descriptor that is reserved for the case that no other is free. With it, a waiting
-// connection is accepted and closed. So its peer has an answer at once, and the kernel's queue
-// does not fill up.
+// spare is a descriptor in reserve for when no other descriptor is free. It is used to accept and
+// close a waiting connection. So the peer gets an answer at once, and the kernel's queue does not
+// fill up.
 type spare struct{ f *os.File }
 
 func newSpare() *spare {
@@ -39,7 +39,7 @@ func (s *spare) refuse(l *net.UnixListener) {
 	defer s.take()
 	began := time.Now()
 	if l.SetDeadline(began.Add(acceptPause)) != nil {
-		return // it is closed
+		return // the listener is closed
 	}
 	defer l.SetDeadline(time.Time{})
 	if c, err := l.AcceptUnix(); err == nil {

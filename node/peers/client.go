@@ -27,7 +27,7 @@ import (
 
 // Bounds of the asking side.
 const (
-	maxHomes = 8192 // addresses for which the answer (a node, or none) is known; the most recently used are kept
+	maxHomes = 8192 // addresses with a known answer (a node, or none); the most recently used are kept
 	maxNodes = 256  // connections kept; the least recently used is closed first
 	idle     = time.Minute
 	// How long an answer of the broker is valid: a node, no node, no answer.
@@ -91,7 +91,7 @@ type node struct {
 	heard time.Time     // time of its last answer, or of the first of the calls in progress
 	well  chan struct{} // closed while it answers
 	// left is the time until which the node is not asked, because of err. logged reports whether
-	// that is in the log.
+	// err has been logged.
 	left   time.Time
 	err    error
 	logged bool
@@ -209,8 +209,9 @@ type crowded struct {
 	answers <-chan struct{} // closed at its first answer; nil: it has answered before
 }
 
-// takeOrWait is take, but waits a moment for the first answer of a node for which enough
-// questions already wait: the first connections of a job come all at once.
+// takeOrWait does what take does. If enough questions already wait for a node that has not answered
+// yet, it first waits a moment for that node's answer: the first connections of a job all come at
+// once.
 func (c *Client) takeOrWait(ctx context.Context, r route) (*node, error) {
 	n, err := c.take(r)
 	var full crowded
@@ -320,8 +321,8 @@ func (c *Client) giveBack(r route, n *node, err error) {
 		if n.answers() {
 			n.well = make(chan struct{})
 		}
-		c.homes.Remove(r.to.Addr()) // it may have moved
-	default: // it refuses, so it answers
+		c.homes.Remove(r.to.Addr()) // the node may have moved to another address
+	default: // a refusal is an answer, too
 		n.hears()
 	}
 	if !n.logged {
@@ -332,8 +333,8 @@ func (c *Client) giveBack(r route, n *node, err error) {
 	}
 }
 
-// dial makes a connection. Its source is the address that the peer is connected with, since only
-// that address may ask. Its target must have the node's certificate.
+// dial makes a connection. Its source is this machine's address in the peer's connection, since
+// only that address may ask. Its target must have the node's certificate.
 func (c *Client) dial(r route) (*grpc.ClientConn, error) {
 	secure := c.o.TLS.Clone()
 	secure.ServerName = r.name

@@ -26,7 +26,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// Two machines on one loopback device: the DataNode's and the client's.
+// These addresses stand for two machines on one loopback device: the DataNode's and the client's.
 const (
 	asking   = "127.0.0.2"
 	answered = "127.0.0.3"
@@ -285,7 +285,8 @@ func TestTheWrongNode(t *testing.T) {
 	}
 }
 
-// TestTheBrokersWord: the broker's answer is kept for a while, also if there is no node.
+// TestTheBrokersWord: the client keeps the broker's answer for a while, even if the answer is that
+// there is no node.
 func TestTheBrokersWord(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	_, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
@@ -336,7 +337,8 @@ func TestTheBrokersWord(t *testing.T) {
 	}
 }
 
-// TestANodeThatDoesNotAnswer: it is not asked for a while, and the broker is asked for it again.
+// TestANodeThatDoesNotAnswer: the client does not ask such a node for a while, and asks the broker
+// again where the node is.
 func TestANodeThatDoesNotAnswer(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	hang := make(chan struct{})
@@ -382,8 +384,8 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestANodeThatComesBack: it is asked when its pause is over, however often it did not answer
-// before.
+// TestANodeThatComesBack: the client asks such a node once the pause is over, however often the
+// node did not answer before.
 func TestANodeThatComesBack(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	l, err := net.Listen("tcp", answered+":0")
@@ -487,7 +489,7 @@ func TestQuestionsHaveARate(t *testing.T) {
 	if s.asker("asks").AllowN(now, 1) {
 		t.Error("more than the burst")
 	}
-	s.asker("asks").AllowN(now.Add(time.Hour), burst) // none for a while
+	s.asker("asks").AllowN(now.Add(time.Hour), burst) // no question is allowed for a while
 	own := &cluster.Connection{Local: answered + ":40000", Remote: asking + ":9866"}
 	if err := whoseOf(t, address, asking, files("asks"), "answers", own); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("beyond it: %v", err)
@@ -659,7 +661,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	<-accepted
 }
 
-// TestASilentNodeIsLoggedOnce: it is logged again if it has answered in between.
+// TestASilentNodeIsLoggedOnce: a node is logged again only if it has answered in between.
 func TestASilentNodeIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	c := NewClient(Options{Log: slog.New(slog.NewTextHandler(&out, nil))})

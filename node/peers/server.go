@@ -144,8 +144,9 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	return o, nil
 }
 
-// turn waits until a lookup may begin. Of each caller one question is looked up, or waits
-// together with the other callers', at a time: a caller with many questions delays only itself.
+// turn waits until a lookup may begin. At any time, only one question of each caller is looked up
+// or competes with the questions of other callers. So a caller with many questions delays only
+// itself.
 func (s *Server) turn(ctx context.Context, who *asker) (done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, waitMost)
 	defer cancel()
@@ -159,7 +160,7 @@ func (s *Server) turn(ctx context.Context, who *asker) (done func(), err error) 
 	return func() { <-s.lookups; <-who.turn }, nil
 }
 
-// wait waits for a place, with at most most others.
+// wait waits for a place. At most most callers may wait at a time.
 func wait(ctx context.Context, places chan<- struct{}, waiting *atomic.Int64, most int64) error {
 	select {
 	case places <- struct{}{}:

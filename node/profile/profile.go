@@ -129,8 +129,8 @@ func (p *Profile) References() (read, write depth.Line) {
 	return read, line(*p.Reference.Write)
 }
 
-// Fits returns nil if the profile is of that device, or of one of the same model
-// and size.
+// Fits returns nil if the profile was measured on that device, or on one of the same model and
+// size.
 func (p *Profile) Fits(d Device) error {
 	var errs []error
 	if p.Device.Model != d.Model {

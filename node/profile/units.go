@@ -12,7 +12,7 @@ import (
 // Duration is written 20ms or 1.5s in the file, and in nanoseconds in JSON.
 type Duration time.Duration
 
-// MarshalYAML writes it in the usual form for people.
+// MarshalYAML writes the duration in Go's notation, such as 1.5s.
 func (d Duration) MarshalYAML() (any, error) { return time.Duration(d).String(), nil }
 
 // UnmarshalYAML takes the value from its text.
@@ -28,7 +28,7 @@ func (d *Duration) UnmarshalYAML(node *yaml.Node) error {
 // Bytes is written 64KiB or 2MiB in the file, and as a number in JSON.
 type Bytes int64
 
-// String writes it with the largest unit that divides it.
+// String writes the size in the largest unit that divides it.
 func (b Bytes) String() string {
 	switch {
 	case b >= 1<<20 && b%(1<<20) == 0:
@@ -39,7 +39,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-// MarshalYAML writes it in the usual form for people.
+// MarshalYAML writes the size with a unit, as String does.
 func (b Bytes) MarshalYAML() (any, error) { return b.String(), nil }
 
 // UnmarshalYAML takes the value from its text.

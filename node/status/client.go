@@ -48,7 +48,7 @@ func Fetch(ctx context.Context, address string) (*Document, error) {
 	return d, nil
 }
 
-// unanswered adds to an error why no daemon has answered and what to do.
+// unanswered returns an error that says why no daemon has answered and what to do.
 func unanswered(ctx context.Context, address string, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

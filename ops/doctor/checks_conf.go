@@ -7,7 +7,7 @@ import (
 )
 
 // Checks of the folders that penstock install has prepared, and of the NodeManager. HDFS is
-// governed without them, so these checks only warn.
+// governed without these folders, so the checks only warn.
 
 // checkReadahead finds a DataNode that reads ahead of its clients by posix_fadvise.
 func checkReadahead(f *Facts) []Result {
@@ -52,7 +52,7 @@ func checkInstalled(f *Facts) (results []Result) {
 		switch {
 		case f.Status != nil && i.Socket != "" && i.Socket != f.Status.Socket:
 			results = append(results, bad(Warn, fmt.Sprintf("%s names the socket %s, the daemon has %s", i.Folder, i.Socket, f.Status.Socket),
-				"programs that use the folder connect to another daemon, or to none", "prepare it again with --socket, or set \"socket\" in the daemon's settings")...)
+				"programs that use the folder connect to another daemon, or to no daemon", "prepare it again with --socket, or set \"socket\" in the daemon's settings")...)
 		case len(i.Wrong) == 0:
 			results = append(results, good("%s is as penstock install left it", i.Folder)...)
 		}

@@ -18,7 +18,7 @@ var (
 	hadoopLines = map[string]string{"3.3": "3.3.6", "3.4": "3.4.2", "3.5": "3.5.0"}
 )
 
-// each judges every device and returns one result for all devices without a finding.
+// each runs judge on every device. It returns one result for all devices without a finding.
 func each(f *Facts, well string, judge func(d status.Device) []Result) []Result {
 	if f.Status == nil || len(f.Status.Devices) == 0 {
 		return nil
@@ -87,7 +87,7 @@ func checkQueue(f *Facts) []Result {
 			pieces := (d.QuantumBytes + k.RequestKB<<10 - 1) / (k.RequestKB << 10)
 			if need := pieces * int64(d.DepthMax); need > k.Requests {
 				return bad(Warn, fmt.Sprintf("%s: nr_requests is %d; D at its bound is %d requests of %d KiB", d.Name, k.Requests, need, k.RequestKB),
-					"requests wait where the daemon does not see it, and delay those of others",
+					"requests wait for a place in the kernel's queue, unseen by the daemon, and delay requests of other applications",
 					fmt.Sprintf("set /sys/block/%s/queue/nr_requests to at least %d, or lower depth.max", d.Name, need))
 			}
 		}
@@ -141,9 +141,9 @@ func checkKernel(f *Facts) []Result {
 	major, minor, err := parseRelease(f.KernelRelease)
 	switch v := [2]int{major, minor}; {
 	case err != nil:
-		return bad(Warn, err.Error(), "it is unknown whether the kernel has the system calls that the daemon needs", "it needs Linux 5.6 at least")
+		return bad(Warn, err.Error(), "it is unknown whether the kernel has the system calls that the daemon needs", "Penstock needs Linux 5.6 or later")
 	case less(v, leastKernel):
-		return bad(Fail, "Linux "+f.KernelRelease, "there is no openat2: the daemon cannot open block files safely, and governs nothing", "use Linux 5.6 or later, best 6.5")
+		return bad(Fail, "Linux "+f.KernelRelease, "there is no openat2: the daemon cannot open block files safely, and governs nothing", "use Linux 5.6 or later; 6.5 or later is best")
 	case f.CachestatErr != nil && less(v, bestKernel):
 		return bad(Warn, "Linux "+f.KernelRelease+" has no cachestat", "the daemon cannot see which pages have been written, and drains some twice", "Linux 6.5 or later has it")
 	case f.CachestatErr != nil:
@@ -162,7 +162,7 @@ func checkJava(f *Facts) []Result {
 	n, err := parseJava(f.DataNode.Java)
 	switch {
 	case err != nil:
-		return bad(Warn, err.Error(), "it is unknown whether the agent can connect", "it needs Java 16 at least")
+		return bad(Warn, err.Error(), "it is unknown whether the agent can connect", "the agent needs Java 16 or later")
 	case n < leastJava:
 		return bad(Fail, fmt.Sprintf("the DataNode runs on Java %d", n), "it has no Unix sockets: the agent does nothing", "run the DataNode on Java 17 or later")
 	}
@@ -196,7 +196,7 @@ func checkClock(f *Facts) []Result {
 		return append(results, bad(Warn, f.ClockErr.Error(), "it is unknown whether the clock is synchronised", "run chronyc tracking or timedatectl")...)
 	case !f.Synchronised:
 		return append(results, bad(Warn, "the system clock is not synchronised",
-			"scheduling is not affected, as it uses the monotonic clock; but logs and figures of several nodes cannot be compared", "run chrony or another NTP client")...)
+			"scheduling is not affected, because it uses the monotonic clock; but logs and figures of several nodes cannot be compared", "run chrony or another NTP client")...)
 	}
 	return append(results, good("synchronised")...)
 }

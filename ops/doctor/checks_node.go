@@ -231,7 +231,7 @@ func checkRights(f *Facts) []Result {
 	return good("the daemon (user %d) may open the DataNode's files and query their pages", f.Daemon.UID)
 }
 
-// checkIdentity checks whether the daemon may inspect the processes by which it verifies names.
+// checkIdentity checks whether the daemon may inspect processes, which it needs to verify names.
 // Without this right every verdict is "unknown", and there is no other sign of the problem.
 func checkIdentity(f *Facts) []Result {
 	switch {
@@ -277,16 +277,16 @@ func checkShortCircuit(f *Facts) []Result {
 	return good("off")
 }
 
-// checkForeign reports how foreign I/O is attributed. Less detail is not a fault, as nothing
-// depends on it.
+// checkForeign reports how foreign I/O is attributed. A coarse attribution is not a fault, because
+// nothing depends on it.
 func checkForeign(f *Facts) []Result {
 	switch {
 	case f.Status == nil:
 		return nil
 	case f.Status.ForeignWatch.Error != "":
-		return good("told by device only, not by process and cgroup: %s", f.Status.ForeignWatch.Error)
+		return good("attributed by device only, not by process and cgroup: %s", f.Status.ForeignWatch.Error)
 	case !f.Status.ForeignWatch.On:
-		return good("told by device only")
+		return good("attributed by device only")
 	}
-	return good("told by process and cgroup")
+	return good("attributed by process and cgroup")
 }

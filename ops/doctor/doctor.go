@@ -1,12 +1,12 @@
 // Package doctor checks whether Penstock works on a node, and reports what to repair.
 //
-// Problem: Penstock fails open. A missing agent, a socket that the DataNode may not connect to, a
-// missing right, a kill switch that somebody forgot: with each of these HDFS runs as usual, but
-// nothing is governed, and nobody notices until the shares are wrong. Choice: gathering and judging
-// are separate. Gather reads the daemon's status, the DataNode's web address, /proc and /sys, and
-// changes nothing. Each check is a function of these facts, so that a test can describe every
-// broken node. A check reports a finding, its meaning and a remedy. A check without its facts
-// reports nothing if another check has reported why they are missing.
+// Problem: Penstock fails open. With a missing agent, a socket that refuses the DataNode, a missing
+// right or a forgotten kill switch, HDFS runs as usual. But nothing is governed, and nobody notices
+// until the shares are wrong. Choice: gathering and judging are separate. Gather reads the daemon's
+// status, the DataNode's web address, /proc and /sys, and changes nothing. Each check is a function
+// of these facts, so a test can describe every broken node. A check reports a finding, its meaning
+// and a remedy. If the facts of a check are missing and another check has reported why, it reports
+// nothing.
 //
 // A failure prevents Penstock from governing, or lets I/O bypass it. A warning is for a
 // disadvantage, or for a state that somebody may have wanted (the kill switch).

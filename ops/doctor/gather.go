@@ -30,7 +30,7 @@ const (
 	maxProc   = 64 << 10
 )
 
-// Where contains the places where to look.
+// Where lists the places where Gather looks.
 type Where struct {
 	Address  string // the daemon's, host:port
 	DataNode string // its web address

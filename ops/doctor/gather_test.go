@@ -15,8 +15,7 @@ import (
 	"penstock/ops/install"
 )
 
-// fakeDataNode answers as a DataNode's web address does, with the beans given by
-// name.
+// fakeDataNode serves a DataNode's web address, with the given beans by name.
 func fakeDataNode(t *testing.T, beans map[string]string, conf string) string {
 	t.Helper()
 	mux := http.NewServeMux()

@@ -44,7 +44,7 @@ func TestParseBean(t *testing.T) {
 	}
 	for _, bad := range []string{"", "<html>", `{"beans":[3]}`, `{"beans":[{"State":4}]}`} {
 		if _, err := parseBean([]byte(bad), &a); err == nil {
-			t.Errorf("%q is taken", bad)
+			t.Errorf("%q is accepted", bad)
 		}
 	}
 }

@@ -69,8 +69,8 @@ func values(t *testing.T, dir, name string, keys ...string) string {
 	return strings.Join(all, " ")
 }
 
-// Bandwidth is added to existing settings, stays if a run does not mention it, and is changed and
-// removed alone.
+// Bandwidth is added to existing settings. It stays if a run does not mention it. It can be changed
+// and removed separately.
 func TestBandwidth(t *testing.T) {
 	dir := scratch(t)
 	put(t, dir, "hadoop/capacity-scheduler.xml", defaultScheduler)
@@ -172,8 +172,8 @@ func TestBandwidthBesideAListElsewhere(t *testing.T) {
 	}
 }
 
-// A type that somebody adds to yarn-site.xml later is hidden until it is copied, and that is
-// reported. A list that was in resource-types.xml before Penstock hid it already.
+// If somebody adds a type to yarn-site.xml later, the inspection reports that it is hidden, until
+// it is copied. A list that was in resource-types.xml before Penstock hid the type already.
 func TestBandwidthBesideAListThatGrows(t *testing.T) {
 	for _, theirs := range []bool{false, true} {
 		dir := scratch(t)
@@ -324,8 +324,8 @@ func TestBandwidthInTheWay(t *testing.T) {
 	}
 }
 
-// If a run that adds or removes bandwidth is killed, at any step, the next run ends as if nothing
-// had happened.
+// If a run that adds or removes bandwidth is killed at any step, the next run has the same result
+// as an undisturbed one.
 func TestBandwidthKilled(t *testing.T) {
 	hadoop := func(dir, bandwidth string) Options {
 		o := withBandwidth(options(dir), bandwidth)

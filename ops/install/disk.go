@@ -18,10 +18,10 @@ func containsText(t []byte, piece string) bool { return bytes.Contains(t, []byte
 type file struct {
 	exists bool
 	text   []byte
-	path   string // where it really is, links followed
+	path   string // after resolving links
 }
 
-// fileMax is more than any configuration file has.
+// fileMax is the maximum size of an edited file, in bytes. Configuration files are much smaller.
 const fileMax = 16 << 20
 
 // readFile reads a file; it follows a link. It refuses a file that could not be restored by writing
@@ -200,7 +200,7 @@ func (d *disk) rmdir(path string) error {
 }
 
 // lock keeps two runs from changing one folder. The kernel releases the lock when the process ends,
-// in any way.
+// even if it is killed.
 func lock(dir string) (release func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {

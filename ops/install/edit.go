@@ -153,7 +153,8 @@ func change(f format, base []byte, wants []want, include func(string) ([]byte, e
 	return next, edits, conflicts, verify(f, base, next, edits, intended, include)
 }
 
-// value returns the value that the key is to have, and a conflict if somebody else has set it.
+// value returns the value that the key is to have, and a conflict if somebody else has set another
+// one.
 func (w want) value(e entry, there bool) (string, *conflict) {
 	if w.add == "" {
 		if value := strings.TrimSpace(e.value); there && value != w.set && value != w.byDefault {
@@ -261,7 +262,7 @@ func splice(t []byte, start, end int, with string) []byte {
 // errChanged reports that a piece of our text is no longer as it was written.
 var errChanged = errors.New("was changed by hand")
 
-// apply makes the change at the key's definition that reads as Old.
+// apply makes the change in the key's definition whose text is Old.
 func (e edit) apply(f format, t []byte, include func(string) ([]byte, error)) ([]byte, error) {
 	return e.swap(f, t, string(e.Old), string(e.New), include)
 }

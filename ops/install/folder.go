@@ -69,7 +69,7 @@ func (f *folder) stranger(kind string, usual []string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s is no configuration folder of %s: neither %s nor %s is in it", f.path, kind, usual[0], usual[1])
+	return fmt.Sprintf("%s is not a configuration folder of %s: neither %s nor %s is in it", f.path, kind, usual[0], usual[1])
 }
 
 // plan decides what to write. It always starts from the files as they would be without Penstock. So
@@ -121,10 +121,10 @@ func (f *folder) planFile(t target, o Options, r *Report) error {
 	}
 	if errors.Is(err, errChanged) {
 		again := "--remove --force"
-		if !f.remove && t.restart == restartYARN { // the rest can stay
+		if !f.remove && t.restart == restartYARN { // the other settings can stay
 			again = "--disk-bandwidth 0 --apply --force"
 		}
-		r.Conflicts = append(r.Conflicts, fmt.Sprintf("%s: %v since penstock install wrote it. Put it back as %s has it, or take it out of the file by hand and run %s", full, err, StateFile, again))
+		r.Conflicts = append(r.Conflicts, fmt.Sprintf("%s: %v since penstock install wrote it. Restore it as recorded in %s, or delete it from the file by hand and run %s", full, err, StateFile, again))
 		r.Files = append(r.Files, FileReport{Path: full, Action: Keep})
 		return nil
 	}
@@ -151,7 +151,7 @@ func (f *folder) planFile(t target, o Options, r *Report) error {
 			named = append(named, conflict{full + ": " + c.what, c.hard})
 		}
 		r.conflicts(named, o.Force)
-		if alike(edits, made) { // and others may have written after them
+		if alike(edits, made) { // nothing to change, but somebody may have added text after the edits
 			next, edits = now, made
 		}
 		if len(edits) > 0 {

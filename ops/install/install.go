@@ -128,7 +128,7 @@ var ErrConflict = errors.New("conflict")
 // Plan returns what Apply would do or, with remove, what Remove would do. It changes nothing.
 func Plan(o Options, remove bool) (*Report, error) { return run(o, remove, false) }
 
-// Apply prepares the folders. Its report is complete up to the failure if it fails.
+// Apply prepares the folders. If it fails, its report is complete up to the failure.
 func Apply(o Options) (*Report, error) { return run(o, false, true) }
 
 // Remove restores the folders as they were before Apply.
@@ -188,7 +188,7 @@ func run(o Options, remove, write bool) (*Report, error) {
 		did, err := dir.write()
 		r.Done = r.Done || did
 		if err != nil {
-			return r, fmt.Errorf("%w (run the same again, or --remove: %s knows how far it came)", err, filepath.Join(dir.path, StateFile))
+			return r, fmt.Errorf("%w (run the same command again, or --remove: %s records what was changed so far)", err, filepath.Join(dir.path, StateFile))
 		}
 	}
 	return r, nil
@@ -223,7 +223,7 @@ func surroundings(o Options, folders []*folder, r *Report) error {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: only the CapacityScheduler knows how much %s an application holds", schedulerClass, e.value, bandwidthResource))
 		}
 		if e, ok := yarn.effective(schedulerStore); ok && !slices.Contains([]string{"", "file", "memory"}, strings.TrimSpace(e.value)) {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: capacity-scheduler.xml is read into a store that is empty only; one that is not needs yarn schedulerconf -global %s=%s before the ResourceManager is started again, or it does not start with %s",
+			r.Notes = append(r.Notes, fmt.Sprintf("%s is %s: capacity-scheduler.xml is read only into an empty store; a store with settings needs yarn schedulerconf -global %s=%s before the ResourceManager is started again, or it does not start with %s",
 				schedulerStore, e.value, resourceCalculator, dominantCalculator, bandwidthResource))
 		}
 	}

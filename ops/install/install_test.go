@@ -445,8 +445,8 @@ func TestAFolderOfSomethingElse(t *testing.T) {
 	before := snapshot(t, dir)
 	_, err := Apply(o)
 	for _, want := range []string{
-		"hadoop is no configuration folder of Hadoop: neither core-site.xml nor hdfs-site.xml is in it; correct the path (--force",
-		"spark is no configuration folder of Spark: neither spark-defaults.conf nor spark-env.sh is in it",
+		"hadoop is not a configuration folder of Hadoop: neither core-site.xml nor hdfs-site.xml is in it; correct the path (--force",
+		"spark is not a configuration folder of Spark: neither spark-defaults.conf nor spark-env.sh is in it",
 	} {
 		if !errors.Is(err, ErrConflict) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

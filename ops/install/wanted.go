@@ -9,7 +9,7 @@ import (
 	"penstock/deploy"
 )
 
-// ourComment stands above what was added to a file.
+// ourComment is the comment above text that was added to a file.
 const ourComment = "Added by penstock install, which also takes it out."
 
 // Classes in the agent's jar, and the classes of Hadoop and Spark that they replace.
@@ -26,8 +26,8 @@ const (
 	defaultTaskOptions   = "-Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
 )
 
-// ifileReadahead has a task's merge ask the kernel for the next 4 MiB of each spill by
-// posix_fadvise, on the bare descriptor and so without the daemon, which reads ahead itself.
+// With ifileReadahead, a task's merge asks the kernel by posix_fadvise for the next 4 MiB of each
+// spill. This bypasses the daemon, which reads ahead itself.
 const ifileReadahead = "mapreduce.ifile.readahead"
 
 // blockReadahead and shuffleReadahead do the same in a DataNode and in a NodeManager, if libhadoop
@@ -77,7 +77,7 @@ type target struct {
 	restart string
 }
 
-const restartDaemons = "the DataNode and the NodeManager of each machine that uses this folder (the agent is in the JVM from its start on)"
+const restartDaemons = "the DataNode and the NodeManager of each machine that uses this folder (the agent is loaded when the JVM starts)"
 
 func hadoopTargets(o Options) []target {
 	option := taskOption(o.AgentJar)
@@ -115,8 +115,8 @@ const (
 	// capacity-scheduler.xml, and "memory" is filled from that file at each start of the
 	// ResourceManager.
 	schedulerStore = "yarn.scheduler.configuration.store.class"
-	// restartYARN has an order, as a ResourceManager ignores unknown resources of a node that
-	// registers.
+	// restartYARN names the order, because a ResourceManager ignores unknown resources of a node
+	// that registers.
 	restartYARN = "the ResourceManager, then the NodeManagers, for " + bandwidthResource
 )
 
@@ -135,8 +135,8 @@ func bandwidthTargets(bandwidth string) []target {
 		{path: "capacity-scheduler.xml", format: hadoopXML, behind: true, wants: []want{
 			{key: resourceCalculator, set: dominantCalculator, byDefault: defaultCalculator},
 		}, restart: restartYARN,
-			note: "with DominantResourceCalculator queues' shares and limits are of CPU as well, not of memory only",
-			optional: "is not there, and not made: where the ResourceManager has its own, that needs " + resourceCalculator + " = " + dominantCalculator +
+			note: "with DominantResourceCalculator, queues' shares and limits apply to CPU as well, not only to memory",
+			optional: "is not there, and is not made: if the ResourceManager has its own, it must set " + resourceCalculator + " = " + dominantCalculator +
 				", or the ResourceManager does not start with " + bandwidthResource},
 	}
 }

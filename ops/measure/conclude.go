@@ -85,9 +85,10 @@ func curve(points []Point, write bool, size int64) []Point {
 	return choose(points, func(p Point) bool { return p.Write == write && !p.Sequential && p.Bytes == size })
 }
 
-// reference returns the latency just before saturation. The concurrency at saturation is that of
-// the quantum, or of the largest measured size below the quantum. The latencies of the other sizes
-// are those at the same concurrency, so that a mixture of sizes has the same depth.
+// reference returns the latency just before saturation. The concurrency is the one at which
+// requests of the quantum's size, or of the largest measured size below it, saturate the device.
+// The latencies of all sizes are taken at this concurrency, so that a mixture of sizes has the same
+// depth.
 func reference(points []Point, write bool, quantum int64) (l profile.Latency, err error) {
 	at := Sizes[0]
 	for _, size := range Sizes {
@@ -144,8 +145,8 @@ func busy(points []Point, write bool, bytes int64) float64 {
 }
 
 // latencyAt returns the latency of a curve at a concurrency. If that concurrency was not measured,
-// it is computed by Little's law from the throughput, which beyond the last point is the saturated
-// one.
+// the latency is computed from the throughput by Little's law. Beyond the last point, this is the
+// saturated throughput.
 func latencyAt(curve []Point, concurrency int) time.Duration {
 	last := curve[0]
 	for _, p := range curve {

@@ -33,8 +33,8 @@ type sample struct {
 // fit returns the non-negative unknowns that match the samples best. Errors are relative to the
 // measured times; otherwise only the large requests would count.
 //
-// It is least squares. The most negative unknown is set to 0 and the rest fitted again, until none
-// is negative; with two or three unknowns that is as good as the exact method.
+// It uses least squares. The most negative unknown is set to 0 and the others are fitted again,
+// until none is negative. With two or three unknowns, that is as good as the exact method.
 func fit(samples []sample) ([]float64, error) {
 	unknowns := len(samples[0].factors)
 	free := make([]bool, unknowns)

@@ -162,7 +162,7 @@ func (m *measurement) alone(device int64, result *Result) error {
 		result.Warnings = append(result.Warnings, fmt.Sprintf("the disk moved %.0f %% more bytes than the measurement requested: measure again when it is idle", 100*foreign))
 	}
 	if foreign < -foreignMax {
-		return fmt.Errorf("of the %d MiB requested only %d reached the disk: a layer below the file system keeps data in memory", m.bytes>>20, device>>20)
+		return fmt.Errorf("%d MiB were requested and only %d reached the disk: a layer below the file system keeps data in memory", m.bytes>>20, device>>20)
 	}
 	return nil
 }
@@ -232,9 +232,9 @@ func (m *measurement) run(ctx context.Context) (*Result, error) {
 }
 
 // curve raises the concurrency of a load until throughput stops growing, and returns the
-// concurrency at that point. It does not exceed enough, which saturates the device with smaller
-// requests. When its time is up, it continues with enough at once: on a slow device a few large
-// requests take long.
+// concurrency at that point. enough is a concurrency that saturates the device with smaller
+// requests; curve does not exceed it. When its time is up, curve goes to enough at once, because a
+// few large requests take long on a slow device.
 func (m *measurement) curve(ctx context.Context, l Load, enough int) (saturated int, err error) {
 	const steps = 5 // about the most steps of a curve
 	share := time.Until(m.deadline) / time.Duration(m.progress.Total-m.progress.Done+1)

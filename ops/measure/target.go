@@ -70,12 +70,12 @@ func openFiles(path string, space int64) (_ *files, device string, err error) {
 	if err = t.file.PrepareStaging(); err != nil {
 		return nil, "", err
 	}
-	// Contiguous if the file system supports fallocate; otherwise it is left out.
+	// The file is contiguous if the file system supports fallocate.
 	if err = unix.Fallocate(int(t.out.Fd()), 0, 0, space); errors.Is(err, unix.EOPNOTSUPP) {
 		err = nil
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("take up %d MiB in %s: %w", space>>20, path, err)
+		return nil, "", fmt.Errorf("allocate %d MiB in %s: %w", space>>20, path, err)
 	}
 	for i := range t.text { // bytes that a device cannot compress
 		t.text[i] = byte(uint32(i) * 2654435761 >> 13)

@@ -94,7 +94,7 @@ var ErrUnsure = errors.New("the change may or may not have been made: check `pen
 type call[Q, A any] func(cluster.OperatorsClient, context.Context, Q, ...grpc.CallOption) (A, error)
 
 // ask sends a request to the first broker that answers and leads. If a broker names the leader and
-// that one is among the addresses, it is tried next.
+// the leader is among the addresses, the leader is tried next.
 func ask[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q) (A, error) {
 	return send(ctx, c, call, question, false)
 }
@@ -108,7 +108,7 @@ func change[Q, A any](ctx context.Context, c *Client, call call[Q, A], question 
 func send[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q, once bool) (A, error) {
 	var none A
 	var failed []string
-	refused, leader := false, "" // a broker refused since it does not lead; the leader
+	refused, leader := false, "" // refused: some broker refused because it does not lead
 	left := slices.Clone(c.addresses)
 	for len(left) > 0 {
 		address := left[max(0, slices.Index(left, leader))]
@@ -160,7 +160,7 @@ func send[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q,
 // wrapped matches gRPC's message about a failed connection.
 var wrapped = regexp.MustCompile(`^connection error: desc = "(?:transport: )?(?:[Ee]rror while dialing: )?(?:dial tcp(?: [^ ]+)?: )?(?:connect: )?(.*)"$`)
 
-// short says what gRPC's message means, without the parts that only name gRPC.
+// short returns gRPC's message without the parts that only name gRPC.
 func short(message string) string {
 	if m := wrapped.FindStringSubmatch(message); m != nil {
 		message = m[1]

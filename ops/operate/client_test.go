@@ -18,8 +18,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// desk is a broker as an operator sees it. Its calls go to answer, whose error may be a
-// refusal by one who does not lead.
+// desk is a broker's service for operators. Its calls return the error of answer, which may be the
+// refusal of a broker that does not lead.
 type desk struct {
 	cluster.UnimplementedOperatorsServer
 	address string
@@ -72,7 +72,7 @@ func (d *desk) ListNodes(context.Context, *cluster.ListNodesRequest) (*cluster.L
 
 func leads(context.Context) error { return nil }
 
-// follows refuses as a broker does that does not lead; leader may be nobody.
+// follows returns the refusal of a broker that does not lead. leader may be empty.
 func follows(leader string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if err := grpc.SetTrailer(ctx, metadata.Pairs(cluster.LeaderKey, leader)); err != nil {
@@ -99,7 +99,7 @@ func client(t *testing.T, addresses ...string) *Client {
 	return c
 }
 
-// nobody is an address where no connection is taken.
+// nobody returns an address that refuses connections.
 func nobody(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -110,7 +110,7 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// operations are a question and both changes.
+// operations are a query and both kinds of change.
 var operations = map[string]func(context.Context, *Client) (*cluster.PolicyVersion, error){
 	"policy": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Policy(ctx, 0) },
 	"apply":  func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Apply(ctx, nil, 0, "") },
@@ -130,7 +130,7 @@ func TestOnce(t *testing.T) {
 		}
 	}
 	for what, test := range map[string]struct {
-		first func(*desk) func(context.Context) error // nil: no connection is taken
+		first func(*desk) func(context.Context) error // nil: the connection is refused
 		again bool                                    // a change is sent to another broker
 	}{
 		"down":                       {nil, true},
@@ -184,7 +184,7 @@ func TestUnsureOnEnd(t *testing.T) {
 	}
 }
 
-// TestLeaderNext: the broker that is named as the leader is asked next.
+// TestLeaderNext: the broker that is named as the leader is tried next.
 func TestLeaderNext(t *testing.T) {
 	for operation, do := range operations {
 		leader, between := open(t, leads), open(t, says(codes.Unavailable))

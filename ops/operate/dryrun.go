@@ -59,7 +59,7 @@ func (p *Policy) Counts() (rules, queues, reserved int) {
 	return len(p.rules.Rules), len(p.rules.Queues), reserved
 }
 
-// Warnings returns a line for each rule that can never decide anything.
+// Warnings returns a line for each rule that can never have an effect.
 func (p *Policy) Warnings() []string { return policyfile.Warnings(p.Text) }
 
 // Document returns the text, followed by the set weights as comments.
@@ -91,7 +91,7 @@ type Given struct {
 	ReserveEnforced bool `json:"reserve_enforced"`
 }
 
-// Why says briefly where the weight comes from.
+// Why returns the origin of the weight in a few words.
 func (g Given) Why() string {
 	why := "default"
 	switch {

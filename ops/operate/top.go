@@ -82,7 +82,7 @@ func (v *View) headline() string {
 		Service(rate) + " devices busy", policy}, "  ")
 }
 
-// note explains why there is nothing to see; empty if there is.
+// note explains why the view is empty. It is empty itself if there is something to see.
 func (v *View) note() string {
 	if note := NodesNote(v.Nodes); note != "" || len(v.Applications) > 0 {
 		return note

@@ -47,7 +47,7 @@ func TestClusterView(t *testing.T) {
 		}
 	}
 	shows("at first", m, "asking the broker")
-	// All of a mistake is to be read where there are no figures yet.
+	// While there are no figures, the complete error is shown.
 	send(screen.Answer[*View]{Err: errors.New("nobody is there: " + strings.Repeat("so it is ", 12) + "at last")})
 	shows("no answer", m, "nobody is there", "at last")
 	send(screen.Answer[*View]{Doc: &View{Nodes: &cluster.ListNodesAnswer{}, At: time.Unix(0, 0)}})
@@ -71,7 +71,7 @@ func TestClusterView(t *testing.T) {
 	shows("gone", m, ": nobody is there", "figures of ", "app-39")
 }
 
-// What a queue is called does not push figures off a narrow screen.
+// A queue with a long name does not push figures off a narrow screen.
 func TestFiguresComeFirst(t *testing.T) {
 	v := view(0)
 	v.Applications = []*cluster.ApplicationState{{Application: "application_1700000000000_0001", Queue: "root." + strings.Repeat("long.", 20), User: "u", Share: 1, Due: 0.125, Weight: 1e6, Rate: 123e9, Nodes: 1000}}

@@ -29,7 +29,7 @@ type View[D any] struct {
 	Views []Key
 	// Help is shown by the key ?.
 	Help []string
-	// Take, if not nil, is called with each document, once.
+	// Take, if not nil, is called once with each document.
 	Take func(D)
 	// Draw draws a document for a screen of that size.
 	Draw func(d D, s Selection, width, height int) Page

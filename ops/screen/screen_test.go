@@ -68,8 +68,7 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// A paused view shows "paused" also together with an error, because it does not notice the error's
-// end.
+// A paused view shows "paused" even with an error, because it does not notice the end of the error.
 func TestPausedIsTold(t *testing.T) {
 	view := View[string]{Columns: []string{"name"}, Draw: func(doc string, _ Selection, _, _ int) Page { return Page{Headline: doc, Rows: []string{"row"}} }}
 	var m tea.Model = NewModel(context.Background(), view, time.Second, Selection{Sort: "name"})

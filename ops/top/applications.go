@@ -49,8 +49,8 @@ type Application struct {
 	Waits   float64
 	State   State
 
-	// limited reports whether it has reached its limit on a disk. The other two are its share and
-	// its due on the disks where it has not.
+	// limited reports whether the application has reached its limit on a disk. freeShare and
+	// freeDue are its share and its due on the other disks.
 	limited            bool
 	freeShare, freeDue float64
 	queuedWithoutLimit int

@@ -96,7 +96,7 @@ func headline(doc *status.Document, address string) string {
 	return strings.Join(append(parts, doc.Time.Format(time.TimeOnly)), "  ")
 }
 
-// The columns that a narrow terminal does not show, the first ones first.
+// The columns that a narrow terminal drops, in this order.
 var (
 	deviceColumnsToDrop = []string{"ALGORITHM", "WRITTEN", "FOREIGN READ", "REFERENCE", "IN FLIGHT", "BACKLOG"}
 	flowColumnsToDrop   = []string{"WOULD WAIT", "STREAMS", "LIMIT", "WAITS/S", "QUEUED", "BACKLOG"}
@@ -231,7 +231,7 @@ const noDevice = "no device yet: an agent registers one with its data directorie
 const maxForeigners = 10
 
 // Text draws a document for a pipe or a file: the first view at a width, and below it devices,
-// flows and the I/O of others, whatever their width.
+// flows and the I/O of others, at their full width.
 func Text(doc *status.Document, address string, s Selection, h *History, width int) string {
 	all := Applications(doc)
 	lines := []string{headline(doc, address), Verdict(doc, all), ""}

@@ -1,8 +1,8 @@
-// Package plain translates errors of the system into an operator's words.
+// Package plain translates system errors into messages for operators.
 //
 // Go's errors name system calls, types and library internals, and repeat file and address. An
-// operator needs the cause, and the file or the address, once. The original error stays inside,
-// for errors.Is.
+// operator needs the cause, and the file or the address, once. The original error is wrapped, for
+// errors.Is.
 package plain
 
 import (
@@ -18,7 +18,7 @@ import (
 	"syscall"
 )
 
-// Error is an error of the system in plain words.
+// Error is a system error in plain words.
 type Error struct {
 	What  string
 	Cause error
@@ -115,7 +115,7 @@ func NetworkCause(err error) string {
 	return NetworkText(err.Error())
 }
 
-// causes are parts of messages of libraries without error values, and their meanings.
+// causes maps parts of messages from libraries without error values to plain causes.
 var causes = []struct{ part, means string }{
 	{"connection refused", "connection refused, nothing listens there"},
 	{"produced zero addresses", "the host is unknown"},
@@ -123,17 +123,16 @@ var causes = []struct{ part, means string }{
 	{"missing port in address", "the port is missing: give HOST:PORT"},
 	{"invalid port", "the port must be a number from 1 to 65535"},
 	{"unknown port", "the port must be a number from 1 to 65535"},
-	{"first record does not look like a TLS handshake", "what answers there speaks no TLS"},
-	{"server gave HTTP response to HTTPS client", "what answers there speaks no TLS"},
-	{"malformed HTTP", "what answers there speaks no HTTP"},
-	{"frame too large", "what answers there speaks another protocol"},
-	{"error reading server preface", "what answers there speaks another protocol, or wants certificates"},
+	{"first record does not look like a TLS handshake", "the server there does not speak TLS"},
+	{"server gave HTTP response to HTTPS client", "the server there does not speak TLS"},
+	{"malformed HTTP", "the server there does not speak HTTP"},
+	{"frame too large", "the server there speaks another protocol"},
+	{"error reading server preface", "the server there speaks another protocol, or requires certificates"},
 	{"i/o timeout", "no answer in time"},
 	{"deadline exceeded", "no answer in time"},
 }
 
-// NetworkText returns the meaning of a library's message in plain words; unknown messages are
-// returned unchanged.
+// NetworkText returns a library's message in plain words. It returns unknown messages unchanged.
 func NetworkText(message string) string {
 	for _, c := range causes {
 		if strings.Contains(message, c.part) {

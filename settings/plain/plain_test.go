@@ -34,7 +34,7 @@ func TestFile(t *testing.T) {
 		t.Error("the cause is lost")
 	}
 	if other := errors.New("other"); File(other) != other || File(nil) != nil {
-		t.Error("an error of no file is changed")
+		t.Error("an error of another kind than a file's was changed")
 	}
 }
 
@@ -45,7 +45,7 @@ func TestNetwork(t *testing.T) {
 	}
 	taken := l.Addr().String()
 	if _, err := net.Listen("tcp", taken); err == nil || Listen(taken, err).Error() != "listen on "+taken+": another program listens there" {
-		t.Errorf("taken: %v", Listen(taken, err))
+		t.Errorf("address in use: %v", Listen(taken, err))
 	}
 	go func() {
 		for {
@@ -57,7 +57,7 @@ func TestNetwork(t *testing.T) {
 			c.Close()
 		}
 	}()
-	if _, err := http.Get("http://" + taken); err == nil || NetworkCause(err) != "what answers there speaks no HTTP" {
+	if _, err := http.Get("http://" + taken); err == nil || NetworkCause(err) != "the server there does not speak HTTP" {
 		t.Errorf("no HTTP: %v", err)
 	}
 	l.Close()
@@ -75,7 +75,7 @@ func TestNetwork(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer cancel()
 	if _, err := (&net.Dialer{}).DialContext(ctx, "tcp", "127.0.0.1:1"); err == nil || NetworkCause(err) != "no answer in time" {
-		t.Errorf("late: %v", err)
+		t.Errorf("timed out: %v", err)
 	}
 	if got := NetworkText("name resolver error: produced zero addresses"); got != "the host is unknown" {
 		t.Error(got)

@@ -18,12 +18,12 @@ import (
 // Files are the PEM files of one side of a mutually authenticated connection.
 type Files struct{ CA, Cert, Key string }
 
-// Empty reports whether there are no files: the connection is then unencrypted.
+// Empty reports whether no files are given. The connection is then unencrypted.
 func (f Files) Empty() bool { return f == Files{} }
 
-// Server returns the broker's side: it accepts only peers with a certificate of the CA. Changed
-// files are loaded for the next connection. If the files do not match each other, as in the middle
-// of a replacement, the ones loaded before stay in use.
+// Server returns the broker's configuration, which accepts only peers with a certificate of the CA.
+// Changed files are loaded for the next connection. If the files do not match each other, for
+// example during a replacement, the files loaded before stay in use.
 func (f Files) Server() (*tls.Config, error) {
 	if err := f.whole(); err != nil {
 		return nil, err
@@ -39,8 +39,8 @@ func (f Files) Server() (*tls.Config, error) {
 	}}, nil
 }
 
-// Client returns a node's or operator's side, as the files are now. Callers that reconnect call it
-// for each connection.
+// Client returns a node's or operator's configuration from the present files. Callers that
+// reconnect must call it for each connection.
 func (f Files) Client() (*tls.Config, error) {
 	if err := f.whole(); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ type reader struct {
 
 	mu      sync.Mutex
 	seen    string // fingerprint of the contents last read
-	refused string // fingerprint of contents that could not be used, which is logged once
+	refused string // fingerprint of the last unusable contents, so that they are logged once
 	pair    *tls.Certificate
 	pool    *x509.CertPool
 }
@@ -74,9 +74,9 @@ func (f Files) fingerprint() string {
 	return settings.Fingerprint(f.CA) + settings.Fingerprint(f.Cert) + settings.Fingerprint(f.Key)
 }
 
-// current returns the files' present contents if they are complete, else the contents last read.
-// Files that cannot be read are tried again at the next connection even if they look the same,
-// because the cause may have been a lack of descriptors.
+// current returns the files' present contents if they are complete, otherwise the contents last
+// read. Files that cannot be read are tried again at the next connection even if their fingerprint
+// is the same, because the cause may have been a lack of file descriptors.
 func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	pair, pool, err := r.files.read()
 	if err != nil {
 		if now != r.refused {
-			slog.Warn("changed certificates are not used; those loaded before stay in force", "error", err)
+			slog.Warn("changed certificates are not used; the certificates loaded before stay in force", "error", err)
 		}
 		r.refused = now
 		return r.pair, r.pool
@@ -116,7 +116,7 @@ func (f Files) read() (pair *tls.Certificate, pool *x509.CertPool, err error) {
 	return pair, pool, err
 }
 
-// unusable says which file is not usable, and why.
+// unusable returns an error that names the unusable file and the reason.
 func unusable(f Files, err error) error {
 	if errors.As(err, new(*fs.PathError)) {
 		return plain.File(err)
@@ -131,14 +131,14 @@ func loadCA(file string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s: no certificate in it", file)
+		return nil, fmt.Errorf("%s: the file contains no certificate", file)
 	}
 	return pool, nil
 }
 
-// Trusting returns the client's side for servers of another CA, with an own certificate if there is
-// one. Call side for each connection. Changed files are read again; if they do not match each
-// other, the ones loaded before stay in use.
+// Trusting returns a function with the client's configuration for servers of another CA. The client
+// presents its own certificate if cert is given. Call side for each connection. It reads changed
+// files again; if they do not match each other, the files loaded before stay in use.
 func Trusting(ca, cert, key string) (side func() *tls.Config, err error) {
 	r, err := Files{CA: ca, Cert: cert, Key: key}.reader()
 	if err != nil {
@@ -157,8 +157,8 @@ func Trusting(ca, cert, key string) (side func() *tls.Config, err error) {
 // OperatorUnit is the organizational unit of operators' certificates.
 const OperatorUnit = "operator"
 
-// MachinesOf returns the names in the verified certificate of the other side; none if it is an
-// operator's.
+// MachinesOf returns the names in the verified certificate of the other side. It returns none if
+// the certificate is an operator's.
 func MachinesOf(state tls.ConnectionState) (names []string) {
 	for _, chain := range state.VerifiedChains {
 		if len(chain) > 0 && !slices.Contains(chain[0].Subject.OrganizationalUnit, OperatorUnit) {

@@ -19,7 +19,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// place writes the files of an authority's certificate, and replaces existing files.
+// place copies files of an authority in from to the folder to, and replaces existing files.
 func place(t *testing.T, from, name, to string, what ...string) {
 	t.Helper()
 	for _, kind := range what {
@@ -36,8 +36,8 @@ func place(t *testing.T, from, name, to string, what ...string) {
 	}
 }
 
-// TestRotation checks that both sides use new certificates, and a new authority, at the next
-// connection, and that files that do not match each other change nothing.
+// TestRotation checks that both sides use new certificates and a new authority at the next
+// connection, and that files that do not match each other have no effect.
 func TestRotation(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	for _, dir := range []string{first, second} {
@@ -67,7 +67,7 @@ func TestRotation(t *testing.T) {
 				return
 			}
 			go func() {
-				_, _ = io.WriteString(c, "x") // with the handshake, if that is good
+				_, _ = io.WriteString(c, "x") // completes the handshake, if it succeeds
 				c.Close()
 			}()
 		}
@@ -101,25 +101,25 @@ func TestRotation(t *testing.T) {
 	good("as they were")
 	for _, name := range []string{"another", "127.0.0.2"} {
 		if connect(name) == nil {
-			t.Errorf("a broker's certificate does for %s", name)
+			t.Errorf("a broker's certificate is accepted for %s", name)
 		}
 	}
-	place(t, second, "broker", broker, "cert") // its key is the first's
+	place(t, second, "broker", broker, "cert") // the key is still from the first authority
 	good("a certificate without its key")
 	place(t, second, "broker", broker, "ca", "key")
 	bad("a broker of the second authority, and a node of the first")
 	place(t, second, "node", node, "cert", "key")
-	bad("a node that still trusts the first authority only")
+	bad("a node that trusts only the first authority")
 	place(t, second, "node", node, "ca")
-	good("both of the second")
+	good("both of the second authority")
 	if err := os.Remove(filepath.Join(broker, "cert")); err != nil {
 		t.Fatal(err)
 	}
-	good("a file that is gone")
+	good("a deleted file")
 }
 
-// TestTrusting checks that the client's certificate and the authority for servers of another
-// authority are those in the files at that time, or the last good ones.
+// TestTrusting connects a client to servers of another authority. The client must use the
+// certificate and the authority in the files at that time, or the last good ones.
 func TestTrusting(t *testing.T) {
 	servers, first, second, own := t.TempDir(), t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{servers, first, second} {
@@ -175,7 +175,7 @@ func TestTrusting(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := <-seen; got.err != nil || !bytes.Equal(got.raw, want.Certificate[0]) {
-			t.Errorf("%s: another certificate is shown, %v", what, got.err)
+			t.Errorf("%s: the client used another certificate, %v", what, got.err)
 		}
 	}
 	shows("as it was", first)
@@ -187,7 +187,7 @@ func TestTrusting(t *testing.T) {
 		t.Helper()
 		go func() {
 			if conn, err := listener.Accept(); err == nil {
-				_ = conn.(*tls.Conn).HandshakeContext(t.Context()) // the other side refuses it
+				_ = conn.(*tls.Conn).HandshakeContext(t.Context()) // the client refuses the server
 				conn.Close()
 			}
 		}()
@@ -211,12 +211,12 @@ func TestTrusting(t *testing.T) {
 	place(t, servers, "", own, "ca")
 	shows("the right authority again", second)
 	if _, err := cluster.Trusting(filepath.Join(own, "none"), "", ""); err == nil {
-		t.Error("an authority that is not there is taken")
+		t.Error("a missing authority was accepted")
 	}
 }
 
 // TestReadAgain checks that files that could not be read are read again at the next connection,
-// although they look the same, and that this is logged once.
+// although their fingerprints are the same. The failure must be logged once.
 func TestReadAgain(t *testing.T) {
 	first, second, own := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{first, second} {
@@ -233,7 +233,7 @@ func TestReadAgain(t *testing.T) {
 	before := slog.Default()
 	defer func() {
 		slog.SetDefault(before)
-		log.SetOutput(os.Stderr) // which the first SetDefault leads to itself
+		log.SetOutput(os.Stderr) // the first SetDefault redirected log's output to slog
 	}()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
 	shows := func(what, dir string, said int) {
@@ -243,14 +243,14 @@ func TestReadAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := config().Certificates[0].Certificate[0]; !bytes.Equal(got, want.Certificate[0]) {
-			t.Errorf("%s: another certificate is shown", what)
+			t.Errorf("%s: another certificate is used", what)
 		}
 		if got := strings.Count(lines.String(), "changed certificates are not used"); got != said {
 			t.Errorf("%s: %d lines, want %d:\n%s", what, got, said, lines.String())
 		}
 	}
 	place(t, second, "broker", own, "cert", "key")
-	// What is read is garbage for now, in a file of the same inode, size and time.
+	// The key is replaced by garbage for a moment, with the same inode, size and time.
 	key := filepath.Join(own, "key")
 	good, err := os.ReadFile(key)
 	if err != nil {

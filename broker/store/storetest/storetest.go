@@ -75,7 +75,8 @@ func closeStore(t testing.TB, s store.Store) {
 	}
 }
 
-// Run tests a store that one broker has open at a time. place makes an empty store for each test.
+// Run tests a store that only one broker has open at a time. place makes an empty store for each
+// test.
 func Run(t *testing.T, place func(t testing.TB) Place) {
 	open := func(t *testing.T) store.Store {
 		s := place(t)(t)
@@ -85,13 +86,13 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 	t.Run("empty", func(t *testing.T) {
 		s := open(t)
 		if v, err := s.Latest(t.Context()); err != nil || v.Number != 0 {
-			t.Errorf("the newest of none: %v, %v", v, err)
+			t.Errorf("the newest of an empty store: %v, %v", v, err)
 		}
 		if _, err := s.Get(t.Context(), 1); !errors.Is(err, store.ErrUnknown) {
-			t.Errorf("version 1 of none: %v", err)
+			t.Errorf("version 1 of an empty store: %v", err)
 		}
 		if all, err := history(t.Context(), s, 10); err != nil || len(all) != 0 {
-			t.Errorf("the history of none: %v, %v", all, err)
+			t.Errorf("the history of an empty store: %v, %v", all, err)
 		}
 	})
 	t.Run("versions", func(t *testing.T) {
@@ -174,7 +175,7 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 			t.Fatalf("the largest: %v", err)
 		}
 		if v, err := s.Get(t.Context(), 1); err != nil || !same(v, most) {
-			t.Errorf("the largest is another, or %v", err)
+			t.Errorf("the largest version has changed: %v", err)
 		}
 	})
 	t.Run("copies", func(t *testing.T) {
@@ -186,11 +187,11 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 		v.Text[0], v.Weights["b"] = 'x', 2
 		got, err := s.Latest(t.Context())
 		if err != nil || !same(got, version(1)) {
-			t.Fatalf("what was given was changed: %+v, %v", got, err)
+			t.Fatalf("the store has changed with the caller's version: %+v, %v", got, err)
 		}
 		got.Text[0], got.Weights["b"] = 'x', 2
 		if again, err := s.Latest(t.Context()); err != nil || !same(again, version(1)) {
-			t.Errorf("what was returned was changed: %+v, %v", again, err)
+			t.Errorf("the store has changed with a returned version: %+v, %v", again, err)
 		}
 	})
 	t.Run("at once", func(t *testing.T) {
@@ -242,7 +243,7 @@ func weights(count int) map[string]int {
 	return w
 }
 
-// Lasting tests a store that outlives the broker, against a model that is a list.
+// Lasting compares a store that outlives the broker with a list as a model.
 func Lasting(t *testing.T, place func(t testing.TB) Place) {
 	rapid.Check(t, func(r *rapid.T) {
 		open := place(t)

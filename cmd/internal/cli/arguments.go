@@ -39,7 +39,7 @@ func strict(cmd *cobra.Command) {
 		switch {
 		case err == nil || errors.As(err, &usage):
 			return err
-		case strings.HasPrefix(err.Error(), "unknown command"): // cobra.NoArgs says so
+		case strings.HasPrefix(err.Error(), "unknown command"): // the error of cobra.NoArgs
 			return Usage(fmt.Errorf("%s takes no arguments, but got %q", cmd.CommandPath(), args))
 		}
 		return Usage(fmt.Errorf("%s: %w", cmd.CommandPath(), err))
@@ -54,7 +54,7 @@ func unknownCommand(parent *cobra.Command, name string) error {
 	return Usage(fmt.Errorf("%q is not a command of %s: %s --help lists the commands", name, parent.CommandPath(), parent.CommandPath()))
 }
 
-// newHelp is cobra's help command, except that a misspelt command is an error.
+// newHelp returns cobra's help command, but a misspelt command is an error.
 func newHelp(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]...",
@@ -86,8 +86,8 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// wrongFlag says what is wrong with a flag, in words of the command line: of a misspelt one what
-// was probably meant, of a wrong value what the flag takes.
+// wrongFlag returns a usage error for a flag: with a suggestion if the flag is misspelt, with the
+// accepted values if its value is wrong.
 func wrongFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var needsValue *pflag.ValueRequiredError
@@ -108,7 +108,7 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 	return UsageError{err}
 }
 
-// valuesOf says what flags take, by pflag's names of their types.
+// valuesOf describes the values that flags accept, by pflag's names of their types.
 var valuesOf = map[string]string{
 	"bool": "true or false", "duration": "a duration with a unit, such as 20ms, 5s or 1m30s",
 	"int": "a whole number", "int64": "a whole number", "float64": "a number",

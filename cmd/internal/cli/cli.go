@@ -1,5 +1,5 @@
-// Package cli holds what the commands of penstock and penstock-lab share: how a program
-// ends, how wrong arguments are answered, sizes, JSON output and the reference pages.
+// Package cli holds what the commands of penstock and penstock-lab share: exit codes, errors for
+// wrong arguments, sizes, JSON output and the reference pages.
 package cli
 
 import (
@@ -47,7 +47,8 @@ func Root(root *cobra.Command) *cobra.Command {
 	return root
 }
 
-// Main runs the program and exits: 0 done, 1 failed, 2 wrong arguments, 130 interrupted.
+// Main runs the program and exits with 0 (done), 1 (failed), 2 (wrong arguments) or 130
+// (interrupted).
 func Main(root *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := root.ExecuteContext(ctx)
@@ -55,7 +56,7 @@ func Main(root *cobra.Command) {
 	if err == nil {
 		return
 	}
-	if err == context.Canceled { // alone it would not say what happened
+	if err == context.Canceled { // its own text does not say what happened
 		err = fmt.Errorf("interrupted (%w)", err)
 	}
 	// Part of the message may come from another process.
@@ -65,7 +66,7 @@ func Main(root *cobra.Command) {
 		os.Exit(2)
 	}
 	if errors.Is(err, context.Canceled) {
-		os.Exit(130) // as a shell reports a program that Ctrl-C ended
+		os.Exit(130) // the code of shells for a program that Ctrl-C ended
 	}
 	os.Exit(1)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// newReference writes what --help says, of every command, as Markdown. It is
-// hidden: `make reference` calls it, and a test holds the files against it.
+// newReference returns the command that writes the --help text of every command as Markdown. It is
+// hidden: `make reference` calls it, and a test compares the committed files with its output.
 func newReference(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:    "reference DIR",
@@ -23,8 +23,8 @@ func newReference(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// WriteReference makes dir hold a file for each of the program's commands, and no others of
-// that program.
+// WriteReference writes a file for each of the program's commands to dir, and removes the program's
+// other files there.
 func WriteReference(root *cobra.Command, dir string) error {
 	old, err := filepath.Glob(filepath.Join(dir, root.Name()+"_*.md"))
 	if err != nil {
@@ -38,13 +38,13 @@ func WriteReference(root *cobra.Command, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	root.DisableAutoGenTag = true // it has the date
+	root.DisableAutoGenTag = true // the tag contains the date
 	root.InitDefaultCompletionCmd()
 	return doc.GenMarkdownTree(root, dir)
 }
 
-// StaleReference returns the names of the pages in dir that differ from what the program's
-// commands say of themselves.
+// StaleReference returns the names of the pages in dir that differ from the --help texts of the
+// program's commands. It writes the expected pages to scratch.
 func StaleReference(root *cobra.Command, dir, scratch string) ([]string, error) {
 	if err := WriteReference(root, scratch); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ type build struct {
 	Platform string `json:"platform"`
 }
 
-// newVersion prints which build this is.
+// newVersion returns the command that prints the version of this build.
 func newVersion(root *cobra.Command) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{

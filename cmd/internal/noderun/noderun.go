@@ -1,5 +1,5 @@
-// Package noderun is the command that runs the node daemon. The product and the laboratory
-// share it: the laboratory adds the schedulers that Penstock is compared with.
+// Package noderun is the command that runs the node daemon. The product and the laboratory share
+// it: the laboratory adds schedulers to compare Penstock with.
 package noderun
 
 import (
@@ -20,26 +20,26 @@ import (
 	"penstock/node/profile"
 )
 
-// Command returns the command that runs the node daemon. Peers are further schedulers by the
-// names that a device's settings give them; nil for the product's own.
+// Command returns the command that runs the node daemon. peers are additional schedulers, by the
+// names that a device's settings use for them; nil if there are none.
 func Command(peers map[string]func(maxFlows int) arbiter.Scheduler) *cobra.Command {
 	var file, format, level string
 	var check, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "node --config FILE",
 		Short: "Run the node daemon beside a DataNode",
-		Long: `Run the node daemon: it listens for the agents inside DataNodes, stages what
-applications read and drains what they write, by weight, on every block device
-that holds a data directory.
+		Long: `Run the node daemon. It listens for the agents inside DataNodes. On every block
+device that holds a data directory, it stages the applications' reads and drains
+their writes, by weight.
 
-It starts in observe mode: it accounts, and reports what enforcing would have
-delayed, but holds nobody back. Set "mode: enforce" in the settings or the
+It starts in observe mode: it accounts, and reports how long enforcement would have
+delayed streams, but delays nobody. Set "mode: enforce" in the settings or the
 weights file to enforce; the weights file is reloaded while the daemon runs.
 Creating the kill switch's file stops all governing at once; SIGTERM ends the
-daemon, and applications go on as without it.
+daemon, and applications then run as without it.
 
-Needs: the right to open the DataNode's files for reading and to ask the page
-cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`,
+The daemon needs permission to open the DataNode's files for reading and to query the
+page cache for them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := cli.NewLogger(format, level)
@@ -72,7 +72,7 @@ cache about them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE).`
 	return cmd
 }
 
-// answer says that the settings are good, with the warnings.
+// answer prints that the settings are good, the warnings, and the devices.
 func answer(cmd *cobra.Command, file string, settings *config.Node, asJSON bool) error {
 	weights, err := config.LoadWeights(settings.Weights)
 	if err != nil {
@@ -90,11 +90,11 @@ func answer(cmd *cobra.Command, file string, settings *config.Node, asJSON bool)
 	return printDevices(out, settings)
 }
 
-// printDevices shows what holds for each device that the settings name, and for
-// those that the listed data directories lie on.
+// printDevices prints what applies to each device in the settings, and to the devices of the listed
+// data directories.
 func printDevices(out io.Writer, settings *config.Node) error {
 	const sysfs = "/sys"
-	kinds := map[string]bool{} // device names; whether they rotate
+	kinds := map[string]bool{} // whether each device is rotational
 	for name := range settings.Devices {
 		kinds[name] = true
 	}

@@ -56,7 +56,7 @@ func TestRequestBounds(t *testing.T) {
 	}
 }
 
-// TestGenerate: a real broker treats emulated nodes as nodes, and their delays are those of
+// TestGenerate checks that a real broker accepts emulated nodes, and that their delays are those of
 // received answers.
 func TestGenerate(t *testing.T) {
 	dir := t.TempDir()
@@ -159,7 +159,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// TestARoundIsAWindowOrAStorm: a journal's content leads to the same result.
+// TestARoundIsAWindowOrAStorm checks that a journal's content gives the same result.
 func TestARoundIsAWindowOrAStorm(t *testing.T) {
 	r := Result{Request: usual, CPUs: 2, Go: "go"}
 	for _, one := range []Round{{Window: &Window{Cores: 1, Delay: Quantiles{P99: 5}}}, {Window: &Window{Cores: 3}}, {Storm: &Storm{Seconds: 7, Resident: 2 * mib}, Peak: 3 * mib}} {
@@ -190,8 +190,8 @@ func TestARoundIsAWindowOrAStorm(t *testing.T) {
 	}
 }
 
-// TestWaitsEnd: the wait for nodes that do not come, or do not notice the broker's end, has a
-// limit.
+// TestWaitsEnd checks that the wait ends for nodes that do not join, or do not notice the broker's
+// end.
 func TestWaitsEnd(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	if err := os.WriteFile(log, []byte("the last line\n"), 0o644); err != nil {

@@ -29,8 +29,8 @@ func (r Result) claims() []claims.Claim {
 		claims.Of(fmt.Sprintf("%d nodes: all answered after a restart", r.Nodes), "s", storms...))
 }
 
-// KnownClaims returns the claims of an invented result with a number of nodes: their names, units and
-// goals are those of a measurement.
+// KnownClaims returns the claims of an invented result with a number of nodes: their names, units
+// and goals equal those of a measurement.
 func KnownClaims(nodes int) []claims.Claim {
 	return Result{Request: Request{Nodes: nodes}, Windows: []Window{{}}, Storms: []Storm{{}}}.claims()
 }

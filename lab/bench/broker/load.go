@@ -33,7 +33,7 @@ type Load struct {
 	Count   int    // of its nodes
 }
 
-// Look has a generator's figures since the last question.
+// Look holds a generator's figures since the last question.
 type Look struct {
 	In      int           `json:"in"` // nodes with an answer on their present stream
 	Answers int64         `json:"answers"`
@@ -55,15 +55,15 @@ func (l *Look) add(o Look) {
 
 const (
 	// A marker is an application that one node of a generator serves and some others ask for. Its
-	// rate is the number of the report, so that they can see the report from which a total comes.
+	// rate is the number of the report, so that the askers recognise the report in a total.
 	markers = 5
 	askers  = 40 // per marker, if there are enough nodes
 	// longest is the largest value of the histograms, in microseconds.
 	longest = int64(10 * time.Minute / time.Microsecond)
-	unknown = 5 // reports without an answer, as node/coordination has it
+	unknown = 5 // reports without an answer, as in node/coordination
 	// connecting bounds the nodes of a generator that wait for their first answer at the same time.
-	// A real node has its own processor for that. With thousands of nodes on one processor all
-	// would be late, for a reason that is not the broker's.
+	// A real node has its own processor for that. With thousands of nodes on one processor, all
+	// would be late, and not because of the broker.
 	connecting = 150
 )
 
@@ -79,22 +79,23 @@ type generator struct {
 	mistake      string
 }
 
-// marker has the times of its serving node's reports, by their rate.
+// marker holds the times of the reports of the node that serves it, in the order of their rates.
 type marker struct {
 	mu   sync.Mutex
 	sent []time.Time
 }
 
-// Generate emulates nodes until in ends; each line of in is a question, answered by a Look on out.
+// Generate emulates nodes until in ends. The first line of in is a Load. Each further line is a
+// question, which a Look on out answers.
 func Generate(ctx context.Context, in io.Reader, out io.Writer) error {
 	questions := bufio.NewReader(in)
 	g := &generator{delay: newHistogram(), stale: newHistogram(), ways: make(chan struct{}, connecting)}
 	line, err := questions.ReadBytes('\n')
 	if err != nil {
-		return fmt.Errorf("what to play: %w", err)
+		return fmt.Errorf("read the load: %w", err)
 	}
 	if err := json.Unmarshal(line, &g.Load); err != nil {
-		return fmt.Errorf("what to play: %w", err)
+		return fmt.Errorf("read the load: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var nodes sync.WaitGroup
@@ -143,7 +144,7 @@ func (g *generator) look() Look {
 func encode(h *hdrhistogram.Histogram) []byte {
 	b, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 	if err != nil {
-		panic(err) // of memory
+		panic(err) // impossible: it encodes into memory
 	}
 	return b
 }
@@ -164,7 +165,7 @@ type player struct {
 	rates  []uint64
 	marker *marker // the marker that it serves, as its last entry; nil: none
 	asks   *marker // the marker that it asks for, as its last entry; nil: none
-	seen   uint64  // of asks
+	seen   uint64  // largest rate of asks so far
 
 	reached atomic.Bool // the broker's machine accepted this attempt's connection
 
@@ -228,7 +229,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// run opens a stream, and another when it ends, with the same pauses as in nodes.
+// run opens a stream, and a new one after each stream's end, with the same pauses as a real node.
 func (p *player) run(ctx context.Context) {
 	wait := time.Duration(p.random.Int64N(int64(p.g.Period)))
 	for retry := (coordination.Retry{Period: p.g.Period, Rand: p.random}); ; {
@@ -348,7 +349,7 @@ func (p *player) receive(s cluster.Nodes_ExchangeClient, answered *atomic.Uint64
 		delete(p.sent, a.GetSequence())
 		p.mu.Unlock()
 		if !ok {
-			return fmt.Errorf("an answer to report %d, which is not under way", a.GetSequence())
+			return fmt.Errorf("an answer to report %d, which does not wait for one", a.GetSequence())
 		}
 		if !in {
 			in = true

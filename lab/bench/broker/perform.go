@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	startMost = time.Minute // for the broker to be ready
-	joinMost  = 5 * time.Minute
+	startMost = time.Minute     // until the broker is ready
+	joinMost  = 5 * time.Minute // until all nodes have joined
 )
 
 // bench is one run of the benchmark.
@@ -38,7 +38,7 @@ type bench struct {
 	broker           *daemon.Daemon
 	starts           int // of the broker
 	sources          []*source
-	most             time.Duration // to wait for all nodes
+	most             time.Duration // longest wait for all nodes
 	last             reading
 }
 
@@ -104,7 +104,7 @@ func (b *bench) start(ctx context.Context) (err error) {
 	if _, err := b.await(ctx, b.q.Nodes, "start"); err != nil {
 		return err
 	}
-	b.q.Progress("all are in after %.1f s", time.Since(began).Seconds())
+	b.q.Progress("all nodes have joined after %.1f s", time.Since(began).Seconds())
 	if err := experiment.Pause(ctx, 10*b.q.Period); err != nil { // the heap of the handshakes is freed
 		return err
 	}
@@ -189,7 +189,7 @@ func (b *bench) logEnd() string {
 	return string(text[max(0, len(text)-500):])
 }
 
-// round is a window of the steady load, or a storm when these are done.
+// round performs a window of the steady load or, after all windows, a storm.
 func (b *bench) round(ctx context.Context, n int) (Round, error) {
 	if n >= Windows {
 		b.q.Progress("storm %d of %d: the broker is killed, and started again", n-Windows+1, b.q.Storms)
@@ -200,7 +200,7 @@ func (b *bench) round(ctx context.Context, n int) (Round, error) {
 	return Round{Window: &w}, err
 }
 
-// reading is what broker and nodes say at a time.
+// reading holds the figures of the broker and the nodes at one time.
 type reading struct {
 	at           time.Time
 	broker       daemon.Metrics
@@ -217,7 +217,7 @@ func (b *bench) read(ctx context.Context) (r reading, err error) {
 	return r, err
 }
 
-// window measures from the last reading on.
+// window measures the steady load from the last reading until a new one.
 func (b *bench) window(ctx context.Context, profile bool) (w Window, err error) {
 	length := b.q.Duration / Windows
 	profiled := make(chan error, 1)
@@ -237,7 +237,7 @@ func (b *bench) window(ctx context.Context, profile bool) (w Window, err error) 
 	b.last = now
 	sum := now.nodes
 	if sum.In != b.q.Nodes || sum.Lost > 0 {
-		return w, fmt.Errorf("%d of %d nodes have a stream, %d were lost (%s): this is no steady load; take fewer nodes or a longer period. The broker's log: %s",
+		return w, fmt.Errorf("%d of %d nodes have a stream, %d were lost (%s): the load is not steady: use fewer nodes or a longer period. The broker's log: %s",
 			sum.In, b.q.Nodes, sum.Lost, sum.Mistake, b.logEnd())
 	}
 	seconds := now.at.Sub(was.at).Seconds()
@@ -276,7 +276,7 @@ func (b *bench) profile(ctx context.Context, length time.Duration) error {
 	})
 }
 
-// storm kills the broker, starts it again, and waits for everybody.
+// storm kills the broker, starts it again, and waits for all nodes.
 func (b *bench) storm(ctx context.Context) (r Round, err error) {
 	if r.Peak, err = peakResident(b.broker.PID()); err != nil {
 		return r, err
@@ -284,10 +284,10 @@ func (b *bench) storm(ctx context.Context) (r Round, err error) {
 	if err := b.broker.Kill(); err != nil {
 		return r, err
 	}
-	if _, err := b.await(ctx, 0, "end"); err != nil { // every node knows
+	if _, err := b.await(ctx, 0, "end"); err != nil { // every node has lost its stream
 		return r, err
 	}
-	if err := experiment.Pause(ctx, 5*time.Second); err != nil { // their waits are as long as they get
+	if err := experiment.Pause(ctx, 5*time.Second); err != nil { // the nodes' waits between attempts reach their maximum
 		return r, err
 	}
 	began := time.Now()

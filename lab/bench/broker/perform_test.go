@@ -18,7 +18,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// TestMain is also the programs that a bench starts: `penstock broker` and the generators.
+// TestMain also acts as the programs that a bench starts: `penstock broker` and the generators.
 func TestMain(m *testing.M) {
 	var err error
 	switch args := strings.Join(os.Args[1:], " "); {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serve is a broker with the flags that the bench gives it.
+// serve runs a broker with the flags that the bench passes to it.
 func serve(args []string) error {
 	flags := flag.NewFlagSet("broker", flag.ContinueOnError)
 	var files cluster.Files
@@ -76,8 +76,8 @@ func serve(args []string) error {
 	return server.Serve(nodes)
 }
 
-// TestPerform: the windows and the restart are measured, what is in the journal is not measured again,
-// and nothing is left.
+// TestPerform checks that the windows and the restart are measured, that parts in the journal are
+// not measured again, and that nothing is left.
 func TestPerform(t *testing.T) {
 	own, err := os.Executable()
 	if err != nil {

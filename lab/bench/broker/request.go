@@ -14,19 +14,19 @@ const (
 	MaxApplications = 4000
 	Windows         = 5 // of the steady load; the least that shows a spread
 	MaxStorms       = 100
-	// perProcess is how many nodes one generator plays at most.
+	// perProcess is the largest number of nodes that one generator emulates.
 	perProcess = 5000
 )
 
-// Request is one call of the benchmark.
+// Request is one benchmark with the options of the command line.
 type Request struct {
 	Nodes        int           `json:"nodes"`        // 1 to MaxNodes
 	Applications int           `json:"applications"` // of the cluster, 1 to MaxApplications
-	Served       float64       `json:"served"`       // part of them that a node serves in the mean, above 0 to 1
+	Served       float64       `json:"served"`       // mean part of the applications that a node serves, above 0 to 1
 	Changes      float64       `json:"changes"`      // part of a node's entries that are new in a report, 0 to 1
 	Period       time.Duration `json:"period_ns"`    // 100ms to 30s
 	Duration     time.Duration `json:"duration_ns"`  // of the steady load, in Windows parts
-	Storms       int           `json:"storms"`       // how often the broker is killed and started again
+	Storms       int           `json:"storms"`       // number of times that the broker is killed and started again
 	Seed         uint64        `json:"seed"`
 
 	Binary   string                           `json:"-"` // penstock
@@ -63,17 +63,17 @@ func (q Request) enoughFiles() error {
 	need := uint64(q.Nodes + 500)
 	var has unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &has); err != nil {
-		return fmt.Errorf("the bound on open files: %w", err)
+		return fmt.Errorf("read the limit on open files: %w", err)
 	}
 	if has.Cur >= need {
 		return nil
 	}
 	if has.Max < need {
-		return fmt.Errorf("%d nodes need %d open files in one process, and the hard limit here is %d: raise it (ulimit -Hn %d as root, or LimitNOFILE of the service), or take fewer --nodes",
+		return fmt.Errorf("%d nodes need %d open files in one process, and the hard limit here is %d: raise it (ulimit -Hn %d as root, or LimitNOFILE of the service), or use fewer --nodes",
 			q.Nodes, need, has.Max, need)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: need, Max: has.Max}); err != nil {
-		return errors.Join(fmt.Errorf("raise the bound on open files to %d", need), err)
+		return errors.Join(fmt.Errorf("raise the limit on open files to %d", need), err)
 	}
 	return nil
 }

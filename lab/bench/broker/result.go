@@ -12,14 +12,14 @@ import (
 	"penstock/lab/experiment/report"
 )
 
-// Result is the form of --json.
+// Result is the benchmark's result, in the form of --json.
 type Result struct {
 	Request
 	CPUs    int            `json:"cpus"`
 	Go      string         `json:"go"`
 	Windows []Window       `json:"windows"`
 	Storms  []Storm        `json:"joining"`
-	Peak    int64          `json:"broker_peak_resident_bytes"` // of all brokers of the run that a storm ended; 0: none
+	Peak    int64          `json:"broker_peak_resident_bytes"` // largest of all brokers that a storm has killed; 0: none
 	Claims  []claims.Claim `json:"claims"`
 }
 
@@ -34,7 +34,7 @@ type setup struct {
 type Round struct {
 	Window *Window `json:"window,omitempty"`
 	Storm  *Storm  `json:"storm,omitempty"`
-	Peak   int64   `json:"peak_resident_bytes,omitempty"` // of the broker that the storm ended
+	Peak   int64   `json:"peak_resident_bytes,omitempty"` // of the broker that the storm has killed
 }
 
 func (r *Result) add(one Round) {
@@ -66,7 +66,7 @@ type Window struct {
 	Load       float64   `json:"load_cores"`
 }
 
-// Quantiles has quantiles in milliseconds.
+// Quantiles holds quantiles in milliseconds.
 type Quantiles struct {
 	P50   float64 `json:"p50"`
 	P99   float64 `json:"p99"`
@@ -83,7 +83,7 @@ func quantiles(h *hdrhistogram.Histogram) Quantiles {
 type Storm struct {
 	Seconds  float64 `json:"seconds"` // from its start until every node has an answer
 	CPU      float64 `json:"broker_cpu_s"`
-	Lost     int64   `json:"attempts_lost"` // of nodes, meanwhile
+	Lost     int64   `json:"attempts_lost"` // of nodes, during that time
 	Resident float64 `json:"broker_resident_bytes"`
 }
 
@@ -98,7 +98,7 @@ type figure[T any] struct {
 var ofWindows = []figure[Window]{
 	{"broker, CPU", "cores", func(w Window) float64 { return w.Cores }},
 	{"  a report and its answer", "us", func(w Window) float64 { return w.PerReport }},
-	{"  of it garbage collection", "%", func(w Window) float64 { return 100 * w.Collecting }},
+	{"  of which garbage collection", "%", func(w Window) float64 { return 100 * w.Collecting }},
 	{"  booking, with the wait for it", "us", func(w Window) float64 { return w.Booked }},
 	{"broker, resident", "MiB", func(w Window) float64 { return w.Resident / mib }},
 	{"  heap in use", "MiB", func(w Window) float64 { return w.Heap / mib }},
@@ -141,7 +141,7 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// Report is the HTML page.
+// Report returns the HTML page.
 func (r Result) Report() report.Report {
 	return report.Report{Headline: fmt.Sprintf("Cost of a broker with %d nodes", r.Nodes), Claims: r.claims(), Table: r.WriteTable, Setup: setup{r.Request, r.CPUs, r.Go},
 		About: "A real broker process. Nodes are emulated on the same machine, over loopback with mutual TLS and the real protocol."}
@@ -149,7 +149,7 @@ func (r Result) Report() report.Report {
 
 // WriteTable prints the medians and extremes for a terminal.
 func (r Result) WriteTable(w io.Writer) error {
-	fmt.Fprintf(w, "%d nodes, a report every %v, %d applications, %.0f %% of an entry's rates new in a report; %d CPUs, %s\n\n",
+	fmt.Fprintf(w, "%d nodes, a report every %v, %d applications, %.0f %% of the entries change in a report; %d CPUs, %s\n\n",
 		r.Nodes, r.Period, r.Applications, 100*r.Changes, r.CPUs, r.Go)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, c := range append(rows(r.Windows, ofWindows), rows(r.Storms, ofStorms)...) {

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// ibisGain is the goal of IBIS, section 7.6, for the average slowdown without the broker, divided
-	// by that with it: with coordination it is 25 % less.
+	// ibisGain is the goal of IBIS, section 7.6: the average slowdown without the broker, divided
+	// by the one with it. In the paper, coordination makes the slowdown 25 % less.
 	ibisGain = 1 / (1 - 0.25)
 	// mostMisplaced is the goal for the part of the disk time that is misallocated, in per cent.
 	mostMisplaced = 1
@@ -48,7 +48,7 @@ func (r SoakResult) claims() []claims.Claim {
 		worst("longest pause of a task", "ms", func(k Kills) float64 { return float64(k.PauseMS) }))
 }
 
-// KnownClaims returns the claims of invented results: their names, units and goals are those of a
+// KnownClaims returns the claims of invented results. Their names, units and goals equal those of a
 // measurement.
 func KnownClaims() []claims.Claim {
 	ones := []float64{1}

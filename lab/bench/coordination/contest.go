@@ -18,8 +18,8 @@ import (
 	"penstock/lab/sim/optimum"
 )
 
-// Application is an application of a contest. Its tasks are only on some of the nodes: each writes
-// files with their only replica on its own node, or reads files with their only replica there.
+// Application is an application of a contest. Its tasks run on some of the nodes only. Each task
+// writes files, or reads files, with their only replica on the task's own node.
 type Application struct {
 	Number int   `json:"number"`
 	Weight int   `json:"weight"`
@@ -105,7 +105,7 @@ func (m *Machine) Work(ctx context.Context, contest []Application, round int) *L
 				if replicas := m.placed[place{a.Number, node, task}]; a.Reads {
 					step = func(i int) error {
 						if i == len(replicas) {
-							return fmt.Errorf("has read all of its %d files: the second time they would be cached", i)
+							return fmt.Errorf("has read all of its %d files, which would be cached the second time", i)
 						}
 						return l.get(ctx, m, a, replicas[i])
 					}
@@ -177,8 +177,8 @@ func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string)
 // place is the place of a task.
 type place struct{ application, node, task int }
 
-// Place writes files for the readers of a contest, at least that many bytes for each task, and
-// drops them from the page cache. Existing files stay.
+// Place writes files for the readers of a contest, with at least the given number of bytes for each
+// task, and drops them from the page cache. It keeps existing files.
 func (m *Machine) Place(ctx context.Context, contest []Application, bytes int64) error {
 	for _, a := range contest {
 		if !a.Reads {
@@ -242,7 +242,7 @@ func (m *Machine) Owners(ctx context.Context, contest []Application) (map[string
 
 // Outcome is the result of a window from the disks' logs.
 type Outcome struct {
-	// Totals are the applications' service of all disks, in disks.
+	// Totals holds each application's service from all disks. The unit is one fully used disk.
 	Totals []float64 `json:"totals"`
 	// ByNode is the part of each disk's service that each application had.
 	ByNode [][]float64 `json:"by_node"`
@@ -280,7 +280,7 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 			continue
 		}
 		if all == 0 {
-			return o, fmt.Errorf("node %d's disk did nothing for the applications", node)
+			return o, fmt.Errorf("the disk of node %d served none of the applications", node)
 		}
 		o.Busy = min(o.Busy, all/seconds)
 		for i := range had {
@@ -300,7 +300,7 @@ func (m *Machine) Judge(contest []Application, owners map[string]int, window jud
 	return o, nil
 }
 
-// Due returns the optimum for the placement, in disks.
+// Due returns each application's service in the optimum for the placement, in fully used disks.
 func Due(contest []Application) ([]float64, error) {
 	var seekers []optimum.Seeker
 	for _, a := range contest {

@@ -17,9 +17,8 @@ import (
 
 // Limits for the effect of a broker's kill on HDFS's clients.
 const (
-	// MaxPause is the longest time in which a task may make no step. It is the time for which a
-	// task may wait for its share with a living daemon: without any kill, a wait of 4.4 s was
-	// measured.
+	// MaxPause is the longest time in which a task may make no step. With a living daemon, a task
+	// may wait that long for its share: without any kill, a wait of 4.4 s was measured.
 	MaxPause = 15 * time.Second
 	// MaxMisplaced is the largest misallocated part of the service, over all kills.
 	MaxMisplaced = 0.03
@@ -31,19 +30,19 @@ const (
 	settled      = 10 * time.Second
 )
 
-// Kills has the results of a round of kills under load.
+// Kills holds the results of a round of kills under load.
 type Kills struct {
 	Kills   int     `json:"kills"`
 	Outcome Outcome `json:"outcome"`
-	Files   int     `json:"files"` // written meanwhile, and read again
+	Files   int     `json:"files"` // written during the kills and read again
 	PauseMS int64   `json:"pause_ms"`
 }
 
-// Wrong lists the faults; nil: none.
+// Wrong returns an error that lists the exceeded limits, or nil.
 func (k Kills) Wrong() error {
 	var errs []error
 	if k.PauseMS > MaxPause.Milliseconds() {
-		errs = append(errs, fmt.Errorf("a task stood still for %d ms", k.PauseMS))
+		errs = append(errs, fmt.Errorf("a task made no step for %d ms", k.PauseMS))
 	}
 	if k.Outcome.Misplaced > MaxMisplaced {
 		errs = append(errs, fmt.Errorf("%.1f %% of the service was misplaced", 100*k.Outcome.Misplaced))
@@ -95,7 +94,7 @@ type Soak struct {
 	Place
 	Seed   uint64
 	Kills  int    // 1..MaxKills
-	Resume string // the journal of rounds in which nothing was wrong; "" keeps rounds in memory only
+	Resume string // the journal of rounds without a fault; "" keeps rounds in memory only
 }
 
 // soakSetup is everything that may change a campaign's results.
@@ -105,7 +104,7 @@ type soakSetup struct {
 	Kills   int           `json:"kills"`
 }
 
-// SoakResult is the form of its --json.
+// SoakResult is a campaign's result, in the form of --json.
 type SoakResult struct {
 	Seed   uint64         `json:"seed"`
 	Rounds []Kills        `json:"rounds"`
@@ -138,7 +137,7 @@ func (s Soak) Perform(ctx context.Context) (res SoakResult, err error) {
 // round performs round n of the campaign, counted from 0.
 func (s Soak) round(ctx context.Context, m *Machine, n int) (Kills, error) {
 	random, done := rand.New(rand.NewPCG(s.Seed, 0)), n*killsOfRound
-	for range done { // so that a continued campaign is the same
+	for range done { // so that a continued campaign draws the same moments
 		moment(random)
 	}
 	k, err := s.kill(ctx, m, n, min(killsOfRound, s.Kills-done), random)
@@ -185,7 +184,7 @@ func (r SoakResult) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// Report is the HTML page.
+// Report returns the HTML page.
 func (r SoakResult) Report() report.Report {
 	return report.Report{Headline: "Kills of the broker under load", Claims: r.claims(), Table: r.WriteTable, Setup: r.setup,
 		About: "The broker is killed (kill -9) at random moments while three applications work on three DataNodes."}

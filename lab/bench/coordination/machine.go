@@ -28,7 +28,7 @@ type Machine struct {
 	placed map[place][]file // files to read
 }
 
-// Place has the paths of a machine's parts.
+// Place holds the paths of a machine's parts.
 type Place struct {
 	Dir      string // of the run
 	Binary   string // penstock
@@ -37,8 +37,8 @@ type Place struct {
 	Progress func(format string, args ...any)
 }
 
-// start starts a machine in a folder and puts the weights of a contest in force. On an error
-// everything is undone.
+// start starts a machine in a folder and puts the weights of a contest in force. On an error it
+// undoes everything.
 func (p Place) start(ctx context.Context, dir string, contest []Application) (*Machine, error) {
 	spec := Spec()
 	spec.Dir, spec.Binary, spec.AgentJar, spec.Cache, spec.Progress = dir, p.Binary, p.AgentJar, p.Cache, p.Progress
@@ -56,7 +56,7 @@ func (p Place) start(ctx context.Context, dir string, contest []Application) (*M
 // On returns a machine on a stand, which must be described by Spec.
 func On(s *stand.Stand) *Machine { return &Machine{Stand: s, placed: map[place][]file{}} }
 
-// Spec describes the stand.
+// Spec returns the description of a machine's stand.
 func Spec() stand.Spec {
 	spec := stand.Spec{
 		Sysctls: stand.LateWriteback,
@@ -96,8 +96,8 @@ func (m *Machine) Slow(on bool) error {
 	return m.SetModel(disk.Model{})
 }
 
-// InForce waits until the totals are in force on every node, with at least this version of the
-// broker's policy; or until they are in force on no node.
+// InForce waits until the totals are in force on every node, with at least the given version of the
+// broker's policy. If want is false, it waits until the totals are in force on no node.
 func (m *Machine) InForce(ctx context.Context, policy uint64, want bool) error {
 	for i := range m.Nodes {
 		if err := m.Await(ctx, fmt.Sprintf("totals in force on node %d: %v", i, want), func(ctx context.Context) (bool, error) {

@@ -21,10 +21,10 @@ import (
 const (
 	MaxRuns   = 100
 	MinWindow = 5 * time.Second
-	MaxWindow = time.Minute // and the same time before it: more would not fit on the disks
+	MaxWindow = time.Minute // for Settling, too: the data of longer loads would not fit on the disks
 )
 
-// Request is one call of the benchmark.
+// Request is one benchmark with the options of the command line.
 type Request struct {
 	Place        // Dir is made if it is empty
 	Runs     int // 1..MaxRuns
@@ -53,20 +53,21 @@ func (q Request) Validate() error {
 	return nil
 }
 
-// Run has the results of one run.
+// Run holds the results of one run.
 type Run struct {
-	Alone   []float64 `json:"alone"` // disks' service of each application
+	Alone   []float64 `json:"alone"` // each application's service, in disks
 	With    Outcome   `json:"with"`
 	Without Outcome   `json:"without"`
-	// Slowdowns are the applications' slowdowns, compared with their runs alone.
+	// SlowdownWith and SlowdownWithout hold each application's slowdown against its run alone, with
+	// the broker and without.
 	SlowdownWith    []float64 `json:"slowdown_with"`
 	SlowdownWithout []float64 `json:"slowdown_without"`
 }
 
-// Result is the form of --json.
+// Result is the benchmark's result, in the form of --json.
 type Result struct {
 	Contest []Application  `json:"contest"`
-	Due     []float64      `json:"due"` // disks' service of each application
+	Due     []float64      `json:"due"` // each application's service, in disks
 	WindowS float64        `json:"window_s"`
 	Runs    []Run          `json:"runs"`
 	Claims  []claims.Claim `json:"claims"`
@@ -114,7 +115,7 @@ type campaign struct {
 	loads int
 }
 
-// run measures everything once; every second run measures the two sides in reverse order.
+// run measures everything once. Every second run measures without the broker first.
 func (c *campaign) run(ctx context.Context, number int) (run Run, err error) {
 	for _, a := range Alike {
 		o, err := c.measure(ctx, []Application{a})
@@ -161,8 +162,8 @@ func (c *campaign) run(ctx context.Context, number int) (run Run, err error) {
 
 // measure runs a load on slow disks and judges a window of it.
 func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcome, err error) {
-	// A task alone gets a third of a disk, together with others less, and never more except at the
-	// end, when the disks are fast again.
+	// The tasks of an application alone get a third of a disk each, and less beside other
+	// applications. They get more only at the end, when the disks are fast again.
 	wanted := int64((c.q.Settling+c.q.Window).Seconds()*rate/tasks) + 3*fileBytes
 	if err := c.m.Place(ctx, contest, wanted); err != nil {
 		return o, err
@@ -199,10 +200,10 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// Report is the HTML page.
+// Report returns the HTML page.
 func (r Result) Report() report.Report {
 	return report.Report{Headline: "Shares of the whole cluster", Claims: r.claims(), Table: r.WriteTable, Setup: r.setup,
-		About: "Three applications on three DataNodes, with the broker and without. Disk time is misallocated if it is not where the weights and the placement want it."}
+		About: "Three applications on three DataNodes, with the broker and without. Disk time is misallocated if it deviates from the optimum for the weights and the placement."}
 }
 
 // WriteTable writes medians over the runs, least and greatest in brackets.
@@ -230,7 +231,7 @@ func (r Result) WriteTable(w io.Writer) error {
 	}
 	both("average slowdown", func(_ Outcome, slowdowns []float64) float64 { return mean(slowdowns) })
 	both("misplaced, % of the service", func(o Outcome, _ []float64) float64 { return 100 * o.Misplaced })
-	fmt.Fprintf(t, "average slowdown without, over with\t\t\t%s\t\n",
+	fmt.Fprintf(t, "average slowdown without / with\t\t\t%s\t\n",
 		spread(func(x Run) float64 { return mean(x.SlowdownWithout) / mean(x.SlowdownWith) }))
 	return t.Flush()
 }

@@ -16,14 +16,15 @@ import (
 	"time"
 )
 
-// The agent's benchmark is compiled when it is run: it is in no jar that is installed.
+// The agent's benchmark is compiled when it is run, because no installed jar contains it.
 //
 //go:embed java/penstock/core/DecisionBench.java
 var benchSource []byte
 
 const benchClass = "penstock.core.DecisionBench"
 
-// javaMissing returns why the agent's side cannot be measured on this machine; nil if it can.
+// javaMissing returns an error with the reason if the agent's side cannot be measured on this
+// machine.
 func javaMissing(agentJar string) error {
 	for _, tool := range []string{"java", "javac"} {
 		if _, err := exec.LookPath(tool); err != nil {

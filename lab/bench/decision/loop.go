@@ -60,8 +60,8 @@ func deviceLoop(ctx context.Context, flows int, lasting time.Duration) (Quantum,
 	if err != nil {
 		return q, err
 	}
-	// Room for all marks that the loop can send before a reader takes one: it must not wait for its
-	// readers, which wait for it.
+	// The channel has room for all marks that the loop can send before a reader takes one: the loop
+	// must not wait for its readers, which wait for the loop.
 	said := make(marks, 1<<20)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -75,8 +75,8 @@ func deviceLoop(ctx context.Context, flows int, lasting time.Duration) (Quantum,
 	}()
 	var quanta atomic.Int64
 	streams := make([]*device.Stream, flows)
-	// A little more than is read here, because the loop keeps a number for each quantum of a
-	// stream.
+	// The files are only a little larger than the range that is read here, because the loop keeps a
+	// number for each quantum of a stream.
 	to := cfg.Quantum * int64(allQuanta/flows)
 	// The loop may send a mark before Open has returned, so readers start after that.
 	for i := range streams {
@@ -111,7 +111,7 @@ func (q *Quantum) measure(ctx context.Context, quanta *atomic.Int64, lasting tim
 			return ctx.Err()
 		}
 	}
-	for range 2 { // to full speed
+	for range 2 { // until full speed
 		if err := wait(); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (q *Quantum) measure(ctx context.Context, quanta *atomic.Int64, lasting tim
 		}
 		n, now := quanta.Load(), time.Now()
 		if n == last {
-			return fmt.Errorf("the device loop stands still with %d readers", q.Flows)
+			return fmt.Errorf("the device loop is stalled with %d readers", q.Flows)
 		}
 		means = append(means, float64(now.Sub(at).Nanoseconds())/float64(n-last))
 		last, at = n, now

@@ -6,8 +6,8 @@ import (
 	"penstock/node/blockfile"
 )
 
-// memoryFile is a block file that takes no time, either completely in the page cache or not at all:
-// the benchmark measures Penstock's time without the device's.
+// memoryFile is a block file that takes no time, because the benchmark measures Penstock's time
+// without the device's. The file is either completely in the page cache or not at all.
 type memoryFile struct {
 	size     int64
 	resident bool

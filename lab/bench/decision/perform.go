@@ -22,7 +22,7 @@ const (
 	MaxTrips  = 10_000_000
 )
 
-// Request is one call of the benchmark.
+// Request is one benchmark with the options of the command line.
 type Request struct {
 	Flows    []int         // numbers of flows to measure with, each 1..MaxFlows
 	Length   time.Duration // of each of the scheduler's figures, at least MinLength
@@ -50,8 +50,8 @@ func (q Request) Validate() error {
 	return nil
 }
 
-// Result is the form of --json. Figures that were not measured are empty, and LeftOut has the
-// reason.
+// Result is the benchmark's result, in the form of --json. Figures that were not measured are
+// empty, and LeftOut has the reason.
 type Result struct {
 	CPUs       int            `json:"cpus"`
 	Go         string         `json:"go"`

@@ -39,7 +39,7 @@ type algorithm struct {
 	make func(maxFlows int) (scheduler, error)
 }
 
-// algorithms are the daemon's, which is SFQ(D2) at any depth, and its peers.
+// algorithms lists the daemon's scheduler, which SFQ(D2) uses at any depth, and its peers.
 var algorithms = []algorithm{
 	{"sfq", func(n int) (scheduler, error) { return sfq.New(sfq.Config{MaxFlows: n}) }},
 	{"drr", func(n int) (scheduler, error) { return schedulers.NewDRR(n) }},
@@ -65,7 +65,7 @@ func decide(ctx context.Context, a algorithm, flows int, lasting time.Duration) 
 		turn++
 		return s.Ready(t.Flow(), requestCost(turn))
 	}
-	for range max(10*batch, 2*flows) { // every flow has been served, every slice has its size
+	for range max(10*batch, 2*flows) { // until every flow has been served and every slice has its final size
 		if err := one(); err != nil {
 			return d, err
 		}

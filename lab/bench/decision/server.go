@@ -117,7 +117,7 @@ func (r registration) Alive() uint64 {
 // Close implements ipc.Registration.
 func (r registration) Close() {}
 
-// echo returns every byte on a socket: the minimum cost of a round trip.
+// echo serves a socket that returns every byte, for the minimum cost of a round trip.
 func echo(dir string) (path string, stop func() error, err error) {
 	path = filepath.Join(dir, "echo.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

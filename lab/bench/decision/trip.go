@@ -21,12 +21,12 @@ type Timing struct {
 	Count int     `json:"count"`
 }
 
-// warmUp is the part of the trips that are made before the ones that count.
+// warmUp is the number of trips before the measured ones, as a part of those.
 const warmUp = 0.2
 
 const tripTimeout = 10 * time.Second
 
-// trips makes n round trips and keeps their times.
+// trips makes n round trips after a warm-up and returns the quantiles of their times.
 func trips(ctx context.Context, name string, n int, trip func(i int) error) (Timing, error) {
 	warm := int(warmUp * float64(n))
 	times := make([]float64, 0, n)
@@ -74,7 +74,7 @@ func openFrame(stream uint32, block string, to int64) wire.Open {
 }
 
 // openTrips measures the time from OPEN to the MARK that releases the whole block. A resident block
-// costs no decision; a cold one is one quantum through the scheduler.
+// costs no decision; a cold block is one quantum through the scheduler.
 func openTrips(ctx context.Context, name, path, block string, n int) (Timing, error) {
 	c, err := net.DialTimeout("unix", path, tripTimeout)
 	if err != nil {

@@ -16,13 +16,13 @@ type BothSides struct {
 	Mean      *float64 `json:"mean_relative"` // of the two relative performances (IBIS, Figure 10b)
 }
 
-// Side holds the medians of one side: decimal MB/s of all modelled disks by their own log.
-// All are null if it did not run.
+// Side holds the medians of one side. Rates are decimal MB/s of all modelled disks, by the disks'
+// own log. All fields are null if the side did not run.
 type Side struct {
 	ReadMBps  *float64 `json:"read_mb_s"`
 	WriteMBps *float64 `json:"write_mb_s"`
 	RuntimeS  *float64 `json:"runtime_s"`
-	Relative  *float64 `json:"relative"` // its run time alone / here
+	Relative  *float64 `json:"relative"` // run time alone / run time in this phase
 }
 
 // bothSides returns nil if the aggressor was killed in the phase.
@@ -40,7 +40,8 @@ func bothSides(p Phase, runs []Run) *BothSides {
 	return b
 }
 
-// newSide returns the medians of a side, given its own time in a run and the account of that time.
+// newSide returns the medians of a side. of returns the side's run time in a run, and the judge's
+// verdict on that time.
 func newSide(runs []Run, owner string, of func(Run) (float64, *Verdict)) Side {
 	var seconds, read, written []float64
 	for _, r := range runs {
@@ -87,14 +88,14 @@ func (res Result) writeBoth(w io.Writer) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	p, a := res.Setup.Protected.kind(), res.Setup.Against
+	p, a := res.Setup.protected().title(), res.Setup.aggressor().title()
 	fmt.Fprintf(t, "\nphase\t%s read\twritten\trun time\trelative\t%s read\twritten\trun time\trelative\tmean\t\n", p, a)
 	for _, f := range res.Phases {
 		b := f.BothSides
 		if b == nil {
 			continue
 		}
-		fmt.Fprintf(t, "%s\t", f.Name)
+		fmt.Fprintf(t, "%s\t", res.plainName(f.Name))
 		for _, s := range []Side{b.Protected, b.Aggressor} {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t", optional(s.ReadMBps, "%.1f MB/s"), optional(s.WriteMBps, "%.1f MB/s"),
 				optional(s.RuntimeS, "%.1f s"), times(s.Relative))

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The aggressor's own run counts: the limit stays until it has ended, and the judge is also called
-// for its time.
+// The aggressor's own run is measured, too: the limit stays until the aggressor has ended, and the
+// judge is also called for the aggressor's time.
 func TestBothRunToTheirEnd(t *testing.T) {
 	f := &fake{aggressorEnds: true}
 	x := newExperiment(t, f, "native-none")

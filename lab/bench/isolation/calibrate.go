@@ -6,43 +6,44 @@ import (
 	"math"
 )
 
-// fullSpeed is the protected job alone on disks without a limit: what the CPU lets it read.
+// fullSpeed is the protected job alone on disks without a limit: only the CPU bounds its reads.
 var fullSpeed = Phase{Name: "full-speed", Unlimited: true}
 
 const (
-	// calibratedPart is the part of the disks' rate that the protected job's demand is. On disks with
-	// that rate the job uses 5 to 10 points less: reading and computing overlap only in part.
-	// Both are between demandMin and demandMax.
+	// calibratedPart is the protected job's demand at full speed as a part of the disks' rate. On
+	// disks of that rate the job uses 5 to 10 percentage points less, because reading and
+	// computing overlap only partly. Both values lie between demandMin and demandMax.
 	calibratedPart = 0.70
-	// rateBound is how far the rate may be from the kind's own: at a quarter of it a quantum takes
-	// 0.7 s, at four times it the aggressor's output still fits on the disk.
+	// rateBound bounds the rate to between a quarter of the kind's usual rate and four times that
+	// rate. At a quarter, a quantum takes 0.7 s; at four times, the aggressor's output still fits
+	// on the disk.
 	rateBound = 4
-	// calibratedSeconds is how long the protected job does I/O at most, and leastInput the part of
-	// its input that is left for that: a slow machine shows the same within the same time.
+	// calibratedSeconds bounds the time for which the protected job does I/O, on a slow machine
+	// too. The job's input shrinks accordingly, but not below leastInput of its size.
 	calibratedSeconds = 18
 	leastInput        = 1. / 3
-	// calibratedBytes is what the aggressor writes at the kind's own rate, and more in proportion:
-	// it must outlast the protected job.
+	// calibratedBytes is the least number of bytes that the aggressor writes. On disks that are
+	// faster than usual for their kind it writes more, in proportion, to outlast the protected job.
 	calibratedBytes = 2560 * mib
 )
 
 // Calibration is the choice of the disks' rate, and its reason.
 type Calibration struct {
 	DemandMBps float64 `json:"demand_mb_s"` // of the protected job alone on disks without a limit, while it does I/O
-	RuntimeS   float64 `json:"runtime_s"`   // there
+	RuntimeS   float64 `json:"runtime_s"`   // of that run
 	RateMBps   float64 `json:"rate_mb_s"`   // of each disk
 	Disks      int     `json:"disks"`
 	LeastMBps  float64 `json:"least_mb_s"`
 	MostMBps   float64 `json:"most_mb_s"`
-	Part       float64 `json:"part"` // of all disks' rate that the demand is
+	Part       float64 `json:"part"` // the demand / the rate of all disks
 }
 
-// Calibrate returns the set-up with disks whose rate the protected job alone uses for the most
-// part, but not wholly, on this machine: r is its run on disks without a limit. The same run always
-// gives the same set-up.
+// Calibrate returns the set-up with a disk rate that fits this machine: the protected job alone
+// uses most of the rate, but not all of it. r is the job's run on disks without a limit. The same
+// run always gives the same set-up.
 func Calibrate(s Setup, r Run) (Setup, Calibration, error) {
 	if !(r.DemandMBps > 0) {
-		return s, Calibration{}, fmt.Errorf("measure %s alone: the disks' counters show no I/O; name their rate with --disk-rate", s.protected().title())
+		return s, Calibration{}, fmt.Errorf("measure %s alone: the disks' counters show no I/O; set the disks' rate with --disk-rate", s.protected().title())
 	}
 	own := float64(s.Disk.BytesPerSecond) / megabyte
 	c := Calibration{DemandMBps: r.DemandMBps, RuntimeS: r.RuntimeS, Disks: s.Disk.DataNodes, LeastMBps: own / rateBound, MostMBps: own * rateBound}
@@ -73,9 +74,9 @@ func Calibrate(s Setup, r Run) (Setup, Calibration, error) {
 	return s, c, s.Validate()
 }
 
-// text says which rate was chosen and why.
+// text returns a sentence about the chosen rate and the reason for it.
 func (c Calibration) text(protected string) string {
-	text := fmt.Sprintf("The disks (%d) have a rate of %.1f MB/s each. %s alone, on disks without a limit, moves %.1f MB/s while it does I/O: %.0f %% of their rate",
+	text := fmt.Sprintf("The disks (%d) have a rate of %.1f MB/s each. %s alone, on disks without a limit, moves %.1f MB/s while it does I/O: %.0f %% of the rate of all disks",
 		c.Disks, c.RateMBps, protected, c.DemandMBps, c.Part*100)
 	if c.Part < demandMin || c.Part > demandMax {
 		text += fmt.Sprintf(", not %.0f to %.0f %%, because the rate is bounded: %g to %g MB/s", demandMin*100, demandMax*100, c.LeastMBps, c.MostMBps)

@@ -20,7 +20,7 @@ func calibrated(t *testing.T, demand float64) (Setup, Calibration) {
 	return s, c
 }
 
-// On machines from a third of to five times the speed of the one that the defaults are for, the job's
+// The defaults are for one machine. On machines with a third to five times its speed, the job's
 // demand is 50 to 75 % of its disks' rate, and the other settings are in proportion to the rate.
 func TestCalibrateFollowsTheMachine(t *testing.T) {
 	own := testSetup()

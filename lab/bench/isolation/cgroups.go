@@ -45,7 +45,7 @@ func (m *Machine) groupsPossible(phases []Phase) error {
 	return nil
 }
 
-// makeGroups makes the phase's cgroups. Their names are the same in every phase, as the
+// makeGroups makes the phase's cgroups. Their names are the same in every phase, because the
 // containers' JAVA_HOME refers to them.
 func (m *Machine) makeGroups(p Phase) error {
 	if !p.Grouped() {

@@ -15,7 +15,7 @@ const (
 	barsWidth   = 660 // points
 	panelWidth  = 330
 	panelHeight = 130
-	// leastDrawn is the minimum rate, in MB/s, at which bytes of neither job are drawn.
+	// leastDrawn is the rate in MB/s from which I/O that belongs to neither job is drawn.
 	leastDrawn = 2
 )
 
@@ -135,8 +135,8 @@ func steps(mbps []float64, step float64) []chart.Point {
 	return points
 }
 
-// depthChart draws IBIS, Figure 7: the depth over time and, next to it, the latency to which it was
-// adapted, with its reference.
+// depthChart draws IBIS, Figure 7: the depth over time and, next to it, the latency from which the
+// depth was computed, with the reference latency.
 func depthChart(r Run) chart.Lines {
 	depth := chart.Panel{Title: "depth", X: "seconds", Y: "requests in flight"}
 	latency := chart.Panel{Title: "latency", X: "seconds", Y: "ms"}
@@ -157,7 +157,7 @@ func depthChart(r Run) chart.Lines {
 	return chart.Lines{Columns: 2, Width: panelWidth, Height: panelHeight, Panels: []chart.Panel{depth, latency}}
 }
 
-// busyDevices returns the devices with a latency above zero at any time.
+// busyDevices returns the devices that had a latency above zero in any scrape.
 func busyDevices(r Run) []string {
 	seen := map[string]bool{}
 	for _, s := range r.Series.Scrapes {

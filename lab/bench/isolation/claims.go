@@ -8,16 +8,16 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// mostSlowdown is the goal for a job's run time with Penstock, relative to its run with CPU contention
-// only (IBIS, sections 7.2 and 7.4).
+// mostSlowdown is the goal for a job's run time with Penstock, relative to its run with CPU
+// contention only (IBIS, sections 7.2 and 7.4).
 const mostSlowdown = 1.05
 
 // leastThroughput is the part of a kernel scheduler's throughput that Penstock must keep.
 var leastThroughput = map[string]float64{"native-mq-deadline": 0.97, "native-bfq": 0.95}
 
 // claims returns the figures of each phase relative to the floor and to native phases. Low and high
-// are the phase's smallest and largest run relative to the other phase's median. The goals are
-// Penstock's with any aggressor; a query has other goals (docs/design/isolation.md).
+// are the phase's smallest and largest run relative to the other phase's median. The goals apply to
+// Penstock with any aggressor, but not to a query (docs/design/isolation.md).
 func (res Result) claims() []claims.Claim {
 	floor := res.phase("floor")
 	protected := res.Setup.protected()
@@ -81,8 +81,8 @@ func (res Result) claimant(phase string) string {
 	return res.plainName(phase)
 }
 
-// KnownClaims returns the claims of an invented result with the default set-up: their names, units
-// and goals are those of a measurement.
+// KnownClaims returns the claims of an invented result with the default set-up. Their names, units
+// and goals equal those of a measurement.
 func KnownClaims(protected, against, disk string) ([]claims.Claim, error) {
 	setup, err := DefaultSetup(protected, against, disk)
 	if err != nil {

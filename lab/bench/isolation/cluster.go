@@ -15,7 +15,7 @@ import (
 const (
 	protectedInput = "/protected/input"
 	floorDir       = "/floor"
-	seed           = 20160531 // of all inputs; any number would do
+	seed           = 20160531 // of all inputs; any other number would do
 )
 
 // cluster describes Hadoop. Each DataNode has a contested disk and another one for the floor's

@@ -14,8 +14,8 @@ type Comparison struct {
 	Verdict string   `json:"verdict"`       // of SFQ(D2): better, as good, worse or mixed
 }
 
-// even is the difference up to which two medians count as the same: repeated runs of one
-// phase differ by more.
+// even is the relative difference up to which two medians are considered equal, because repeated
+// runs of one phase differ by more.
 const even = 0.05
 
 // comparisons compares SFQ(D2) with the best of every family that ran.
@@ -37,8 +37,8 @@ func (res Result) comparisons() (all []Comparison) {
 	return all
 }
 
-// best returns the phase of the family that an operator would choose: of those whose run
-// time is even with the shortest, the one with the highest throughput; nil if none ran.
+// best returns the phase of the family that an operator would choose: the one with the highest
+// throughput among the phases with nearly the shortest run time. It returns nil if none ran.
 func (f family) best(phases []Figure) (best *Figure) {
 	least := math.Inf(1)
 	for _, p := range phases {
@@ -71,15 +71,15 @@ func verdictOf(c Comparison) string {
 }
 
 // text returns the comparison as a sentence.
-func (c Comparison) text(protected string) string {
-	return fmt.Sprintf("SFQ(D2) against %s, %s: %.2f of %s's run time, %s of the disks' throughput: %s.",
-		c.With, c.Role, c.Runtime, protected, times(c.Device), c.Verdict)
+func (res Result) text(c Comparison) string {
+	return fmt.Sprintf("Penstock against %s (%s): %.2f of %s's run time, %s of the disks' throughput: %s.",
+		res.plainName(c.With), c.Role, c.Runtime, res.Setup.protected().title(), times(c.Device), c.Verdict)
 }
 
 // aggressorNote returns a sentence about the aggressor's throughput under SFQ(D2).
 func (res Result) aggressorNote() string {
 	if f := res.phase("sfqd2"); f != nil && f.AggressorMBps != nil && f.AggressorVsNative != nil {
-		return fmt.Sprintf("%s gets %.1f MB/s while %s runs: %.2f of its native throughput.",
+		return fmt.Sprintf("%s gets %.1f MB/s while %s runs: %.2f of its throughput without Penstock.",
 			res.Setup.aggressor().title(), *f.AggressorMBps, res.Setup.protected().title(), *f.AggressorVsNative)
 	}
 	return ""

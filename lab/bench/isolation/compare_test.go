@@ -17,7 +17,8 @@ func made(values map[string][2]float64) []Figure {
 	return figures
 }
 
-// The best of a family protects as well as any other, and has the highest throughput of those.
+// The best of a family protects as well as the others, and has the highest throughput of those that
+// do.
 func TestBestOf(t *testing.T) {
 	figures := made(map[string][2]float64{
 		"sfqd-1": {100, 15}, "sfqd-2": {104, 20}, "sfqd-4": {106, 23}, "sfqd2": {90, 30},

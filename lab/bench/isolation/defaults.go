@@ -2,9 +2,9 @@ package isolation
 
 import "penstock/lab/hadoop"
 
-// DefaultSetup is the experiment at the scale of a small machine: two modelled
-// hard disks, or one solid-state disk, that the protected job alone keeps half to
-// three quarters busy (docs/design/isolation.md). An error names the wrong flag.
+// DefaultSetup returns the set-up for a small machine, with two modelled hard disks or one
+// solid-state disk. The protected job alone keeps the disks half to three quarters busy
+// (docs/design/isolation.md). An error names the wrong flag.
 func DefaultSetup(protected, against, kind string) (Setup, error) {
 	d, err := newDisk(kind)
 	if err != nil {
@@ -25,22 +25,22 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 		Hadoop: HadoopSetup{Version: hadoop.DefaultVersion, Replication: 1, BlockBytes: 8 * mib},
 	}
 	if against == teraSort {
-		// A map sorts its input: more maps have fewer spills each. On one CPU half
-		// the bytes last longer than those of the other aggressors.
+		// A map sorts its input: with more maps, each has fewer spills. On one CPU, TeraSort
+		// with half the bytes runs longer than the other aggressors.
 		s.Aggressor.Bytes, s.Aggressor.Files = 1024*mib, 8
 	}
 	if kind == SSD {
-		// Longer words cost less CPU a byte: WordCount then reads at half to three
-		// quarters of the faster disk's rate.
+		// Longer words cost less CPU per byte, so WordCount reads at half to three quarters
+		// of the faster disk's rate.
 		s.Protected.InputBytes, s.Protected.WordBytes = 640*mib, 12
-		s.Aggressor.Bytes = 4096 * mib // to outlast it at twice the rate
+		s.Aggressor.Bytes = 4096 * mib // outlasts WordCount at twice the rate
 		if against == teraSort {
 			s.Aggressor.Bytes = 1536 * mib
 		}
-		// There are no seeks: a smaller quantum loses nothing. As on the hard disk,
-		// the references are the time of two quanta, the least depth that keeps the
-		// disk busy, plus a tenth. Over 8 channels a quantum is two rounds of 64 KiB
-		// each: 28 ms read and 46 ms written.
+		// Without seeks, a smaller quantum loses nothing. As on the hard disk, the references
+		// are the time of two quanta plus a tenth: depth 2 is the least that keeps the disk
+		// busy. On 8 channels a quantum takes two rounds of 64 KiB per channel: 28 ms for a
+		// read and 46 ms for a write.
 		s.Penstock.QuantumBytes = mib
 		s.Penstock.ReferenceRead = LatencySetup{FixedMillis: 4, PerMiBMillis: 58}
 		s.Penstock.ReferenceWrite = LatencySetup{FixedMillis: 6, PerMiBMillis: 95}
@@ -55,7 +55,7 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 	return s, nil
 }
 
-// protect makes job the protected one instead of WordCount. The other jobs write as much
+// protect makes job the protected job instead of WordCount. The other jobs write as much
 // to local disks as to HDFS, so their intermediate data is on the contested disks.
 func (s *Setup) protect(job string) {
 	s.SetIntermediate(true)
@@ -68,20 +68,22 @@ func (s *Setup) protect(job string) {
 	}
 }
 
-// backlog is the dirty data of a flow on a disk where spills are not governed. Where they
-// are governed, the daemon has its default, and the page cache may hold dirtyIntermediate
-// before the kernel writes by itself, natively as under Penstock: the two contested disks
-// write that in ten seconds, as on a node with faster disks and more memory. The limit is
-// twice as much, and the kernel delays no writer before half of the way to it. Under
-// Penstock the daemon uses that room: three quarters of the point where the kernel begins,
-// as the operator's guide recommends.
+// backlog is the bound on a flow's dirty data on a disk, in bytes, where spills are not governed.
+// Where they are governed, the daemon uses its default, and the kernel has larger dirty limits:
+//
+//   - In native phases the kernel starts to write dirty pages out at dirtyIntermediate. The two
+//     contested disks write that much in ten seconds, as on a node with faster disks and more
+//     memory. The dirty limit is twice as much. The kernel delays writers from the midpoint of
+//     the two, 384 MiB.
+//   - Under Penstock the kernel starts only just below the limit. The daemon's default is three
+//     quarters of that point, as the operator's guide recommends.
 const (
 	backlog           = 12 * mib
 	dirtyIntermediate = 256 * mib
 )
 
-// SetIntermediate chooses whether intermediate data is on the contested disks. TeraSort
-// moves three to four times as many bytes there if it is.
+// SetIntermediate chooses whether intermediate data is on the contested disks. With intermediate
+// data, TeraSort moves three to four times as many bytes there.
 func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return

@@ -19,9 +19,9 @@ const (
 	SSD = "ssd"
 )
 
-// DiskSetup is the modelled disk. Each DataNode has two: the contested one, and the other
-// one for the aggressor of the floor. Fields that a hard disk lacks are left out of the
-// JSON: journals from before there was another kind stay valid.
+// DiskSetup describes the modelled disks. Each DataNode has two: the contested disk, and another
+// disk for the floor's aggressor. The JSON leaves out fields that a hard disk lacks, so journals
+// without these fields stay valid.
 type DiskSetup struct {
 	Kind           string `json:"kind,omitempty"` // SSD; "" is a hard disk
 	BytesPerSecond int64  `json:"bytes_per_second"`
@@ -31,14 +31,14 @@ type DiskSetup struct {
 	DataNodes      int    `json:"datanodes"`
 	Modelled       bool   `json:"modelled"` // false: the folder's own disk, see Notes
 
-	WriteBytesPerSecond int64 `json:"write_bytes_per_second,omitempty"` // 0: as reads
+	WriteBytesPerSecond int64 `json:"write_bytes_per_second,omitempty"` // 0: BytesPerSecond
 	Channels            int   `json:"channels,omitempty"`
 	ReadLatencyMicros   int64 `json:"read_latency_us,omitempty"` // of a request on its channel
 	WriteLatencyMicros  int64 `json:"write_latency_us,omitempty"`
-	RequestKB           int   `json:"request_kb,omitempty"` // the largest that the disk takes; 0: 1024
+	RequestKB           int   `json:"request_kb,omitempty"` // size of the largest request; 0: 1024
 }
 
-// newDisk returns a kind's preset at its own rate.
+// newDisk returns the preset of a kind of disk, at the kind's usual rate.
 func newDisk(kind string) (DiskSetup, error) {
 	var m disk.Model
 	d := DiskSetup{SizeBytes: 6 << 30, Modelled: true}
@@ -47,8 +47,8 @@ func newDisk(kind string) (DiskSetup, error) {
 		m, d.DataNodes = disk.HDD(disk.HDDRate), 2
 	case SSD:
 		m, d.DataNodes, d.Kind = disk.SSD(disk.SSDRate), 1, SSD
-		// In proportion to the rate: with 1 MiB, as faster disks have it, a queue full
-		// of writeback takes this disk over a second.
+		// In proportion to the rate: with 1 MiB, the value of faster disks, this disk would
+		// need more than a second for a queue full of writeback.
 		d.RequestKB = 128
 	default:
 		return d, fmt.Errorf("--disk %q: choose %s or %s", kind, HDD, SSD)
@@ -68,8 +68,8 @@ func (d *DiskSetup) SetRate(bytesPerSecond int64) {
 	d.BytesPerSecond = bytesPerSecond
 }
 
-// useProfile notes the profile of the disks in the setup. The daemon ignores a profile of
-// another disk; here that would be another experiment, and is an error.
+// useProfile records the digest of the disks' profile in the set-up. The daemon ignores a profile
+// of another disk; here such a profile is an error, because the experiment would be another one.
 func (s *Setup) useProfile(file string) error {
 	if file == "" {
 		return nil
@@ -100,7 +100,7 @@ func (d DiskSetup) model() disk.Model {
 
 // caps returns the caps of the phases that "throttler" stands for: a sixth, a third, a half and two
 // thirds of a disk's rate in the aggressor's direction, in whole MB/s. With a smaller cap the disk
-// is idle, a larger cap has hardly any effect.
+// is idle; a larger cap has hardly any effect.
 func (s Setup) caps() []int {
 	rate := s.Disk.BytesPerSecond
 	if _, reads := s.aggressor().directions(); !reads {

@@ -1,14 +1,14 @@
 // Package isolation repeats the experiment of IBIS, sections 7.2 and 7.4: does a protected
 // job keep its run time while an aggressor uses the same disks, and do the disks stay
-// busy? Both questions count: it is easy to hold the aggressor back, and hard to do it
-// without loss of throughput.
+// busy? Both matter: it is easy to hold the aggressor back, and hard to do so without loss of
+// throughput.
 //
 // The protected job is WordCount, TeraSort or a TPC-H query of Spark SQL; the
 // aggressor is TeraGen, TeraSort, TeraValidate (IBIS, Figure 3) or WordCount. A phase
 // is one arrangement of the two:
 //
 //	full-speed          the protected job by itself, on disks without a limit: the demo
-//	                    chooses the disks' rate by it (calibrate.go)
+//	                    derives the disks' rate from this run (calibrate.go)
 //	alone               the protected job by itself
 //	aggressor-alone     the aggressor by itself
 //	floor               the aggressor's data on other modelled disks: the cost of shared

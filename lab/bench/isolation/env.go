@@ -38,10 +38,10 @@ func Probe(s Setup) Setup {
 	if reason := disk.Available(); reason != nil {
 		s.Disk.Modelled = false
 		s.Notes = append(s.Notes, "No modelled disks: "+reason.Error()+". All data is on the folder's own disk: "+
-			"all phases have the same scheduler, the floor shares the disk with the others, and the figures are not valid.")
+			"all phases have the same scheduler, the jobs contend for the disk in every phase, and the figures are not valid.")
 	}
 	if os.Geteuid() != 0 {
-		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found and caches are not dropped between runs.")
+		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are left unchanged, and caches are not dropped between runs.")
 	}
 	if s.Machine.CPUs < 2 {
 		s.Notes = append(s.Notes, "One CPU only: both jobs share it, so slowdowns include CPU contention.")
@@ -83,7 +83,7 @@ func (m *Machine) setup() Setup { return m.request.Setup }
 
 func (m *Machine) contested() []*disk.Disk { return m.Disks[:m.setup().Disk.DataNodes] }
 
-// change applies another rate of the disks and size of the jobs from the request.
+// change applies the disk rate and the job sizes of a request that has changed.
 func (m *Machine) change(ctx context.Context, phases []Phase) error {
 	if err := m.groupsPossible(phases); err != nil {
 		return err
@@ -105,8 +105,8 @@ func background(bytes, centisecs int64) []stand.Sysctl {
 		{Name: "vm/dirty_expire_centisecs", Value: strconv.FormatInt(centisecs, 10)}}
 }
 
-// tuneBackground sets the point from which the kernel writes dirty pages out in a phase, and
-// the part of it that is guaranteed to each contested disk.
+// tuneBackground sets the amount of dirty data at which the kernel starts to write out in a phase,
+// and the part of the dirty limits that is guaranteed to each contested disk.
 func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
 	bytes, age, percent := m.setup().Kernel.DirtyBackgroundBytes, m.setup().Kernel.DirtyExpireCentisecs, 0
 	if own := m.setup().Penstock; p.Governed && own.DirtyBackgroundBytes > 0 {
@@ -201,7 +201,7 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 func (m *Machine) DropCaches(context.Context) error {
 	if os.Geteuid() != 0 {
 		unix.Sync()
-		return nil // in the setup's notes
+		return nil // Setup.Notes says so
 	}
 	if err := ledger.DropCaches(); err != nil || !m.setup().Intermediate || !m.setup().Disk.Modelled {
 		return err

@@ -8,9 +8,9 @@ import (
 	"penstock/lab/experiment/counters"
 )
 
-// Environment is what a run needs: modelled disks, a Hadoop cluster, the kernel's
-// parameters, the daemon. Machine is the real one. Methods are called from one goroutine,
-// except Counters and Metrics, which the sampler calls while the jobs run.
+// Environment provides what a run needs: modelled disks, a Hadoop cluster, the kernel's
+// parameters and the daemon. Machine is the real environment. Methods are called from one
+// goroutine, except Counters and Metrics, which the sampler calls while the jobs run.
 type Environment interface {
 	// Limit switches the modelled rate of the disks on or off. It is off while inputs
 	// are written and outputs checked.
@@ -25,12 +25,12 @@ type Environment interface {
 	StartAggressor(ctx context.Context, p Phase) (*Job, error)
 	// StartProtected returns once the protected job's application id is known.
 	StartProtected(ctx context.Context, p Phase) (*Job, error)
-	// SetWeights gives the daemon the weights of the applications, whose ids are known
-	// only now.
+	// SetWeights gives the daemon the applications' weights. It is called after both jobs have
+	// started, because their ids are not known before.
 	SetWeights(ctx context.Context, protected string, aggressors []string) error
 	// Counters reads the device counters of every modelled disk, by its name.
 	Counters() (map[string]counters.Bytes, error)
-	// Metrics reads the daemon's metrics; only called in governed phases.
+	// Metrics reads the daemon's metrics. It is called only in governed phases.
 	Metrics(ctx context.Context) (daemon.Metrics, error)
 	// Judge attributes the device bytes of a window to the jobs, by the modelled disks'
 	// request logs and file extents. It is called after the window, before outputs are

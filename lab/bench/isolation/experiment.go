@@ -29,21 +29,21 @@ type Experiment struct {
 
 const (
 	runPatience     = 15 * time.Minute // bound on one run
-	cleanupPatience = 90 * time.Second // on the cleaning up after a failure or Ctrl-C
+	cleanupPatience = 90 * time.Second // bound on the clean-up after a failure or Ctrl-C
 )
 
 // ErrCheck reports that a job's output is wrong.
 var ErrCheck = errors.New("output check failed")
 
-// ErrNotGoverned reports that the daemon moved no bytes for a job, or not with its weight:
-// the figures of the run would be the kernel's.
+// ErrNotGoverned reports that the daemon moved no bytes for a job or used another weight for it.
+// The figures of the run would be the kernel's.
 var ErrNotGoverned = errors.New("the run was not governed by Penstock")
 
 // ErrOutlasted reports that the aggressor ended before the protected job: there was no
 // contention at the run's end.
 var ErrOutlasted = errors.New("the aggressor ended before the protected job did: give it more bytes (--aggressor-size)")
 
-// turns returns the runs that are missing in the journal. start sets the environment.
+// turns returns the runs that are missing in the journal. start sets x.Env.
 func (x *Experiment) turns(start func(ctx context.Context, dir string) (stop func() error, err error)) experiment.Turns[Setup, Turn, Run] {
 	return experiment.Turns[Setup, Turn, Run]{
 		Name: "isolation", Unit: "runs", Setup: x.Setup, Resume: x.Resume, RunDir: x.RunDir, KeepLogs: x.KeepLogs, Say: x.say,
@@ -72,7 +72,7 @@ func (x *Experiment) missing(done []Run) []Turn {
 	})
 }
 
-// checkedIn returns the phases of which both outputs were checked in a run.
+// checkedIn returns the phases in which both outputs were checked after at least one run.
 func checkedIn(done []Run) map[string]bool {
 	checked := map[string]bool{}
 	for _, r := range done {
@@ -81,8 +81,8 @@ func checkedIn(done []Run) map[string]bool {
 	return checked
 }
 
-// kills reports whether a run of a phase kills the aggressor after the window, given the phases
-// that were checked.
+// kills reports whether the next run of a phase kills the aggressor after the window. checked holds
+// the phases of which a run was checked.
 func (x *Experiment) kills(p Phase, checked map[string]bool) bool {
 	return p.Against && !x.Setup.Both && !x.CheckAll && checked[p.Name]
 }
@@ -193,9 +193,9 @@ func (x *Experiment) prepare(ctx context.Context, p Phase) error {
 	return x.Env.Limit(ctx, !p.Unlimited)
 }
 
-// window waits for the measured job, which is the protected one where it runs, and returns
-// its start and end. If the aggressor has ended before, that is an error, or with Both a
-// warning in the result.
+// window waits for the measured job and returns its start and end. The measured job is the
+// protected one or, in a phase without it, the aggressor. If the aggressor ends before the
+// protected job, window returns an error or, with Both, adds a warning to the run.
 func (x *Experiment) window(ctx context.Context, r *Run, measured, aggressor *Job) (from, to time.Time, err error) {
 	var early <-chan struct{}
 	if aggressor != nil && aggressor != measured {
@@ -216,18 +216,18 @@ func (x *Experiment) window(ctx context.Context, r *Run, measured, aggressor *Jo
 		if !x.Setup.Both {
 			return from, to, ErrOutlasted
 		}
-		r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: with contention to its end the protected job would have taken longer", end.Sub(begun).Seconds()))
+		r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: with contention until the end, the protected job would have taken longer", end.Sub(begun).Seconds()))
 	case <-ctx.Done():
 	}
 	return measured.wait(ctx)
 }
 
 // afterwards finishes the run: the aggressor ends or is killed, the judge attributes the
-// device bytes, and outputs are checked. The disks have no limit then, unless the
-// aggressor's run time counts.
+// device bytes, and outputs are checked. Meanwhile the disks have no limit, unless the
+// aggressor's run time is measured too.
 func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor *Job) error {
 	begin := time.Now()
-	own := x.Setup.Both && aggressor != nil // the aggressor's own run time counts
+	own := x.Setup.Both && aggressor != nil // the aggressor's own run time is measured too
 	if !own {
 		if err := x.Env.Limit(ctx, false); err != nil {
 			return err
@@ -263,7 +263,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	if v := r.AggressorVerdict; v != nil {
 		v.MBps = nil // only the sums are used
 	}
-	if r.Killed { // not before: the judge needs its files
+	if r.Killed { // only after the judge, which needs the aggressor's files
 		if err := aggressor.Kill(ctx); err != nil {
 			return err
 		}
@@ -277,7 +277,8 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	return nil
 }
 
-// cleanUp runs after every turn: no limit, no job, no output, no daemon.
+// cleanUp runs after every turn. It lifts the disks' limit, kills the jobs of a failed turn,
+// deletes outputs and ends the daemon.
 func (x *Experiment) cleanUp(ctx context.Context, jobs []*Job, failed bool) error {
 	errs := []error{x.Env.Limit(ctx, false)}
 	for _, j := range slices.Backward(jobs) {
@@ -299,7 +300,7 @@ type sampler struct {
 	done   sync.WaitGroup
 }
 
-// sample starts sampling; the daemon's metrics only in governed phases.
+// sample starts sampling the counters and, in governed phases, the daemon's metrics.
 func (x *Experiment) sample(p Phase) *sampler {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &sampler{cancel: cancel}
@@ -327,8 +328,8 @@ func (x *Experiment) sample(p Phase) *sampler {
 	return s
 }
 
-// stop takes a last sample of the counters, ends the sampling and returns its error. It can
-// be called again.
+// stop takes a last sample of the counters, ends the sampling and returns its error. It may be
+// called more than once.
 func (s *sampler) stop() error {
 	s.cancel()
 	s.done.Wait()

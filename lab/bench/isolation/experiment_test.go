@@ -18,8 +18,8 @@ import (
 )
 
 // fake is an Environment without disks, Hadoop or daemon. It records the calls, and its protected
-// job ends when the counters have been read a few times. It only shows the order of calls and what
-// is restored.
+// job ends when the counters have been read a few times. It only shows the order of calls and the
+// clean-up.
 type fake struct {
 	mu    sync.Mutex
 	calls []string
@@ -30,7 +30,7 @@ type fake struct {
 	onProtected func()
 	// aggressorFirst ends the aggressor before the protected job.
 	aggressorFirst bool
-	// outlasts lets the protected job end after that.
+	// outlasts lets the protected job end after the aggressor.
 	outlasts bool
 	// aggressorEnds lets the aggressor end by itself, after the protected job if there is one.
 	aggressorEnds bool
@@ -148,7 +148,7 @@ func (j *fakeJob) job() *Job {
 		Kill: func(ctx context.Context) error { j.end(); return call("kill")(ctx) }}
 }
 
-// finisher lets the aggressor end when the disks' limit is switched off, as real ones do.
+// finisher lets the aggressor end when the disks' limit is switched off, as a real aggressor does.
 type finisher struct{ *fake }
 
 func (f finisher) Limit(ctx context.Context, on bool) error {
@@ -205,7 +205,7 @@ func TestOrderOfATurn(t *testing.T) {
 }
 
 // After a phase's first run the aggressor is killed, but not before the judge has read the extents
-// of its files. Unchecked outputs do not count as checked.
+// of the aggressor's files. A run with unchecked outputs has Killed set.
 func TestLaterRunsKillTheAggressor(t *testing.T) {
 	for _, checkAll := range []bool{false, true} {
 		f := &fake{}

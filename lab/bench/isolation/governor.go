@@ -11,15 +11,15 @@ import (
 
 const daemonPatience = 20 * time.Second
 
-// govern starts the daemon of a governed phase and returns when it is ready. Like its users it
-// configures the daemon with two files, and changes the weights while the daemon runs.
+// govern starts the daemon of a governed phase and returns when it is ready. As operators do, the
+// experiment configures the daemon with two files and changes the weights while the daemon runs.
 func (m *Machine) govern(ctx context.Context, p Phase) error {
 	o := daemonOptions(m.setup().Penstock, p, m.request.Profile)
 	o.Base = m.Path("node-" + p.Name)
 	return m.StartNode(ctx, 0, func(was *daemon.Options) { *was = o })
 }
 
-// endGovernor ends the daemon, if there is one. It returns an error if the daemon had died before:
+// endGovernor ends the daemon, if there is one. It returns an error if the daemon had died earlier:
 // the run was then not governed to its end.
 func (m *Machine) endGovernor() error {
 	if len(m.Nodes) == 0 || m.Nodes[0] == nil {
@@ -41,15 +41,15 @@ func (m *Machine) SetWeights(ctx context.Context, protected string, aggressors [
 // Metrics scrapes the daemon.
 func (m *Machine) Metrics(ctx context.Context) (daemon.Metrics, error) { return m.Nodes[0].Scrape(ctx) }
 
-// daemonOptions returns the daemon's settings for a phase. A profile gives the costs and the
-// reference latencies; without one the set-up's lines do.
+// daemonOptions returns the daemon's settings for a phase. The costs and the reference latencies
+// are those of the profile; without a profile, the set-up has the reference latencies.
 func daemonOptions(s PenstockSetup, p Phase, profile string) daemon.Options {
 	line := func(l LatencySetup) string {
 		millis := func(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 		return fmt.Sprintf("{fixed: %v, per_mib: %v}", millis(l.FixedMillis), millis(l.PerMiBMillis))
 	}
 	device := []string{"algorithm: " + p.Algorithm, fmt.Sprintf("quantum: %d", s.QuantumBytes), fmt.Sprintf("ahead: %d", s.Ahead)}
-	if s.BacklogBytes > 0 { // together less than the kernel's limit
+	if s.BacklogBytes > 0 { // less than the kernel's limit, all disks together
 		device = append(device, fmt.Sprintf("backlog: %d", s.BacklogBytes), fmt.Sprintf("dirty: %d", s.BacklogBytes))
 	}
 	depth := fmt.Sprintf("fixed: %d", p.Depth)
@@ -66,7 +66,8 @@ func daemonOptions(s PenstockSetup, p Phase, profile string) daemon.Options {
 		Device: "  " + strings.Join(device, "\n  ") + "\n", Weights: weightsFile(s, "", nil)}
 }
 
-// weightsFile is its text; "" and nil before the applications are known.
+// weightsFile returns the text of the weights file. Before the applications are known, protected is
+// "" and aggressors is nil.
 func weightsFile(s PenstockSetup, protected string, aggressors []string) string {
 	text := fmt.Sprintf("default: %d\nrules:\n", s.AggressorWeight)
 	if protected != "" {

@@ -83,7 +83,7 @@ func (res Result) Headline() string {
 	return text
 }
 
-// busyness compares the disks' throughput with what it is natively.
+// busyness returns a phrase that compares the disks' throughput with the native throughput.
 func busyness(ratio float64) string {
 	switch {
 	case ratio > 1+even:

@@ -9,12 +9,12 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// Job is a job that was started, or several that count as one.
+// Job is a started job, or several jobs that are treated as one.
 type Job struct {
 	Applications []string        // ids of YARN
-	Done         <-chan struct{} // closed when the job has ended, well or not
-	// Times returns the job's start and end by the ResourceManager, or a query's own. The
-	// error is the job's failure. It is called only after Done.
+	Done         <-chan struct{} // closed when the job has succeeded or failed
+	// Times returns the job's start and end as the ResourceManager reports them, or those of the
+	// query. The error is the job's failure. Times is called only after Done.
 	Times   func() (started, finished time.Time, err error)
 	Check   func(context.Context) error // compares the outputs with the expected ones
 	Discard func(context.Context) error // deletes the outputs
@@ -23,7 +23,7 @@ type Job struct {
 	paths []string // in HDFS, of input and output
 }
 
-// newJob returns a job whose end wait waits for. It has no outputs.
+// newJob returns a job without outputs. wait blocks until the job ends; kill ends the job.
 func newJob(id string, wait func(context.Context) (began time.Time, took time.Duration, err error), kill func(context.Context) error) *Job {
 	watch, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -58,9 +58,9 @@ func (j *Job) wait(ctx context.Context) (started, finished time.Time, err error)
 }
 
 // together returns an aggressor of several applications, one job each. Many small jobs harm a
-// neighbour in another way than a large job: under a scheduler that serves applications in turn,
-// the neighbour waits for all of their turns. The aggressor starts with the start of the first job
-// and ends with the first end of a job, so that all jobs run in between.
+// neighbour in another way than a large job does: under a scheduler that serves applications in
+// turn, the neighbour waits for the turns of all of them. The aggressor starts when the first job
+// starts, and ends when the first job ends, because afterwards not all jobs run.
 func together(jobs []*Job) *Job {
 	if len(jobs) == 1 {
 		return jobs[0]
@@ -104,8 +104,8 @@ func together(jobs []*Job) *Job {
 	return all
 }
 
-// warmBytes is the least that the aggressor's disks move before the protected job starts:
-// more than any job's own files, so the aggressor's tasks do I/O by then.
+// warmBytes is the least number of bytes that the aggressor's disks move before the protected job
+// starts. It is more than the files of a job's submission, so the aggressor's tasks do I/O by then.
 const warmBytes = 16 * mib
 
 // StartProtected submits the protected job.
@@ -117,8 +117,8 @@ func (m *Machine) StartProtected(ctx context.Context, p Phase) (*Job, error) {
 	return m.submit(ctx, s, protectedInput, m.output("", s.kind), p)
 }
 
-// StartAggressor submits the aggressor, all its applications, and waits until the
-// tasks of each do I/O.
+// StartAggressor submits all applications of the aggressor and waits until the tasks of each do
+// I/O.
 func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ *Job, err error) {
 	var jobs []*Job
 	defer func() {
@@ -145,7 +145,7 @@ func (m *Machine) StartAggressor(ctx context.Context, p Phase) (_ *Job, err erro
 	return together(jobs), nil
 }
 
-// output returns a new folder.
+// output returns the path of an output folder that no other job has.
 func (m *Machine) output(place, name string) string {
 	m.jobSeq++
 	return fmt.Sprintf("%s/output/%s-%d", place, name, m.jobSeq)
@@ -169,9 +169,9 @@ func (m *Machine) run(ctx context.Context, spec hadoop.Job, check func(context.C
 	return j, nil
 }
 
-// warm waits until the aggressor has a task and its disks have then moved warmBytes or,
-// without counters, the job reports progress. Only I/O after the first task's start counts:
-// TeraSort's client reads a sample of the input before that.
+// warm waits until the aggressor's disks have moved warmBytes or, without counters, until the job
+// reports progress. Only I/O after the first task's start counts, because TeraSort's client reads
+// a sample of the input earlier.
 func (m *Machine) warm(ctx context.Context, j *Job, p Phase) error {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -215,8 +215,8 @@ func (m *Machine) movedBy(p Phase) (bytes float64, counted bool, err error) {
 	return bytes, len(now) > 0, err
 }
 
-// validateSorted runs TeraValidate over TeraSort's output, on every CPU: it must hold all
-// of the input's rows, in order.
+// validateSorted runs TeraValidate on TeraSort's output, with all CPUs. The output must have all
+// rows of the input, in order.
 func (m *Machine) validateSorted(ctx context.Context, queue, sorted string, want hadoop.Checksum128) error {
 	report := sorted + "-validated"
 	j, err := m.run(ctx, hadoop.Job{Kind: hadoop.TeraValidate, Input: sorted, Output: report,

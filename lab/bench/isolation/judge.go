@@ -11,12 +11,11 @@ import (
 	"penstock/lab/judge"
 )
 
-// Judge attributes the requests in the modelled disks' logs by the extents of files. A block
-// file belongs to the job whose HDFS files have the block, by the NameNode, and an
-// intermediate file to the application after which YARN named its folder. Without
-// intermediate data it reads the extents once, after the window: no block file of either
-// job is deleted before. Deleted files, and blocks of no file (journal, bitmaps), count as
-// "other".
+// Judge attributes the requests in the modelled disks' logs by the extents of files. The NameNode
+// lists the blocks of each job's HDFS files, and so the owner of each block file. YARN names the
+// folder of an intermediate file after its application. Without intermediate data, Judge reads
+// the extents once, after the window, because no block file of either job is deleted earlier.
+// Deleted files, and disk blocks outside files (journal, bitmaps), belong to "other".
 func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggressor *Job) (*Verdict, error) {
 	if !m.setup().Disk.Modelled {
 		return nil, nil
@@ -94,6 +93,6 @@ func (v *Verdict) finish(millis []float64) {
 	}
 }
 
-// lookEvery is the interval at which the extents of intermediate files are read: such files
-// live for seconds, and get their extents when they are written out.
+// lookEvery is the interval at which the extents of intermediate files are read. Such files exist
+// for seconds, and get their extents when they are written out.
 const lookEvery = time.Second

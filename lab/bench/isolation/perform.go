@@ -29,9 +29,9 @@ type Request struct {
 	Binary   string        // penstock itself, for the node daemon
 	AgentJar string        // penstock-agent.jar
 	CacheDir string        // downloads; kept between runs
-	Profile  string        // profile of the disks, absolute; "" none
-	RunDir   string        // "": a private one is made and, after success, removed
-	KeepLogs bool          // keep it also then
+	Profile  string        // absolute path of the disks' profile; "" none
+	RunDir   string        // "": a private folder, removed after success
+	KeepLogs bool          // keeps the private folder after success, too
 	Progress *progress.Log // nil: silent
 
 	JSON   string    // "" none, "-" standard output
@@ -72,7 +72,7 @@ func (x *Experiment) describe() {
 		x.say("intermediate data is on the contested disks")
 	}
 	if x.Calibrate {
-		x.say("first %s alone on disks without a limit, to choose their rate", s.protected().title())
+		x.say("first, %s runs alone on disks without a limit, to choose the disks' rate", s.protected().title())
 	} else {
 		x.say("%d+%d modelled %s; dirty limit %d MiB; weights %d:%d; Hadoop %s; setup %s", s.Disk.DataNodes, s.Disk.DataNodes,
 			s.Disk, s.Kernel.DirtyBytes/mib, s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Hadoop.Version, s.Hash())
@@ -146,7 +146,7 @@ func (x *Experiment) write(res Result) error {
 const maxSetup = 1 << 20
 
 // Override changes the fields of s that are in the JSON file at path, which has the form of
-// "setup" in --json. The error has all mistakes, as settings.Mistakes.
+// "setup" in --json. The error lists all mistakes, as settings.Mistakes.
 func (s *Setup) Override(path string) error {
 	doc, err := settings.Load(path, maxSetup, s) // YAML contains JSON
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // KernelSchedulers are the kernel's I/O schedulers of the phases that "native" stands for.
 var KernelSchedulers = []string{"mq-deadline", "bfq", "none"}
 
-// Depths and caps that a phase's name can have.
+// Largest depth and largest cap in a phase's name.
 const (
 	depthMax = 64
 	capMax   = 10_000 // MB/s
@@ -27,8 +27,8 @@ var fixedDepths = []int{1, 2, 4, 8, 12}
 // (docs/design/isolation.md): the comparison is of the order of requests, not of their number.
 const drrDepth = 2
 
-// Weight and cap of the phases that "cgroup" stands for are those of IBIS, section 7.4, where
-// the cap of 1 MB/s is on a faster disk.
+// The phases that "cgroup" stands for have the weight and the cap of IBIS, section 7.4. The paper's
+// cap of 1 MB/s applies to a faster disk.
 const (
 	groupWeight = 100
 	groupCap    = 1
@@ -46,7 +46,7 @@ type family struct {
 	number string // meaning of the number
 	most   int    // largest number; the smallest is 1
 	set    func(p *Phase, n int)
-	plain  string // name for a reader who does not know Penstock's words
+	plain  string // name for a reader who does not know Penstock's terms
 	role   string // reason to compare SFQ(D2) with the best of the family
 }
 
@@ -66,7 +66,7 @@ var (
 	families = []family{sfqd, throttled, groupWeights, groupCaps, drr}
 )
 
-// has reports whether a phase is of the family, by its name.
+// has reports whether the phase with this name is in the family.
 func (f family) has(phase string) bool { return strings.HasPrefix(phase, f.prefix) }
 
 func (f family) phases(numbers ...int) (all []Phase) {
@@ -78,7 +78,7 @@ func (f family) phases(numbers ...int) (all []Phase) {
 	return all
 }
 
-// parse returns the phase of a name in the family.
+// parse returns the phase with the given name, which begins with the family's prefix.
 func (f family) parse(name string) ([]Phase, error) {
 	n, err := strconv.Atoi(strings.TrimPrefix(name, f.prefix))
 	if err != nil || n < 1 || n > f.most {
@@ -95,15 +95,15 @@ type Phase struct {
 	Elsewhere   bool   // the aggressor's data lies on the other modelled disks
 	Kernel      string // kernel I/O scheduler of every modelled disk; "" means the setup's
 	Cap         int    // of each DataNode's own throttler, MB/s; 0 means none
-	GroupWeight int    // weight of the protected job's cgroup; that of the aggressor's is 1; 0 means none
-	GroupCap    int    // of the aggressor's cgroup on each disk, MB/s read and as many written; 0 means none
+	GroupWeight int    // weight of the protected job's cgroup, against 1 for the aggressor's; 0 means no cgroups
+	GroupCap    int    // of the aggressor's cgroup on each disk, MB/s for reads and the same for writes; 0 means none
 	Governed    bool   // penstock node runs
 	Unlimited   bool   // the disks' rate is not limited
 	Algorithm   string // the daemon's; "" when it does not run
 	Depth       int    // fixed depth under Penstock; 0 means none, or SFQ(D2)
 }
 
-// Native reports whether the two jobs share disks without any control but the kernel's.
+// Native reports whether the two jobs share disks under the kernel's control alone.
 func (p Phase) Native() bool {
 	return p.Against && !p.Unprotected && !p.Elsewhere && !p.Governed && p.Cap == 0 && !p.Grouped()
 }
@@ -111,7 +111,7 @@ func (p Phase) Native() bool {
 // Grouped reports whether the two sides' containers are in cgroups.
 func (p Phase) Grouped() bool { return p.GroupWeight > 0 || p.GroupCap > 0 }
 
-// Peer reports whether the daemon runs a scheduler that SFQ(D2) is compared with.
+// Peer reports whether the daemon runs another scheduler, for comparison with SFQ(D2).
 func (p Phase) Peer() bool { return p.Algorithm == "drr" }
 
 // Adaptive reports whether SFQ(D2) chooses the depth.

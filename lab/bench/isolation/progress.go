@@ -11,17 +11,17 @@ import (
 	"penstock/lab/experiment/progress"
 )
 
-// position is the position of an experiment in its turns, for its lines of progress and their
-// estimates of the time that is left.
+// position is an experiment's current turn and step. Progress lines show it with an estimate of
+// the remaining time.
 type position struct {
-	mu      sync.Mutex // of the fields up to step, which the sampler reads while a job runs
+	mu      sync.Mutex // guards turn, begun and step, which the sampler reads while a job runs
 	turn    Turn
 	begun   time.Time
 	step    string
 	lengths map[turnKind][]float64 // seconds of finished turns
 }
 
-// turnKind distinguishes turns by how long they take: much shorter if the aggressor is killed
+// turnKind distinguishes turns by their length: a turn is much shorter if the aggressor is killed
 // after the window.
 type turnKind struct {
 	phase  string
@@ -33,15 +33,13 @@ const turnOverhead = 20 * time.Second
 
 func (q *Request) say(format string, args ...any) { q.Progress.Printf(format, args...) }
 
-// label returns the phase of a turn, with the run's number if there are several.
+// label returns people's name for the phase of a turn, with the run's number if there are several.
 func (x *Experiment) label(phase string, run int) string {
-	if x.Calibrate {
-		var names []string
-		for _, p := range x.Phases {
-			names = append(names, p.Name)
-		}
-		phase = x.Setup.plainName(phase, names)
+	var names []string
+	for _, p := range x.Phases {
+		names = append(names, p.Name)
 	}
+	phase = x.Setup.plainName(phase, names)
 	if x.Runs > 1 {
 		phase += fmt.Sprintf(" run %d", run)
 	}
@@ -99,8 +97,10 @@ func (x *Experiment) finished(r Run) {
 	}
 }
 
-// remaining estimates the time for the turns to do: by turns of the same kind, else of other
-// phases that check as much, else by any turns, else by the disks' rate.
+// remaining estimates the time of the turns to do. The time of a turn is the median of finished
+// turns of the same kind or, without any, of turns that also kill the aggressor, or also do not.
+// Without those it is the median of all turns or, before the first, an estimate from the disks'
+// rate.
 func (x *Experiment) remaining() string {
 	var all []float64
 	alike := map[bool][]float64{}

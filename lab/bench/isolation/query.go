@@ -22,7 +22,7 @@ func (m *Machine) startSpark(ctx context.Context) error {
 
 // submitQuery runs a TPC-H query as Spark SQL: it starts the driver and returns when YARN has given
 // the application its id. The job's times are the query's own, without the start of Spark (IBIS,
-// section 7.4). Its rows go to the driver, and right checks them.
+// section 7.4). The query's rows go to the driver, and right checks them.
 func (m *Machine) submitQuery(ctx context.Context, s side, input string, right func(spark.Query) error) (*Job, error) {
 	script, err := spark.Script(m.Dir, spark.TPCH)
 	if err != nil {

@@ -30,7 +30,7 @@ type reportView struct {
 	Both                 bool // the aggressor's run times are known
 }
 
-// PlainName is plainName for the template.
+// PlainName is Result.plainName for the template.
 func (v reportView) PlainName(phase string) string { return v.plainName(phase) }
 
 // WriteReport writes one self-contained HTML page, without scripts, fonts or images from elsewhere.

@@ -39,8 +39,8 @@ type Result struct {
 	pending int // runs that have not been done yet
 }
 
-// Figure is a phase's line. Times are seconds, rates decimal MB/s of all
-// modelled disks, read and written, over the window in which both jobs run.
+// Figure holds the figures of one phase. Times are in seconds. Rates are decimal MB/s of all
+// modelled disks, reads and writes together, over the window in which both jobs run.
 type Figure struct {
 	Name              string          `json:"name"`
 	RuntimesS         []float64       `json:"runtimes_s"`
@@ -84,14 +84,16 @@ func Summarise(setup Setup, phases []Phase, runs []Run) Result {
 			if !slices.Contains(res.Builds, r.Build) {
 				res.Builds = append(res.Builds, r.Build)
 			}
-			for _, w := range r.Warnings {
-				res.Warnings = append(res.Warnings, fmt.Sprintf("%s, run %d: %s", r.Phase, r.Number, w))
-			}
 		}
 	}
 	for _, p := range phases {
 		if len(of[p.Name]) > 0 {
 			res.Phases = append(res.Phases, figure(p, of[p.Name]))
+		}
+	}
+	for _, r := range res.runs {
+		for _, w := range r.Warnings {
+			res.Warnings = append(res.Warnings, fmt.Sprintf("%s, run %d: %s", res.plainName(r.Phase), r.Number, w))
 		}
 	}
 	res.compare(phases, of)
@@ -188,14 +190,15 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 	}
 }
 
-// demandMin and demandMax bound the demand for which the experiment is valid: below, there
-// is no contention; above, any share but the whole slows the protected job down.
+// demandMin and demandMax bound the demand for which the experiment is valid. Below demandMin
+// there is no contention. Above demandMax any share less than the whole slows the protected job
+// down.
 const (
 	demandMin = 0.50
 	demandMax = 0.75
 )
 
-// Notes are remarks that a reader of the table needs.
+// Notes returns the remarks that a reader of the table needs.
 func (res Result) Notes() []string {
 	var notes []string
 	protected := res.Setup.protected().title()
@@ -214,10 +217,11 @@ func (res Result) Notes() []string {
 		notes = append(notes, text+".")
 	}
 	if natives(res.names()) > 1 {
-		notes = append(notes, "Native is "+res.Native+", the native phase that slowed "+protected+" down least.")
+		notes = append(notes, "Figures against Hadoop today refer to "+strings.TrimPrefix(res.Native, nativePrefix)+
+			", the kernel scheduler that slowed "+protected+" down least.")
 	}
 	for _, c := range res.Comparisons {
-		notes = append(notes, c.text(protected))
+		notes = append(notes, res.text(c))
 	}
 	if text := res.aggressorNote(); text != "" {
 		notes = append(notes, text)
@@ -226,17 +230,18 @@ func (res Result) Notes() []string {
 		notes = append(notes, protected+"'s output was checked after every run, the aggressor's after the first run of each phase; later runs killed the aggressor when "+protected+" had ended.")
 	}
 	if len(res.Builds) > 1 {
-		notes = append(notes, "Runs are of several builds of penstock: "+strings.Join(res.Builds, ", ")+".")
+		notes = append(notes, "The runs are of several builds of penstock: "+strings.Join(res.Builds, ", ")+".")
 	}
 	return append(notes, res.Warnings...)
 }
 
-// WriteTable prints the figures for a terminal.
+// WriteTable prints the figures for a terminal, with people's names for the phases.
 func (res Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tvs alone\tvs floor\tdisks\tvs native\taggressor\tvs native\tdevice p99\tD at a bound\t")
+	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tagainst\tagainst CPU\tall disks\tagainst\t"+res.Setup.aggressor().title()+"\tagainst\tdevice\tdepth at\t")
+	fmt.Fprintln(t, "\t\t\t\talone\tcontention only\t\tHadoop today\t\tHadoop today\tp99\ta bound\t")
 	for _, f := range res.Phases {
-		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", f.Name, len(f.RuntimesS), f.RuntimeS,
+		fmt.Fprintf(t, "%s\t%d\t%.1f s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", res.plainName(f.Name), len(f.RuntimesS), f.RuntimeS,
 			f.Range(), times(f.Slowdown), times(f.SlowdownVsFloor), optional(f.DeviceMBps, "%.1f MB/s"),
 			times(f.DeviceVsNative), optional(f.AggressorMBps, "%.1f MB/s"), times(f.AggressorVsNative), optional(f.DeviceP99MS, "%.0f ms"),
 			percent(f.TimeAtDepthBounds))

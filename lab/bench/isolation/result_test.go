@@ -106,7 +106,7 @@ func TestAggressorAndChecks(t *testing.T) {
 		}
 	}
 	notes := strings.Join(res.Notes(), "\n")
-	for _, want := range []string{"TeraGen gets 4.0 MB/s while WordCount runs: 0.40 of", "after the first run of each phase", "against sfqd-4, the best fixed depth", ": mixed."} {
+	for _, want := range []string{"TeraGen gets 4.0 MB/s while WordCount runs: 0.40 of", "after the first run of each phase", "Penstock against SFQ(D), depth 4 (the best fixed depth): ", ": mixed."} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no %q in\n%s", want, notes)
 		}
@@ -262,7 +262,7 @@ func TestHeadline(t *testing.T) {
 	}
 }
 
-// Each phase has a name of its own for people, also where several kernel schedulers ran.
+// Each phase has its own name for people, also if several kernel schedulers ran.
 func TestPlainNames(t *testing.T) {
 	setup := testSetup()
 	setup.Intermediate = true
@@ -294,9 +294,15 @@ func TestTable(t *testing.T) {
 	if err := Summarise(testSetup(), phases, runs).WriteTable(&b); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"105.0 s", "104.0-106.0", "1.31", "1.05", "19.4 MB/s", "0.97", "25 %"} {
+	for _, want := range []string{"105.0 s", "104.0-106.0", "1.31", "1.05", "19.4 MB/s", "0.97", "25 %",
+		"CPU contention only", "Hadoop today, bfq", "with Penstock", "SFQ(D), depth 4", "TeraGen"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+	for _, identifier := range []string{"floor", "native", "sfqd", "D at"} {
+		if strings.Contains(b.String(), identifier) {
+			t.Errorf("the table has %q, which is not a name for people:\n%s", identifier, b.String())
 		}
 	}
 }

@@ -12,13 +12,13 @@ import (
 	"penstock/node/device"
 )
 
-// MB is the unit of every throughput here: disks are sold, and modelled, in
-// decimal megabytes.
+// megabyte is the unit of every throughput, in bytes. Disks are sold, and modelled, in decimal
+// megabytes.
 const megabyte = 1_000_000
 
-// Run is one finished run of one phase, as the journal keeps it. Every figure is over the
-// window, in which both jobs run: from the protected job's start to its end by the
-// ResourceManager, or from its query to the answer.
+// Run is one finished run of one phase, as the journal keeps it. Every figure is over the window in
+// which both jobs run. The window lasts from the protected job's start to its end as the
+// ResourceManager reports them or, for a query, from the query to its answer.
 type Run struct {
 	Phase   string    `json:"phase"`
 	Number  int       `json:"run"`
@@ -36,7 +36,7 @@ type Run struct {
 	Depth        *Periods `json:"depth_periods,omitempty"`  // control periods in the window, busy devices
 	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"` // Penstock's requests
 	AfterS       float64  `json:"after_s"`                  // from the window's end until the outputs were checked
-	// AggressorRuntimeS is from the aggressor's start to its end; 0 if it was not waited for.
+	// AggressorRuntimeS is the time from the aggressor's start to its end; 0 without Setup.Both.
 	AggressorRuntimeS float64  `json:"aggressor_runtime_s,omitempty"`
 	AggressorVerdict  *Verdict `json:"aggressor_verdict,omitempty"` // over that time, without a series
 
@@ -91,7 +91,7 @@ func (r *Run) measure(disks counters.Samples, scrapes []scrapeSample, from, to t
 	r.measureScrapes(scrapes, from, to)
 }
 
-// measureScrapes takes what the result needs from the scrapes within the window.
+// measureScrapes computes the figures that come from the scrapes within the window.
 func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 	inside := slices.DeleteFunc(slices.Clone(scrapes), func(s scrapeSample) bool {
 		return s.at.Before(from) || s.at.After(to)
@@ -107,7 +107,7 @@ func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 			FlowBytes:   onDisks(s.m, "flow_bytes_total", "flow")})
 	}
 	first, last := inside[0].m, inside[len(inside)-1].m
-	// A device with only a few blocks says nothing about the controller.
+	// The depth of a nearly idle device says nothing about the controller.
 	before, moved := onDisks(first, "flow_bytes_total", "device"), onDisks(last, "flow_bytes_total", "device")
 	var p Periods
 	add := func(m daemon.Metrics, sign float64) {
@@ -126,15 +126,16 @@ func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 	r.LatencyP99MS = ratio(1000*requestQuantile(first.Histogram(requests, onDisk), last.Histogram(requests, onDisk), 0.99), 1)
 }
 
-// busyBytes is the least that a device must have moved in the window for its depth to
-// count.
+// busyBytes is the least number of bytes that a device moves in the window for its depth to be
+// part of the figures.
 const busyBytes = 16 * mib
 
 // onDisk reports whether a series is of a disk, not of the network.
 func onDisk(labels map[string]string) bool { return labels["device"] != device.NetworkName }
 
-// onDisks returns the sums of a metric's series by one of their labels, without the network's. A
-// metric that is missing has none: a fixed depth has no controller.
+// onDisks returns the sums of a metric's series by one of their labels, without the network's
+// series. It returns an empty map if the metric is missing: with a fixed depth, the daemon has no
+// metrics of the controller.
 func onDisks(m daemon.Metrics, name, label string) map[string]float64 {
 	sums := map[string]float64{}
 	m.Each(name, func(labels map[string]string, v float64) {
@@ -160,8 +161,8 @@ func (p *Periods) add(at string, n float64) {
 }
 
 // requestQuantile returns the latency in seconds that a part q of the requests between two scrapes
-// did not exceed: an upper bound, by the histogram's buckets. It returns NaN without requests, and
-// above the last finite bucket.
+// did not exceed: an upper bound, by the histogram's buckets. It returns NaN if there were no
+// requests, or if the quantile is above the last finite bucket.
 func requestQuantile(before, after []daemon.Bucket, q float64) float64 {
 	since := slices.Clone(after)
 	for _, b := range before {
@@ -183,7 +184,7 @@ func requestQuantile(before, after []daemon.Bucket, q float64) float64 {
 }
 
 // demand returns the device MB/s between the instants at which 5 % and 95 % of the bytes
-// were moved: start and end of a job do no I/O.
+// were moved, because a job does no I/O at its start and end.
 func demand(s Series) float64 {
 	total := s.total()
 	var sum float64
@@ -205,7 +206,7 @@ func demand(s Series) float64 {
 	return inner / float64(steps)
 }
 
-// total is the MB/s of all disks by step.
+// total returns the MB/s of all disks by step.
 func (s Series) total() (sum []float64) {
 	for _, name := range slices.Sorted(maps.Keys(s.Disks)) {
 		for i, v := range s.Disks[name] {

@@ -30,24 +30,24 @@ type Setup struct {
 	Machine   experiment.Machine `json:"machine"`
 	Notes     []string           `json:"notes,omitempty"` // restrictions of this machine
 
-	// Intermediate puts intermediate data (spills, shuffle) on the contested disks, too,
-	// and governs it. Else it is on the run folder's disk.
+	// Intermediate puts intermediate data (spills, shuffle) on the contested disks, too, and
+	// governs it. Otherwise intermediate data is on the run folder's disk.
 	Intermediate bool `json:"intermediate,omitempty"`
 	// Both lets the aggressor run to its own end on the limited disks, for the relative
 	// performance of both sides.
 	Both bool `json:"both,omitempty"`
 }
 
-// ProtectedSetup is one of Protecteds. WordCount is one wave of long maps, like the
-// paper's. Fields that a job does not use are 0. Later fields are then left out of the
-// JSON: older journals stay valid.
+// ProtectedSetup describes the protected job, one of Protecteds. WordCount has one wave of long
+// maps, as in the paper. Fields that a job does not use are 0. The JSON leaves out those that
+// older journals do not have, so these journals stay valid.
 type ProtectedSetup struct {
 	InputBytes int64 `json:"input_bytes"`
-	Files      int   `json:"files"`      // one map each, spread over the disks; of TPC-H's large tables: parts
+	Files      int   `json:"files"`      // one map each, spread over the disks; for TPC-H, parts of each large table
 	WordBytes  int   `json:"word_bytes"` // mean; with longer words the job reads faster on the same CPU
 	Vocabulary int   `json:"vocabulary"` // distinct words
 	Reduces    int   `json:"reduces"`
-	SortMB     int   `json:"sort_mb"` // mapreduce.task.io.sort.mb: a map reads while it sorts only with small buffers
+	SortMB     int   `json:"sort_mb"` // mapreduce.task.io.sort.mb: only with a small buffer does a map read while it sorts
 	CPU        int   `json:"cpu"`     // its tasks run on this CPU only
 
 	Job        string  `json:"job,omitempty"`                // "" is WordCount
@@ -58,8 +58,8 @@ type ProtectedSetup struct {
 
 func (p ProtectedSetup) kind() string { return cmp.Or(p.Job, wordCount) }
 
-// AggressorSetup is the other job, one of Aggressors. Bytes must outlast the protected job in every
-// phase: a run in which the aggressor ends first is refused.
+// AggressorSetup describes the other job, one of Aggressors. It needs enough bytes to outlast the
+// protected job in every phase: a run in which the aggressor ends first is refused.
 type AggressorSetup struct {
 	Bytes int64 `json:"bytes"`
 	Slots int   `json:"slots"` // tasks that run at a time; TeraGen has as many maps
@@ -77,8 +77,8 @@ type AggressorSetup struct {
 
 func (a AggressorSetup) applications() int { return max(1, a.Applications) }
 
-// Divide divides the aggressor into n applications with the same number of tasks: one, if
-// there are fewer tasks than applications.
+// Divide divides the aggressor into n applications with the same number of tasks: one task each,
+// if the tasks cannot be divided equally.
 func (a *AggressorSetup) Divide(n int) {
 	a.Applications = n
 	if n > 0 && a.Slots%n != 0 {
@@ -86,17 +86,17 @@ func (a *AggressorSetup) Divide(n int) {
 	}
 }
 
-// each is one of the aggressor's applications.
+// each returns the set-up of one of the aggressor's applications.
 func (a AggressorSetup) each() AggressorSetup {
 	n := a.applications()
 	a.Bytes, a.Slots, a.Applications = a.Bytes/int64(n), a.Slots/n, 1
 	return a
 }
 
-// KernelSetup holds the kernel's parameters. Dirty limits are in proportion to the disk: the
-// page cache of a large machine could hold all of the experiment's data.
+// KernelSetup holds the kernel's parameters. Dirty limits are in proportion to the disk, because
+// the page cache of a large machine could hold all of the experiment's data.
 type KernelSetup struct {
-	Scheduler            string `json:"scheduler"` // in every phase but the native ones
+	Scheduler            string `json:"scheduler"` // in all phases except the native ones
 	DirtyBytes           int64  `json:"dirty_bytes"`
 	DirtyBackgroundBytes int64  `json:"dirty_background_bytes"`
 	DirtyExpireCentisecs int64  `json:"dirty_expire_centisecs"`
@@ -109,26 +109,27 @@ type PenstockSetup struct {
 	AgentInAllPhases bool  `json:"agent_in_all_phases"`
 	QuantumBytes     int64 `json:"quantum_bytes"`
 	Ahead            int   `json:"ahead"`                   // quanta staged ahead of a reader
-	BacklogBytes     int64 `json:"backlog_bytes,omitempty"` // of an application on a device; 0: the daemon's default
-	// DirtyBackgroundBytes and DirtyExpireCentisecs are the kernel's in governed phases;
-	// 0: both as in the others.
+	BacklogBytes     int64 `json:"backlog_bytes,omitempty"` // of an application on a disk; 0: the daemon's default
+	// DirtyBackgroundBytes and DirtyExpireCentisecs are the kernel's parameters in governed phases.
+	// If DirtyBackgroundBytes is 0, both are as in the other phases.
 	DirtyBackgroundBytes int64 `json:"dirty_background_bytes,omitempty"`
 	DirtyExpireCentisecs int64 `json:"dirty_expire_centisecs,omitempty"`
-	// DirtySharePercent of that is guaranteed to each contested disk (min_ratio); 0: in
-	// proportion to its recent writes, as natively.
+	// DirtySharePercent is the part of the kernel's dirty limits that is guaranteed to each
+	// contested disk (min_ratio). If it is 0, a disk's part is in proportion to its recent writes,
+	// as natively.
 	DirtySharePercent int `json:"dirty_share_percent,omitempty"`
 
 	ProtectedWeight int          `json:"protected_weight"`
 	AggressorWeight int          `json:"aggressor_weight"`
-	ClientsWeight   int          `json:"clients_weight"` // job files of both jobs: submitters, application masters
+	ClientsWeight   int          `json:"clients_weight"` // of the submitters and application masters, for the job files of both jobs
 	DepthMin        float64      `json:"depth_min"`
 	DepthMax        float64      `json:"depth_max"`
 	DepthStart      float64      `json:"depth_start"`
 	DepthGain       float64      `json:"depth_gain"`
 	ReferenceRead   LatencySetup `json:"reference_read"`
 	ReferenceWrite  LatencySetup `json:"reference_write"`
-	// ProfileSHA256 is the digest of the device's profile, whose costs and reference
-	// latencies replace the two above; "" without a profile.
+	// ProfileSHA256 is the digest of the device's profile. The profile's costs and reference
+	// latencies replace the two latencies above. "" means no profile.
 	ProfileSHA256 string `json:"profile_sha256,omitempty"`
 }
 
@@ -145,8 +146,8 @@ type HadoopSetup struct {
 	BlockBytes  int64  `json:"block_bytes"`
 }
 
-// SetWeights reads the weights of the protected job and the aggressor, as "32:1". Files of both
-// jobs' clients have the protected job's weight.
+// SetWeights reads the weights of the protected job and the aggressor, as "32:1". The files of both
+// jobs' clients get the protected job's weight.
 func (s *Setup) SetWeights(text string) error {
 	left, right, _ := strings.Cut(text, ":")
 	protected, err := strconv.Atoi(left)
@@ -166,7 +167,7 @@ func (s Setup) Validate() error {
 	case !slices.Contains(Protecteds, s.Protected.kind()):
 		return fmt.Errorf("--protected %q: choose one of %s", s.Protected.Job, strings.Join(Protecteds, ", "))
 	case s.protected().query() != "" && (s.Protected.Scale <= 0 || s.Protected.Partitions < 1 || !s.Intermediate):
-		return fmt.Errorf("%s needs a scale (%g) above 0, a shuffle partition (%d) and intermediate data on the contested disks",
+		return fmt.Errorf("%s needs a scale (%g) above 0, shuffle partitions (%d) and intermediate data on the contested disks",
 			s.Protected.Job, s.Protected.Scale, s.Protected.Partitions)
 	case s.Protected.InputBytes < mib && s.protected().query() == "" || s.Aggressor.Bytes < mib:
 		return fmt.Errorf("input of %d and %d bytes: both jobs need at least 1 MiB", s.Protected.InputBytes, s.Aggressor.Bytes)
@@ -180,7 +181,7 @@ func (s Setup) Validate() error {
 	case s.Disk.BytesPerSecond < 1_000_000:
 		return fmt.Errorf("disk rate %d bytes/s: at least 1000000", s.Disk.BytesPerSecond)
 	case s.Disk.Kind != "" && s.Disk.Kind != SSD || (s.Disk.Kind == SSD) != (s.Disk.Channels > 0):
-		return fmt.Errorf("disk kind %q with %d channels: %q has channels, a hard disk has neither", s.Disk.Kind, s.Disk.Channels, SSD)
+		return fmt.Errorf("disk kind %q with %d channels: %q needs channels, and a hard disk has neither a kind nor channels", s.Disk.Kind, s.Disk.Channels, SSD)
 	case s.Disk.DataNodes < 1:
 		return fmt.Errorf("%d DataNodes: at least 1", s.Disk.DataNodes)
 	case s.Kernel.DirtyBackgroundBytes <= 0 || s.Kernel.DirtyBytes <= s.Kernel.DirtyBackgroundBytes:
@@ -189,7 +190,7 @@ func (s Setup) Validate() error {
 	case s.Penstock.DirtyBackgroundBytes < 0 || s.Penstock.DirtyBackgroundBytes >= s.Kernel.DirtyBytes:
 		return fmt.Errorf("dirty_background_bytes %d under Penstock must be below dirty_bytes %d", s.Penstock.DirtyBackgroundBytes, s.Kernel.DirtyBytes)
 	case s.Penstock.DirtySharePercent < 0 || s.Penstock.DirtySharePercent*s.Disk.DataNodes > 90:
-		return fmt.Errorf("dirty_share_percent %d for %d disks: 0 to 90 together", s.Penstock.DirtySharePercent, s.Disk.DataNodes)
+		return fmt.Errorf("dirty_share_percent %d for %d disks: the sum over all disks must be 0 to 90", s.Penstock.DirtySharePercent, s.Disk.DataNodes)
 	}
 	return hadoop.CheckVersion(s.Hadoop.Version)
 }

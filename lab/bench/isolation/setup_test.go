@@ -162,7 +162,8 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// TestOverride: a file changes single fields, and one answer has all its mistakes.
+// TestOverride checks that a file changes single fields, and that one error has all of its
+// mistakes.
 func TestOverride(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "setup.json")
 	write := func(text string) {

@@ -46,7 +46,7 @@ func (s Setup) protected() side {
 	return side{s.Protected, s.Protected.kind(), hadoop.QueueProtected}
 }
 
-// aggressor is one of the aggressor's applications.
+// aggressor returns the side of one of the aggressor's applications.
 func (s Setup) aggressor() side {
 	a := s.Aggressor.each()
 	return side{ProtectedSetup{InputBytes: a.Bytes, Files: a.Files, Slots: a.Slots, Reduces: a.Reduces, CPU: a.CPU,
@@ -55,7 +55,7 @@ func (s Setup) aggressor() side {
 
 func (s side) title() string { return titles[s.kind] }
 
-// query is the TPC-H query's name, empty for a MapReduce job.
+// query returns the name of the TPC-H query; "" for a MapReduce job.
 func (s side) query() string {
 	if q, ok := strings.CutPrefix(s.kind, tpchPrefix); ok {
 		return q
@@ -73,8 +73,8 @@ const (
 	driverTasks   = 2
 )
 
-// tasks returns the number of tasks for which its queue has room in addition to an application
-// master.
+// tasks returns the number of tasks for which the side's queue has room in addition to an
+// application master.
 func (s side) tasks() int {
 	if s.query() != "" {
 		return driverTasks + executors*executorTasks - 1
@@ -82,7 +82,7 @@ func (s side) tasks() int {
 	return max(s.Slots, 1)
 }
 
-// size is the job's size for a reader.
+// size returns the job's size as text for a reader.
 func (s side) size() string {
 	if s.query() != "" {
 		return fmt.Sprintf("scale factor %g", s.Scale)
@@ -90,7 +90,7 @@ func (s side) size() string {
 	return fmt.Sprintf("%d MiB", s.InputBytes/mib)
 }
 
-// source is the input of a job, with the output that follows from it.
+// source is the input of a job, with the output that the job must produce from it.
 type source struct {
 	of     side
 	words  *hadoop.WordCounts
@@ -169,7 +169,7 @@ func (m *Machine) submit(ctx context.Context, s side, input, output string, p Ph
 	return m.run(ctx, spec, func(ctx context.Context) error { return m.checkOutput(ctx, s, input, output) })
 }
 
-// checkOutput compares a job's output with the one that follows from its input.
+// checkOutput compares a job's output with the output that follows from the job's input.
 func (m *Machine) checkOutput(ctx context.Context, s side, input, output string) error {
 	want := m.sources[input]
 	switch s.kind {
@@ -184,12 +184,12 @@ func (m *Machine) checkOutput(ctx context.Context, s side, input, output string)
 	return m.Hadoop.VerifyTeraValidate(ctx, output, want.rows)
 }
 
-// directions returns the directions of most of the job's HDFS bytes.
+// directions reports whether the job mainly writes to HDFS, mainly reads from it, or does both.
 func (s side) directions() (writes, reads bool) {
 	return s.kind == teraGen || s.kind == teraSort, s.kind != teraGen
 }
 
-// measured names the job whose run is a phase's window.
+// measured returns the name of the job that defines a phase's window.
 func (s Setup) measured(p Phase) string {
 	if p.Unprotected {
 		return s.aggressor().title()

@@ -17,13 +17,13 @@ func ratioClaim(name string, r *figures.Ratio, rounds int) claims.Claim {
 	return claims.Claim{Name: name + " / native", Unit: "ratio", Value: r.Mean, Low: r.Low, High: r.High, Runs: rounds, Source: source}
 }
 
-// operationNames are the operations' names in claims.
+// operationNames holds the operations' names in claims.
 var operationNames = map[Operation]string{Write: "writes", Cold: "cold reads", Cached: "cached reads",
 	FullWrite: "draining at full speed", FullCold: "staging at full speed", TeraGen: "TeraGen", TeraSort: "TeraSort"}
 
 // claims returns the ratios to native of each governed variant. Their goals are the bounds of the
-// targets (Verdicts). The mean meets a claim's goal, and the end of the interval keeps a target. A
-// target that is open is open by claims.Claim's Open, too.
+// targets (Verdicts). A claim compares the goal with the mean, and a target compares the bound with
+// the end of the interval. An open target is also open as a claim (claims.Claim's Open).
 func (r Result) claims() (all []claims.Claim) {
 	for _, s := range r.Streams {
 		name := operationNames[s.Operation] + ", " + string(s.Variant)
@@ -69,8 +69,8 @@ func (res YARNResult) claims() (all []claims.Claim) {
 	return claims.Add(all, memoryClaim(onYARN, res.DaemonPeak))
 }
 
-// KnownClaims returns the claims of invented results with the default set-up: their names, units and
-// goals are those of a measurement.
+// KnownClaims returns the claims of invented results with the default set-up: their names, units
+// and goals equal those of a measurement.
 func KnownClaims() []claims.Claim {
 	one := &figures.Ratio{Mean: 1, Low: 1, High: 1}
 	r, yarn := Result{Outcome: Outcome[Setup]{Rounds: 1}}, YARNResult{Outcome: Outcome[YARNSetup]{Rounds: 1}}

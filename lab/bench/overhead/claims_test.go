@@ -6,7 +6,7 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// The mean meets a claim, and the interval's end keeps a target: both agree on which are open.
+// A claim compares the mean, a target the interval's end. The same figures are open in both.
 func TestClaims(t *testing.T) {
 	r := Result{Outcome: Outcome[Setup]{Rounds: 5}, Streams: []Stream{
 		{Variant: Enforce, Operation: Write, CPURatio: &figures.Ratio{Mean: 1.06, Low: 1.00, High: 1.11}, ThroughputRatio: &figures.Ratio{Mean: 0.9, Low: 0.8, High: 1}},

@@ -9,13 +9,13 @@ import (
 	"penstock/lab/client"
 )
 
-// The load is compiled when it is run: it is in no jar that is installed.
+// The load is compiled when the measurement starts, because no installed jar contains it.
 //
 //go:embed java/OverheadClient.java
 var clientSource []byte
 
-// startClient compiles and starts the JVM that reads, writes and runs jobs, one command at a time. It is
-// bound to a CPU if the setup says so. Its own files and those of jobs are on the last disk.
+// startClient compiles and starts the JVM that reads, writes and runs jobs, one command at a time.
+// It is bound to a CPU if the setup says so. Its own files and those of jobs are on the last disk.
 func (m *Machine) startClient(ctx context.Context) error {
 	if err := client.CompileSources(ctx, m.Lib, m.Path("load"), map[string][]byte{"OverheadClient.java": clientSource}); err != nil {
 		return err

@@ -11,19 +11,19 @@
 //     exchanges their places, warms both with the same bytes, and measures every variant on the same
 //     pair. So a round is one independent sample, and ratios are taken within it (package figures).
 //   - DataNodes and client have one CPU each, if there are two. The compiler threads of the DataNode's
-//     JVM are left out. Streams are held to a rate. Without these three, the same stream costs the same
-//     DataNode once or twice the time.
+//     JVM are left out. Streams are held to a rate. Without these three measures, a DataNode's CPU time
+//     for the same stream varies by a factor of two.
 //   - The client is one JVM that lives as long as the measurement, and jobs run within it
 //     (LocalJobRunner). So a job's run time is its work, of which HDFS is a larger part than in a job
 //     that starts JVMs.
 //   - The disks are those of package disk without a model: block devices in memory, which a daemon can
-//     govern. Their servers take CPU from the jobs, but the same in every variant.
+//     govern. Their servers take CPU from the jobs, but the same amount in every variant.
 //
 // The variants are: native (no agent); absent (the agent, but no daemon, as after the daemon's
-// death); observe; enforce. Reads are measured cold and from the page cache. Natively a cold read's
-// device I/O is the DataNode's own, with Penstock it is the daemon's, so the daemon's CPU time is
-// shown next to it.
+// death); observe; enforce. Reads are measured cold and from the page cache. Natively the
+// DataNode does the device I/O of a cold read, and with Penstock the daemon does it, so the tables
+// have the daemon's CPU time next to the DataNode's.
 //
-// The cost of everything for a job with tasks is another measurement (yarn.go): a TeraSort on one of two
-// clusters, without Penstock or with everything enabled, in pairs.
+// Another measurement (yarn.go) has the cost of all of Penstock for a job with tasks. A TeraSort
+// runs on two clusters in turn, one without Penstock and one with everything enabled.
 package overhead

@@ -15,8 +15,8 @@ import (
 type Sample struct {
 	Bytes          int64   `json:"bytes,omitempty"`           // none for a job on YARN
 	Seconds        float64 `json:"seconds"`                   // a job on YARN: by the ResourceManager
-	SyncSeconds    float64 `json:"sync_seconds,omitempty"`    // a write's, from its end until the device has all
-	SettledSeconds float64 `json:"until_settled_s,omitempty"` // of a job on YARN: of the CPU times
+	SyncSeconds    float64 `json:"sync_seconds,omitempty"`    // for a write, from its end until the device has all data
+	SettledSeconds float64 `json:"until_settled_s,omitempty"` // for a job on YARN, the interval of its CPU times
 	DataNodeCPU    float64 `json:"datanode_cpu_s"`
 	DaemonCPU      float64 `json:"daemon_cpu_s"`
 
@@ -49,8 +49,8 @@ type Round struct {
 	Variants map[Variant]Measured `json:"variants"`
 }
 
-// Environment is the environment of rounds; Machine and YARNMachine are the real ones. Its methods
-// are called from one goroutine.
+// Environment performs the operations of rounds. Machine and YARNMachine are the real environments.
+// The methods are called from one goroutine.
 type Environment interface {
 	// Begin prepares a round in which the agent is at a place, 0 or 1.
 	Begin(ctx context.Context, agent int) error
@@ -69,8 +69,8 @@ type Environment interface {
 type Experiment struct {
 	Variants   []Variant
 	Operations []Operation
-	// WarmUp, if not "", is performed in each variant before the first round, and then a round that
-	// does not count, because the JVMs of Hadoop's daemons still compile.
+	// WarmUp, if not "", is performed in each variant before the first round. A round follows that
+	// is discarded, because the JVMs of Hadoop's daemons still compile.
 	WarmUp Operation
 	Env    Environment
 	Build  string
@@ -112,9 +112,9 @@ func (x *Experiment) warm(ctx context.Context, n int) error {
 			return fmt.Errorf("warm-up: %s: %w", v, err)
 		}
 	}
-	x.Say("a round that does not count")
+	x.Say("a round that is discarded")
 	if _, err := x.round(ctx, n); err != nil {
-		return fmt.Errorf("the round that does not count: %w", err)
+		return fmt.Errorf("the discarded round: %w", err)
 	}
 	return nil
 }
@@ -164,8 +164,8 @@ func (x *Experiment) variant(ctx context.Context, v Variant, place int) (m Measu
 	return m, nil
 }
 
-// String returns the variant's line of progress: CPU seconds per GB of the DataNode and seconds of the
-// jobs, or the account of a job on YARN.
+// String returns the variant's line of progress: CPU seconds per GB of the DataNode and seconds of
+// the jobs, or the account of a job on YARN.
 func (m Measured) String() string {
 	if s, ok := m.Samples[YARNSort]; ok {
 		return fmt.Sprintf("%.2f s; CPU %.2f s: DataNode %.2f, NodeManager %.2f, containers %.2f, daemon %.2f; machine %.2f s",

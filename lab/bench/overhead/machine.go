@@ -39,8 +39,8 @@ func fastDisk(name string, bytes int64) disk.Options {
 	return disk.Options{Name: name, Size: bytes, Scheduler: "none", LogBytesMax: mib}
 }
 
-// awaitNone waits until count returns at most 0; the name is for errors. An error of count ends the
-// wait.
+// awaitNone waits until count returns at most 0. what names the counted things in errors. An error
+// of count ends the wait.
 func awaitNone(ctx context.Context, s *stand.Stand, what string, count func() (int64, error)) error {
 	var failed error
 	err := s.Await(ctx, "no "+what, func(context.Context) (bool, error) {
@@ -53,7 +53,7 @@ func awaitNone(ctx context.Context, s *stand.Stand, what string, count func() (i
 	return errors.Join(failed, err)
 }
 
-// awaitDeleted waits until a disk has at most the given number of bytes in blocks.
+// awaitDeleted waits until the blocks on a disk have at most held bytes.
 func awaitDeleted(ctx context.Context, s *stand.Stand, d *disk.Disk, held int64) error {
 	return awaitNone(ctx, s, "bytes of deleted blocks on "+d.Name(), func() (int64, error) {
 		n, err := blockBytes(d.Mount())
@@ -61,7 +61,7 @@ func awaitDeleted(ctx context.Context, s *stand.Stand, d *disk.Disk, held int64)
 	})
 }
 
-// blockBytes adds up the blocks below a folder, with their checksums.
+// blockBytes returns the bytes of all blocks below a folder, with their checksums.
 func blockBytes(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err == nil && strings.HasPrefix(e.Name(), "blk_") {

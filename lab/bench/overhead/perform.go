@@ -42,7 +42,7 @@ func Perform(ctx context.Context, q Request[Setup]) (*Result, error) {
 	return &res, err
 }
 
-// PerformYARN is Perform for the measurement on YARN.
+// PerformYARN does the same as Perform for the measurement on YARN.
 func PerformYARN(ctx context.Context, q Request[YARNSetup]) (_ *YARNResult, err error) {
 	if q.Setup, err = ProbeYARN(q.Setup); err != nil {
 		return nil, err

@@ -19,10 +19,10 @@ func Probe(s Setup) Setup {
 	s.Modelled = true
 	if reason := disk.Available(); reason != nil {
 		s.Modelled = false
-		s.Notes = append(s.Notes, "No disks in memory: "+reason.Error()+". Both DataNodes are on the folder's own disk, whose speed is in the figures.")
+		s.Notes = append(s.Notes, "No disks in memory: "+reason.Error()+". Both DataNodes are on the folder's own disk, so the disk's speed affects the figures.")
 	}
 	if os.Geteuid() != 0 {
-		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are as found.")
+		s.Notes = append(s.Notes, "Not root: the kernel's dirty limits are left unchanged.")
 	}
 	return s
 }

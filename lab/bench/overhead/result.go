@@ -23,7 +23,7 @@ type Outcome[S any] struct {
 	Claims   []claims.Claim `json:"claims"`
 }
 
-// Result has the results of streams and jobs, in the form of --json.
+// Result holds the results of streams and jobs, in the form of --json.
 type Result struct {
 	Outcome[Setup]
 	Bytes   int64    `json:"bytes_per_variant"` // moved by streams, over all rounds
@@ -39,7 +39,7 @@ type Stream struct {
 	Operation       Operation      `json:"operation"`
 	DataNodeCPU     figures.Spread `json:"datanode_cpu_s_per_gb"`
 	DaemonCPU       figures.Spread `json:"daemon_cpu_s_per_gb"`
-	MBps            figures.Spread `json:"mb_s"` // of a write: until the device has all
+	MBps            figures.Spread `json:"mb_s"` // for a write, until the device has all data
 	CPURatio        *figures.Ratio `json:"datanode_cpu_ratio,omitempty"`
 	TotalRatio      *figures.Ratio `json:"datanode_and_daemon_cpu_ratio,omitempty"`
 	ThroughputRatio *figures.Ratio `json:"throughput_ratio,omitempty"`
@@ -59,7 +59,7 @@ type Memory struct {
 	Peak    int64   `json:"peak_bytes"`
 }
 
-// YARNResult has the results of TeraSort on YARN, in the form of --json.
+// YARNResult holds the results of TeraSort on YARN, in the form of --json.
 type YARNResult struct {
 	Outcome[YARNSetup]
 	Figures    []YARNFigure `json:"figures"`
@@ -75,13 +75,13 @@ type YARNFigure struct {
 	Ratio    *figures.Ratio `json:"ratio,omitempty"`
 }
 
-// Target is a bound and its verdict. An upper bound on a ratio is kept if the confidence interval's
-// upper end keeps it. It is open if the bound is within the interval: then the measurement was too
-// noisy or too short for a verdict.
+// Target is a bound and its verdict. An upper bound on a ratio is kept if the upper end of the
+// confidence interval does not exceed it. The verdict is open if the bound is within the interval:
+// then the measurement was too noisy or too short for a verdict.
 type Target struct {
 	What  string  `json:"what"`
 	Bound float64 `json:"bound"`
-	Found float64 `json:"found"` // the interval's upper end; of a throughput the lower one; of memory the largest
+	Found float64 `json:"found"` // the interval's upper end; for throughput, its lower end; for memory, the largest value
 	Kept  bool    `json:"kept"`
 	Open  bool    `json:"open,omitempty"`
 }
@@ -121,8 +121,8 @@ var yarnFigures = []struct {
 	{"CPU, the machine", func(s Sample) float64 { return s.MachineCPU }, 0},
 }
 
-// spread returns a figure's spread over the rounds in a variant, and its ratio to native, paired within
-// rounds; nil for native.
+// spread returns a figure's spread over the rounds in a variant, and its ratio to native, paired
+// within rounds; nil for native.
 func (f figure) spread(rounds []Round, v Variant, op Operation) (figures.Spread, *figures.Ratio) {
 	var values, bases []float64
 	for _, r := range rounds {
@@ -155,7 +155,7 @@ func daemonPeak(rounds []Round, of ...Variant) (bytes int64) {
 	return bytes
 }
 
-// Summarise computes the result of rounds; there is at least one.
+// Summarise computes the result of at least one round.
 func Summarise(setup Setup, rounds []Round) Result {
 	res := Result{Outcome: outcome(setup, rounds), Bytes: int64(len(Streams)*len(rounds)) * setup.StreamBytes}
 	for _, v := range setup.Variants {
@@ -205,7 +205,7 @@ func (res *Result) judge() {
 	}
 }
 
-// SummariseYARN computes the result of rounds; there is at least one.
+// SummariseYARN computes the result of at least one round.
 func SummariseYARN(setup YARNSetup, rounds []Round) YARNResult {
 	res := YARNResult{Outcome: outcome(setup, rounds), DaemonPeak: daemonPeak(rounds, YARNVariants...)}
 	for _, f := range yarnFigures {
@@ -235,33 +235,33 @@ func (o *Outcome[S]) memoryTarget(variant string, peak int64) {
 		Bound: memoryBound, Found: float64(peak), Kept: peak < memoryBound})
 }
 
-// notes returns the method and the caveats that a reader of the tables must see, with a caveat if
-// fewer bytes were moved than necessary.
+// notes returns the method and the caveats that a reader of the tables must see. If enough is
+// false, little is the caveat about too few bytes.
 func (o Outcome[S]) notes(method string, enough bool, little string, further []string) []string {
 	notes := []string{method}
 	if o.Rounds < leastRounds {
-		notes = append(notes, fmt.Sprintf("Fewer than %d rounds: no figure to rely on.", leastRounds))
+		notes = append(notes, fmt.Sprintf("Fewer than %d rounds: do not rely on the figures.", leastRounds))
 	}
 	if !enough {
 		notes = append(notes, little)
 	}
 	if len(o.Builds) > 1 {
-		notes = append(notes, "Rounds are of several builds of penstock: "+strings.Join(o.Builds, ", ")+".")
+		notes = append(notes, "The rounds are of several builds of penstock: "+strings.Join(o.Builds, ", ")+".")
 	}
 	return append(notes, further...)
 }
 
-// Notes are the caveats that a reader of the tables must see.
+// Notes returns the caveats that a reader of the tables must see.
 func (res Result) Notes() []string {
-	return res.notes(fmt.Sprintf("%d rounds, %.1f GB moved in each variant; each round has DataNodes of its own, warmed with %d MiB, whose compilers' CPU time is left out. Ratios are paired within rounds, with %.0f %% confidence intervals.",
+	return res.notes(fmt.Sprintf("%d rounds, %.1f GB moved in each variant; each round has DataNodes of its own, warmed with %d MiB. The CPU time of their compilers is left out. Ratios are paired within rounds, with %.0f %% confidence intervals.",
 		res.Rounds, float64(res.Bytes)/gb, res.Setup.WarmBytes/mib, figures.Confidence*100),
 		res.Bytes >= 10*gb, "Less than 10 GB in each variant.", res.Setup.Notes)
 }
 
-// Notes are the caveats that a reader of the tables must see.
+// Notes returns the caveats that a reader of the tables must see.
 func (res YARNResult) Notes() []string {
 	return res.notes(fmt.Sprintf("%d rounds; each sorts %.2f GB on both clusters. Ratios are paired within rounds, with %.0f %% confidence intervals. "+
-		"What the kernel writes back natively the daemon writes here, and only the machine's CPU holds both.",
+		"With Penstock, the daemon writes the data that the kernel writes back natively; only the machine's CPU time includes both.",
 		res.Rounds, float64(res.Setup.Bytes)/gb, figures.Confidence*100),
 		res.Setup.Bytes >= gb, "Less than 1 GB sorted.", res.Setup.Notes)
 }
@@ -294,7 +294,8 @@ func (res YARNResult) WriteTable(w io.Writer) error {
 	return res.write(w, res.Notes(), lines)
 }
 
-// write prints tables, each with a header, then verdicts and notes. It leaves out a table without rows.
+// write prints tables, each with a header, then verdicts and notes. It leaves out a table without
+// rows.
 func (o Outcome[S]) write(w io.Writer, notes []string, tables ...[]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, lines := range tables {

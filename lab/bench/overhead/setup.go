@@ -24,14 +24,14 @@ const (
 	Enforce Variant = "enforce" // the daemon holds streams at their marks
 )
 
-// Native is measured in every round: ratios are to it. On YARN there are a cluster without anything of
-// Penstock and one with all of it.
+// Every round measures Native, because ratios refer to it. On YARN, one cluster runs without
+// Penstock and the other one with all of it.
 var (
 	Variants     = []Variant{Native, Absent, Observe, Enforce}
 	YARNVariants = []Variant{Native, Enforce}
 )
 
-// ParseVariants turns names into variants, Native first and each once.
+// ParseVariants returns the variants with the given names and Native, each once, Native first.
 func ParseVariants(names []string) ([]Variant, error) {
 	wanted := map[Variant]bool{Native: true}
 	for _, n := range names {
@@ -72,8 +72,8 @@ const (
 	YARNCheck Operation = "validated terasort on YARN"
 )
 
-// Paced are the operations whose CPU time is reported, FullSpeed those whose
-// throughput is, Jobs those whose run time is.
+// Paced lists the operations with a reported CPU time, FullSpeed those with a reported throughput,
+// and Jobs those with a reported run time.
 var (
 	Paced     = []Operation{Write, Cold, Cached}
 	FullSpeed = []Operation{FullWrite, FullCold}
@@ -95,13 +95,13 @@ type Conditions struct {
 	Notes                []string `json:"notes,omitempty"`
 }
 
-// Setup is everything that may change a figure. The journal contains it, and is refused with
-// another setup. The number of rounds is not part of it.
+// Setup is everything that may change a figure. The journal contains the set-up, and a journal with
+// another set-up is refused. The number of rounds is not part of the set-up.
 type Setup struct {
-	StreamBytes int64     `json:"stream_bytes"` // of one write, and of each read of it
+	StreamBytes int64     `json:"stream_bytes"` // of one write, and of each read of the written file
 	StreamRate  int64     `json:"stream_rate"`  // bytes per second of streams that are not at full speed
 	WarmBytes   int64     `json:"warm_bytes"`   // written, and read twice, on each DataNode before a round
-	JobBytes    int64     `json:"job_bytes"`    // that TeraGen writes and TeraSort sorts; 0: no jobs
+	JobBytes    int64     `json:"job_bytes"`    // bytes that TeraGen writes and TeraSort sorts; 0: no jobs
 	Variants    []Variant `json:"variants"`
 	Conditions
 	Modelled bool `json:"block_device"` // false: see Notes
@@ -111,17 +111,17 @@ type Setup struct {
 	DataNodeCPU string `json:"datanode_cpu"`
 }
 
-// DefaultSetup is for a machine of two CPUs: eight rounds take a quarter of an hour and move 21 GB
-// in each variant. The DataNode's heap is that of a small node. The kernel writes back early, as on
-// a node that has been writing for a long time: with a large machine's own limits nothing would
-// reach the disk natively.
+// DefaultSetup returns the set-up for a machine with two CPUs. Eight rounds take a quarter of an
+// hour and move 21 GB in each variant. The DataNode's heap is that of a small node. The kernel
+// writes back early, as on a node that has been writing for a long time: with a large machine's own
+// limits, no data would reach the disk natively.
 func DefaultSetup() Setup {
 	return Setup{StreamBytes: 512 * mib, StreamRate: 250e6, WarmBytes: 3072 * mib, JobBytes: 128 * mib, Variants: Variants,
 		Conditions: Conditions{BlockBytes: 128 * mib, HeapMB: 512, DiskBytes: 6 << 30, DirtyBytes: 512 * mib, DirtyBackgroundBytes: 64 * mib}}
 }
 
-// atOnce returns the most bytes on a disk at a time: the output of a variant, or of a warm-up, is
-// deleted before the next one.
+// atOnce returns the largest number of bytes on a disk at a time. The output of a variant or a
+// warm-up is deleted before the next one begins.
 func (s Setup) atOnce() int64 { return max(2*s.StreamBytes, s.WarmBytes+s.StreamBytes) + 2*s.JobBytes }
 
 func (s Setup) operations() []Operation {
@@ -131,7 +131,7 @@ func (s Setup) operations() []Operation {
 	return slices.Concat(Streams, Jobs)
 }
 
-// Validate rejects what cannot be measured, naming the flag to change.
+// Validate returns an error that names the flag to change if the set-up cannot be measured.
 func (s Setup) Validate() error {
 	switch {
 	case s.StreamBytes < 16*mib:
@@ -153,8 +153,8 @@ func (s Setup) Validate() error {
 	return nil
 }
 
-// StreamBytesFor returns the bytes of a stream per round for a variant's total, which is written
-// and read several times; whole MiB, rounded up.
+// StreamBytesFor returns the bytes of one stream in one round, in whole MiB, rounded up. total is
+// the number of bytes that a variant's streams move in all rounds.
 func StreamBytesFor(total int64, rounds int) int64 {
 	parts := int64(len(Streams) * rounds)
 	return (total + parts*mib - 1) / (parts * mib) * mib
@@ -162,7 +162,7 @@ func StreamBytesFor(total int64, rounds int) int64 {
 
 // YARNSetup is everything that may change a figure of TeraSort on YARN.
 type YARNSetup struct {
-	Bytes       int64 `json:"bytes"` // that it sorts; a map's input is a block
+	Bytes       int64 `json:"bytes"` // bytes to sort; a map's input is a block
 	Reduces     int   `json:"reduces"`
 	SortMB      int   `json:"io_sort_mb"` // a map's buffer: small, so that maps spill several times and merge
 	TaskSlots   int   `json:"task_slots"` // tasks that run at a time
@@ -171,22 +171,22 @@ type YARNSetup struct {
 	Conditions
 }
 
-// DefaultYARNSetup is for a sort of the given bytes; with 1 GiB a round takes about three minutes
-// on a machine of two CPUs.
+// DefaultYARNSetup returns the set-up for a sort of the given bytes. With 1 GiB, a round takes
+// about three minutes on a machine with two CPUs.
 func DefaultYARNSetup(bytes int64) YARNSetup {
 	s := DefaultSetup()
 	return YARNSetup{Bytes: bytes, Reduces: 2, SortMB: 32, TaskSlots: 2, TaskHeapMB: 400, NetworkRate: 16 << 30,
 		Conditions: Conditions{BlockBytes: s.BlockBytes, HeapMB: s.HeapMB, DiskBytes: (max(8*bytes, 4<<30) + mib - 1) / mib * mib}}
 }
 
-// Validate rejects what cannot be measured, naming the flag to change.
+// Validate returns an error that names the flag to change if the set-up cannot be measured.
 func (s YARNSetup) Validate() error {
 	const most = 64 << 30
 	if s.Bytes < 64*mib || s.Bytes > most {
 		return fmt.Errorf("--yarn: %d bytes to sort: from 64M to 64G", s.Bytes)
 	}
 	if need := s.Bytes * 3; s.MemoryBytes > 0 && need > s.MemoryBytes/2 {
-		return fmt.Errorf("--yarn: to sort %d MiB on disks in memory takes %d MiB of it; this machine has %d: give fewer bytes",
+		return fmt.Errorf("--yarn: sorting %d MiB on disks in memory takes %d MiB of memory; this machine has %d MiB: give fewer bytes",
 			s.Bytes/mib, need*2/mib, s.MemoryBytes/mib)
 	}
 	return nil

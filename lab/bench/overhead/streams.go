@@ -22,7 +22,7 @@ type Machine struct {
 	options Options
 	setup   Setup
 	client  *client.JVM
-	fresh   bool   // the DataNodes have just been started with the cluster
+	fresh   bool   // the DataNodes still run as the cluster started them
 	files   int    // numbers the outputs
 	written string // output of the last write
 	rows    string // output of the last TeraGen
@@ -33,7 +33,7 @@ const (
 	daemonPatience = 20 * time.Second
 )
 
-// StartMachine starts disks, cluster and client. On an error everything is undone.
+// StartMachine starts disks, cluster and client. On an error it undoes everything.
 func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err error) {
 	m := &Machine{options: o, setup: setup, fresh: true}
 	spec := o.stand(setup.Conditions, "disk0", "disk1")
@@ -61,7 +61,8 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 	return m, nil
 }
 
-// makePlaces makes a folder for each DataNode: its storage policy names the DataNode's only volume.
+// makePlaces makes a folder for each DataNode. Its storage policy selects the DataNode's only
+// volume.
 func (m *Machine) makePlaces(ctx context.Context) error {
 	for i, policy := range []string{"HOT", "ALL_SSD"} {
 		if err := m.Hadoop.FS().Mkdir(ctx, placeDir(i)); err != nil {
@@ -153,7 +154,8 @@ func (m *Machine) warm(ctx context.Context, v Variant, place int, bytes int64, j
 	return nil
 }
 
-// An idle DataNode sends a heartbeat every second.
+// A DataNode is idle if it uses less than restPart of a CPU; it still sends a heartbeat every
+// second.
 const (
 	restWindow   = 500 * time.Millisecond
 	restPart     = 0.03
@@ -171,7 +173,7 @@ func (m *Machine) settle(ctx context.Context) error {
 			return err
 		}
 	}
-	m.options.Say("NOTE: the DataNodes are not at rest %v after their warm-up", restPatience)
+	m.options.Say("NOTE: the DataNodes are not idle %v after their warm-up", restPatience)
 	return nil
 }
 
@@ -304,9 +306,9 @@ func (m *Machine) Do(ctx context.Context, _ Variant, place int, op Operation) (s
 	return s, err
 }
 
-// usage returns the CPU times so far of the place's DataNode and of the daemon. The DataNode's is
-// without its JVM's compilers: a JVM still compiles after some minutes, in bursts as long as the
-// read of a block, but no longer after some hours. So the compilers' time is not part of the cost
+// usage returns the CPU times so far of the place's DataNode and of the daemon. The DataNode's time
+// excludes the compilers of its JVM. After some minutes a JVM still compiles, in bursts as long as
+// the read of a block; after some hours it does not. So the compilers' time is not part of the cost
 // of I/O.
 func (m *Machine) usage(place int) (node, daemon time.Duration, err error) {
 	pid := m.Hadoop.DataNodePID(place)

@@ -16,7 +16,7 @@ import (
 	"penstock/node/status"
 )
 
-// HDFS folders, and the seed of both inputs; any number would do.
+// HDFS folders, and the seed of both inputs; any other number would do.
 const (
 	sortInput = "/input"
 	sortSeed  = 20160531
@@ -39,8 +39,8 @@ type YARNMachine struct {
 	outputs      int // counts outputs
 }
 
-// StartYARNMachine starts disks, clusters and daemon, and writes the inputs. On an error everything
-// is undone.
+// StartYARNMachine starts disks, clusters and daemon, and writes the inputs. On an error it undoes
+// everything.
 func StartYARNMachine(ctx context.Context, setup YARNSetup, o Options) (*YARNMachine, error) {
 	m := &YARNMachine{setup: setup, sides: map[Variant]*yarn{}}
 	spec := o.stand(setup.Conditions, "disk-native", "disk-enforce")
@@ -134,14 +134,14 @@ func (m *YARNMachine) sortJob(output string) hadoop.Job {
 		Settings: map[string]string{"mapreduce.task.io.sort.mb": strconv.Itoa(m.setup.SortMB)}}
 }
 
-// output returns a new folder of HDFS.
+// output returns the path of an HDFS folder that no other job has.
 func (m *YARNMachine) output() string {
 	m.outputs++
 	return fmt.Sprintf("/output-%d", m.outputs)
 }
 
-// check runs a job and TeraValidate on its output, and checks that Penstock governed it exactly if
-// the variant has Penstock.
+// check runs a job and TeraValidate on its output. It checks that Penstock governed the job if the
+// variant has Penstock, and did not otherwise.
 func (m *YARNMachine) check(ctx context.Context, v Variant) error {
 	y, output := m.sides[v], m.output()
 	app, _, err := m.job(ctx, y, m.sortJob(output))
@@ -152,8 +152,8 @@ func (m *YARNMachine) check(ctx context.Context, v Variant) error {
 	if err != nil {
 		return err
 	}
-	// Every record is spilled once by the reduces and once by the maps, and again by
-	// those maps that have to merge.
+	// Both the maps and the reduces spill every record once. Maps that have to merge spill their
+	// records once more.
 	if got := counters["Spilled Records"]; got < m.setup.rows()*5/2 {
 		return fmt.Errorf("%d records were spilled of %d: maps do not merge: see %s", got, m.setup.rows(), app.Log)
 	}
@@ -170,8 +170,8 @@ func (m *YARNMachine) check(ctx context.Context, v Variant) error {
 	return m.remove(ctx, y, output, report)
 }
 
-// checkGoverned makes sure that all phases of a job went through the daemon, or
-// that none did.
+// checkGoverned returns an error unless all phases of a job went through the daemon or, with
+// Native, none did.
 func (m *YARNMachine) checkGoverned(ctx context.Context, v Variant, id string) error {
 	doc, err := m.Status(ctx, 0)
 	if err != nil {
@@ -253,7 +253,7 @@ func (m *YARNMachine) usage(v Variant) (s Sample, err error) {
 	c := m.sides[v].cluster
 	tasks, living, err := proc.Descendants(c.NodeManagerPID(0))
 	if err == nil && living > 0 {
-		err = fmt.Errorf("%d processes of containers where none should be", living)
+		err = fmt.Errorf("%d processes of containers still run", living)
 	}
 	if err != nil {
 		return s, err

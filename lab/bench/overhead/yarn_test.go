@@ -136,8 +136,7 @@ func TestYARNSetupsBounds(t *testing.T) {
 	}
 }
 
-// A job is governed when the daemon saw as many bytes of each of its phases as it
-// sorts.
+// A job is governed if the daemon saw, in each phase, at least as many bytes as the job sorts.
 func TestStreamedAddsUpAFlowsDevices(t *testing.T) {
 	flow := func(name string, kinds ...status.Kind) status.Flow { return status.Flow{Name: name, Kinds: kinds} }
 	kind := func(name string, read, written int64) status.Kind {

@@ -35,20 +35,20 @@ type Outcome struct {
 	Usage []Usage `json:"usage"`
 }
 
-// Ending has the findings after the faults of one stretch, when the load had ended. A stretch lasts
-// from the start to the end of a process.
+// Ending holds the results of the checks at the end of one stretch, after the faults and the load.
+// A stretch is the part of a campaign that one process performs.
 type Ending struct {
-	Last       int     `json:"last"` // fault
-	Seconds    float64 `json:"s"`    // the stretch
+	Last       int     `json:"last"` // number of the last fault
+	Seconds    float64 `json:"s"`    // length of the stretch
 	Files      int     `json:"files"`
 	FileBytes  int64   `json:"file_bytes"`
-	Again      int     `json:"files_again"` // attempts on files that were repeated
+	Again      int     `json:"files_again"` // repeated attempts on files
 	ProbeOps   int     `json:"probe_ops"`
 	Backstops  int64   `json:"backstops"`
 	Suppressed int64   `json:"suppressed"`
 	FailedOpen int64   `json:"failed_open"`
 	Usage      []Usage `json:"usage"`
-	// TaskWaits are the waits of the stretch's tasks.
+	// TaskWaits holds the waits of the stretch's tasks.
 	TaskWaits TaskWaits `json:"task_waits"`
 	Clean     bool      `json:"clean"` // every check was made and passed
 }
@@ -66,9 +66,9 @@ type campaign struct {
 	underWayOnce sync.Once
 	sort         atomic.Pointer[hadoop.App] // the TeraSort that runs
 
-	mu      sync.Mutex // of the journal
+	mu      sync.Mutex // guards journal and err
 	journal *Journal
-	err     error // the first error in writing it
+	err     error // the first error of a write to the journal
 }
 
 // note writes a line to the journal; it may be called from any goroutine.
@@ -149,7 +149,7 @@ func (c *campaign) run(ctx context.Context) (err error) {
 	if err != nil {
 		cancel()
 	} else {
-		c.log.Printf("all faults are over: the jobs end, then what is left is looked at")
+		c.log.Printf("all faults are over: waiting for the jobs to end, then checking files and servers")
 	}
 	go func() { load.Wait(); close(ended) }()
 	var e Ending
@@ -186,7 +186,7 @@ func (c *campaign) watch(ended <-chan struct{}, e *Ending) error {
 		case <-tick.C:
 			e.Usage = append(e.Usage, c.usages()...)
 		case <-late.C:
-			return fmt.Errorf("the jobs do not end within %v of the last fault:\n%s", roundPatience, c.m.stacks())
+			return fmt.Errorf("the jobs did not end within %v of the last fault:\n%s", roundPatience, c.m.stacks())
 		}
 	}
 }
@@ -283,7 +283,7 @@ func (c *campaign) step(ctx context.Context, s Step) (o Outcome, err error) {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// counted has the figures of the agent in one JVM.
+// counted holds the figures of the agent in one JVM.
 type counted struct {
 	gates
 	pid int

@@ -4,8 +4,8 @@ import (
 	"penstock/lab/experiment/claims"
 )
 
-// gateMax is the goal for the longest operation of a client after a kill or a stop of the daemon, in
-// milliseconds: gates open within a second.
+// gateMax is the goal for the longest operation of a client after a kill or a stop of the daemon,
+// in milliseconds: gates open within a second.
 const gateMax = 1000
 
 // claimNames are the kinds' names in claims.
@@ -39,8 +39,8 @@ func (r *Result) claims() []claims.Claim {
 	return all
 }
 
-// KnownClaims returns the claims of an invented campaign: their names, units and goals are those of a
-// measurement.
+// KnownClaims returns the claims of an invented campaign. Their names, units and goals equal those
+// of a measurement.
 func KnownClaims() []claims.Claim {
 	var r Result
 	for k := range claimNames {

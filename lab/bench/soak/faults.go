@@ -58,19 +58,19 @@ func (m *machine) fault(ctx context.Context, s Step) error {
 	return fmt.Errorf("no such fault: %q", s.Kind)
 }
 
-// stopped stops a process for a while. The process is continued also after an error.
+// stopped stops a process for a while. It continues the process after an error, too.
 func (m *machine) stopped(ctx context.Context, pid int, lasts time.Duration) error {
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		return fmt.Errorf("stop process %d: %w", pid, err)
 	}
 	err := experiment.Pause(ctx, lasts)
 	if cont := syscall.Kill(pid, syscall.SIGCONT); cont != nil {
-		return errors.Join(err, fmt.Errorf("let process %d go on: %w", pid, cont))
+		return errors.Join(err, fmt.Errorf("continue process %d: %w", pid, cont))
 	}
 	return err
 }
 
-// until performs an action on the daemon and waits until a figure is larger than before.
+// until performs an action on the daemon and waits until a figure is larger than before the action.
 func (m *machine) until(ctx context.Context, what string, figure func(context.Context) (float64, error), do func() error) error {
 	before, err := figure(ctx)
 	if err != nil {
@@ -101,7 +101,8 @@ func (m *machine) garbage(ctx context.Context, bad daemon.Bad) error {
 	}, "agent_bad_frames_total")
 }
 
-// halfFrames connects peers that begin a frame and stop; some of them send HELLO first.
+// halfFrames connects peers that send part of a frame and then nothing. One of them sends HELLO
+// first.
 func (m *machine) halfFrames(ctx context.Context, lasts time.Duration) error {
 	hello, err := daemon.Hello(m.dataDir(0))
 	if err != nil {
@@ -165,10 +166,10 @@ func (m *machine) setWeights(ctx context.Context, text string, refused bool) err
 	return m.untilCounted(ctx, func() error { return m.daemon().SetWeights(text) }, "weights_reloads_total", label)
 }
 
-// slower is the factor for a slow disk's times.
+// slower is the factor by which a slow disk is slower than usual.
 const slower = 10
 
-// slowDisk makes a disk slower for a while. The former speed is restored also after an error.
+// slowDisk makes a disk slower for a while. It restores the former speed after an error, too.
 func (m *machine) slowDisk(ctx context.Context, i int, lasts time.Duration) error {
 	if err := m.Disks[i].SetModel(slow(m.setup.Disk)); err != nil {
 		return err

@@ -24,7 +24,7 @@ type transfer struct {
 	seed  int64
 }
 
-const fileBlock = 4 << 20 // bytes; so a file has several
+const fileBlock = 4 << 20 // bytes; most files have several blocks
 
 func (f transfer) put(ctx context.Context, jvm *client.JVM) error {
 	return f.move(ctx, jvm, "put", fmt.Sprintf("block=%d replication=%d", fileBlock, Nodes))
@@ -32,8 +32,8 @@ func (f transfer) put(ctx context.Context, jvm *client.JVM) error {
 
 func (f transfer) get(ctx context.Context, jvm *client.JVM) error { return f.move(ctx, jvm, "get", "") }
 
-// move puts or gets the file and compares the checksum of the moved bytes; the client compares
-// every byte that it gets.
+// move puts or gets the file and compares the checksum of the moved bytes. In a get, the client
+// also compares every byte.
 func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more string) error {
 	args := fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d %s", f.path, client.Attempt(f.app), f.bytes, f.seed, more)
 	sum, err := jvm.Ask(ctx, operation, strings.TrimSpace(args))
@@ -49,7 +49,7 @@ func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more str
 	return nil
 }
 
-// errDiffers is the error for data that differ from the written data. It is a finding.
+// errDiffers reports that data differ from the written data, which is a finding.
 var errDiffers = errors.New("the data differ from what was written")
 
 // files writes files, reads them back and keeps some of them, during the campaign.
@@ -96,7 +96,7 @@ func (f *files) run(ctx context.Context, stop <-chan struct{}) {
 }
 
 // persist repeats an operation until it succeeds, as Hadoop repeats a task: a client fails if no
-// DataNode is available at the moment. An operation with different data is never repeated.
+// DataNode is available at the moment. It never repeats an operation that returned errDiffers.
 func (f *files) persist(ctx context.Context, do func(context.Context, *client.JVM) error) bool {
 	for attempt := 1; ; attempt++ {
 		err := do(ctx, f.m.Clients)
@@ -149,7 +149,7 @@ func (f *files) checkReplicas(ctx context.Context, file transfer) error {
 		offset += length
 	}
 	if offset != file.bytes {
-		return fmt.Errorf("%s: %w: blocks of %d bytes, written were %d", file.path, errDiffers, offset, file.bytes)
+		return fmt.Errorf("%s: %w: the blocks have %d bytes, but %d were written", file.path, errDiffers, offset, file.bytes)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"penstock/lab/proc"
 )
 
-// Usage has the resources of a process at a moment.
+// Usage holds the resources of a process at one moment.
 type Usage struct {
 	Process string  `json:"process"` // daemon, datanode0, datanode1
 	PID     int     `json:"pid"`
@@ -25,7 +25,7 @@ type Usage struct {
 	Threads int     `json:"threads"`
 }
 
-// usage returns the resources of a process. A process that has ended meanwhile is an error.
+// usage returns the resources of a process. It returns an error if the process has ended.
 func usage(process string, pid int) (Usage, error) {
 	resident, _, err1 := proc.Memory(pid)
 	_, threads, err2 := proc.State(pid)
@@ -59,8 +59,8 @@ func (c *campaign) usages() (all []Usage) {
 
 const jstackPatience = 20 * time.Second
 
-// stacks writes the DataNodes' stacks to the log folder. It returns the paths, and whether there is
-// a deadlock.
+// stacks writes the DataNodes' stacks to the log folder. It returns a text with the paths, and with
+// "DEADLOCK" for each DataNode that has one.
 func (m *machine) stacks() string {
 	var said []string
 	for i := range Nodes {

@@ -7,9 +7,9 @@ import (
 	"penstock/lab/experiment/journal"
 )
 
-// Journal keeps a campaign's results, so that a campaign of an hour survives Ctrl-C, kill -9 and a
-// power failure: each fault that is over, each round of jobs, each finding, and the checks at the
-// end of each stretch.
+// Journal keeps a campaign's results: each finished fault, each round of jobs, each finding, and
+// the checks at the end of each stretch. So a campaign of an hour survives Ctrl-C, kill -9 and a
+// power failure.
 type Journal struct {
 	*journal.Journal[Setup, line]
 	outcomes []Outcome
@@ -18,7 +18,7 @@ type Journal struct {
 	endings  []Ending
 }
 
-// line is one entry: exactly one of its parts.
+// line is one entry. Exactly one of its fields is set.
 type line struct {
 	Outcome *Outcome `json:"outcome,omitempty"`
 	Round   *Round   `json:"round,omitempty"`

@@ -15,16 +15,17 @@ type Round struct {
 	Load    string  `json:"load"` // terasort or testdfsio
 	Number  int     `json:"number"`
 	Seconds float64 `json:"s"`
-	// Failed are jobs that failed permanently, for any reason; the round was restarted after each.
+	// Failed lists the jobs that failed permanently, for any reason. The round was restarted after
+	// each of them.
 	Failed []string `json:"failed,omitempty"`
-	// TaskWaits are the waits of the TeraSort's tasks, in a campaign of kills in phases.
+	// TaskWaits holds the waits of the TeraSort's tasks, in a campaign of kills in phases.
 	TaskWaits TaskWaits `json:"task_waits,omitzero"`
-	// Wrong is the judge's finding; empty if there is none.
+	// Wrong is the judge's finding, or "".
 	Wrong string `json:"wrong,omitempty"`
 }
 
-// rounds runs one kind of round after the other until stop is closed; the last round is completed
-// in any case.
+// rounds runs rounds of one load, one after another, until stop is closed. It completes the last
+// round.
 func (c *campaign) rounds(ctx context.Context, load string, round func(context.Context, string) error, stop <-chan struct{}) {
 	for n := c.roundsBefore(load) + 1; ; n++ {
 		r := Round{Load: load, Number: n}
@@ -46,7 +47,7 @@ func (c *campaign) rounds(ctx context.Context, load string, round func(context.C
 			}
 			r.Failed = append(r.Failed, err.Error())
 			if attempt == roundAttempts {
-				r.Wrong = fmt.Sprintf("%d rounds in a row ended with a job that failed", attempt)
+				r.Wrong = fmt.Sprintf("%d attempts in a row ended with a failed job", attempt)
 				break
 			}
 		}
@@ -62,13 +63,13 @@ func (c *campaign) rounds(ctx context.Context, load string, round func(context.C
 
 const roundAttempts = 3
 
-// jobFailed is the error of a job that Hadoop has stopped: it needs an explanation, but is not a
-// loss of data.
+// jobFailed is the error of a job that failed in Hadoop. Such a failure needs an explanation, but
+// no data is lost.
 type jobFailed struct{ error }
 
 func (j jobFailed) Unwrap() error { return j.error }
 
-// run submits a job and waits for it.
+// job submits a job and waits for its end.
 func (c *campaign) job(ctx context.Context, j hadoop.Job) (*hadoop.App, error) {
 	app, err := c.m.Hadoop.Submit(ctx, j)
 	if err != nil {
@@ -136,8 +137,8 @@ func (c *campaign) testDFSIO(ctx context.Context, dir string) error {
 		c.retry(ctx, func() error { return c.m.Hadoop.FS().Remove(ctx, dir) }))
 }
 
-// retry repeats requests by WebHDFS through a DataNode that may be killed meanwhile. A permanent
-// error is still an error after the repetitions.
+// retry repeats a failed request by WebHDFS, because the DataNode that served it may have been
+// killed. After the last attempt it returns that attempt's error.
 func (c *campaign) retry(ctx context.Context, do func() error) (err error) {
 	for range fileAttempts {
 		if err = do(); err == nil || experiment.Pause(ctx, 2*time.Second) != nil {

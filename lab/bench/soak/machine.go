@@ -18,7 +18,7 @@ import (
 
 // Options are the paths of a campaign; they do not affect its results.
 type Options struct {
-	RunDir   string // private folder, absolute; short, since a Unix socket's path is
+	RunDir   string // private folder; an absolute and short path, because a Unix socket's path must be short
 	CacheDir string // downloads; kept between campaigns
 	AgentJar string // penstock-agent.jar
 	Binary   string // penstock itself, for the node daemon
@@ -37,7 +37,7 @@ func (m *machine) daemon() *daemon.Daemon { return m.Nodes[0] }
 func (m *machine) dataDir(i int) string { return filepath.Join(m.Disks[i].Mount(), "data") }
 
 // startMachine starts everything, with the daemon in enforce mode. On an error, and when ctx ends,
-// everything is undone.
+// it undoes everything.
 func startMachine(ctx context.Context, s Setup, o Options) (*machine, error) {
 	up, err := stand.Up(ctx, spec(s, o))
 	if err != nil {
@@ -69,12 +69,12 @@ func spec(s Setup, o Options) stand.Spec {
 		cfg := hadoop.Config{
 			Version: s.Hadoop, DataNodes: on.DataNodes("data"), Replication: Nodes, BlockSize: s.BlockBytes,
 			Settings: map[string]string{
-				// Time until a copy from a DataNode that has died is tried from another one; the
-				// default is minutes. An unfinished replica prevents a new copy until the next full
-				// report.
+				// Time until the NameNode repeats a copy whose source has died, from another
+				// DataNode; the default is minutes. An unfinished replica prevents a new copy until
+				// the next full report.
 				"dfs.namenode.reconstruction.pending.timeout-sec": "1",
 				"dfs.blockreport.intervalMsec":                    "3000",
-				// By default ten replicas, which are impossible with two DataNodes.
+				// The default is ten replicas, which are impossible with two DataNodes.
 				"mapreduce.client.submit.file.replication": fmt.Sprint(Nodes),
 				// A killed DataNode may take the only replica of an unfinished file with
 				// it; Hadoop then runs the attempt again, the ApplicationMaster's too.
@@ -82,8 +82,8 @@ func spec(s Setup, o Options) stand.Spec {
 				"mapreduce.am.max-attempts":            "4",
 				"mapreduce.map.maxattempts":            "8",
 				"mapreduce.reduce.maxattempts":         "8",
-				// Tasks yield the CPU to daemons and DataNodes, because the delay by a dead daemon
-				// is measured, and not that by a busy CPU.
+				// Tasks yield the CPU to daemons and DataNodes, because the measured delay is that
+				// of a dead daemon, not of a busy CPU.
 				"yarn.nodemanager.container-executor.os.sched.priority.adjustment": "10",
 			},
 		}
@@ -123,10 +123,10 @@ func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 	})
 }
 
-// errGone ends every wait for the daemon.
+// errGone reports that the daemon has ended; every wait for the daemon then ends, too.
 var errGone = errors.New("penstock node has ended by itself")
 
-// await is Await. After a timeout, the error contains the stacks of the DataNodes' threads.
+// await calls Await. After a timeout, the error lists the files with the DataNodes' stacks.
 func (m *machine) await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
 	var gone error
 	err := m.Await(ctx, what, func(ctx context.Context) (bool, error) {
@@ -146,7 +146,7 @@ func (m *machine) await(ctx context.Context, what string, holds func(context.Con
 	return err
 }
 
-// gates has the counters of the agent in a server since the start of its JVM.
+// gates holds the counters of the agent in a server since the start of the server's JVM.
 type gates struct {
 	State, Mode                            string
 	Connected                              bool
@@ -155,8 +155,8 @@ type gates struct {
 	OrphanedWaits, OrphanedWaitNanosLatest int64 // without a daemon
 }
 
-// agents returns the number of servers with an agent: the DataNodes and, where it is governed, the
-// NodeManager behind them.
+// agents returns the number of servers with an agent: the DataNodes and, after them, the
+// NodeManager if it is governed.
 func (m *machine) agents() int {
 	if m.setup.Phases {
 		return Nodes + 1
@@ -173,9 +173,8 @@ func (m *machine) gates(ctx context.Context, i int) (g gates, err error) {
 	return g, err
 }
 
-// redundant waits until every block of a finished file is on both DataNodes. fsck
-// counts replicas; the NameNode's metrics would also count copies of blocks that
-// were deleted meanwhile, for many seconds.
+// redundant waits until every block of a finished file is on both DataNodes. fsck counts replicas.
+// The NameNode's metrics also count copies of deleted blocks, for many seconds.
 func (m *machine) redundant(ctx context.Context) error {
 	return m.await(ctx, "every block is on both DataNodes", func(ctx context.Context) (bool, error) {
 		err := m.checkFileSystem(ctx)

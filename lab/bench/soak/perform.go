@@ -11,10 +11,10 @@ import (
 	"penstock/lab/experiment/runs"
 )
 
-// Request is one call of a campaign from the command line.
+// Request is a campaign with the options of the command line.
 type Request struct {
 	Setup    Setup
-	Options  Options // RunDir "": a private one is made and, if all is good, removed
+	Options  Options // RunDir "": a private folder, removed if the campaign is good
 	Build    string
 	Resume   string // journal; "": in memory only
 	JSON     string // "" none, "-" standard output
@@ -45,7 +45,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	}
 	interrupted := errors.Is(runErr, context.Canceled)
 	if interrupted && q.Resume != "" {
-		say("interrupted; what was done is in %s: the same command goes on from there", q.Resume)
+		say("interrupted; the finished part is in %s: the same command continues from there", q.Resume)
 	}
 	result := Summarise(q.Setup, q.Build, journal)
 	if runErr != nil && len(journal.outcomes) == 0 {

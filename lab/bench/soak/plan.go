@@ -33,7 +33,7 @@ type Step struct {
 	Number  int           `json:"number"`   // from 1
 	Pause   time.Duration `json:"pause_ns"` // after the end of the previous fault
 	Kind    Kind          `json:"kind"`
-	Lasts   time.Duration `json:"lasts_ns"` // until it is undone
+	Lasts   time.Duration `json:"lasts_ns"` // until the fault is undone
 	Node    int           `json:"node"`     // of a DataNode, a disk or a connection: 0 or 1
 	Variant int           `json:"variant"`  // which garbage, which weights; modulo the number of variants
 	// In is the phase of a TeraSort in which the pause begins; empty: in any phase.
@@ -50,7 +50,7 @@ type Plan struct {
 // Nodes is the number of DataNodes, each with its own disk.
 const Nodes = 2
 
-// between are the faults between kills, each with the frequency of its entries here.
+// between lists the faults between kills. A fault with more entries is drawn more often.
 var between = []Kind{
 	StopDaemon, StopDaemon, StopDaemon, Garbage, Garbage, HalfFrame, Cut, Cut,
 	StopDataNode, KillSwitch, Weights, SlowDisk, Calm, Calm, Calm,
@@ -59,8 +59,8 @@ var between = []Kind{
 // kinds are all faults, kills first.
 var kinds = []Kind{KillDaemon, KillDataNode, StopDaemon, Garbage, HalfFrame, Cut, StopDataNode, KillSwitch, Weights, SlowDisk, Calm}
 
-// In every stride kills, the last quiet kills are only of DataNodes, so that a daemon runs long
-// enough to show a leak.
+// Of every 60 kills (stride), the last 6 (quiet) are kills of DataNodes only, so that a daemon runs
+// long enough to show a leak.
 const (
 	stride = 60
 	quiet  = 6
@@ -89,8 +89,8 @@ func NewPlan(seed uint64, kills int) Plan {
 	return p
 }
 
-// NewPhasesPlan draws kills of the daemon, in the phases of a TeraSort in turn, shortly after the
-// phase has begun, because the last phases are short.
+// NewPhasesPlan draws kills of the daemon in the phases of a TeraSort, one phase after another.
+// Each kill comes shortly after the phase has begun, because the last phases are short.
 func NewPhasesPlan(seed uint64, kills int) Plan {
 	p := Plan{Seed: seed, Kills: kills}
 	d := draw{rand.NewPCG(seed, 0x7068617365730a0a)}

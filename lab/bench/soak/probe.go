@@ -13,7 +13,7 @@ import (
 	"penstock/lab/stand"
 )
 
-// The probe's two clients are tasks of this application, and this is the folder of its files.
+// The probe's two clients are tasks of the application probeApplication. Its files are in probeDir.
 const (
 	probeApplication = 1
 	probeDir         = "/probe"
@@ -33,14 +33,14 @@ func (o op) took() time.Duration { return o.end.Sub(o.begin) }
 // overlaps reports whether the operation was in progress in a window.
 func (o op) overlaps(from, to time.Time) bool { return o.begin.Before(to) && o.end.After(from) }
 
-// probe is two clients of HDFS that each perform a small operation twenty times a second during the
-// whole campaign. One writes to both DataNodes, the other reads.
+// probe consists of two clients of HDFS. During the whole campaign, each performs a small operation
+// twenty times a second. One writes to both DataNodes, the other reads.
 type probe struct {
 	jvm *client.JVM
 	ids []int
 
 	mu      sync.Mutex
-	ops     []op          // that a later window may still include
+	ops     []op          // those that a later window may include
 	latest  [2]time.Time  // start of each client's latest finished operation
 	count   int           // operations so far
 	trouble []string      // operations that failed
@@ -101,7 +101,8 @@ func parseOp(name, value string) (op, error) {
 	return op{name, begin, begin.Add(time.Duration(nanos))}, nil
 }
 
-// until waits, after each event, for a condition; a client that has ended is an error.
+// until waits until a condition holds; it checks the condition after each event. It returns an
+// error if a client has ended.
 func (p *probe) until(ctx context.Context, holds func() bool) error {
 	for {
 		p.mu.Lock()

@@ -28,8 +28,8 @@ func (r Result) WriteTable(w io.Writer) error {
 		return err
 	}
 	o := r.Orphan
-	fmt.Fprintf(w, "\nwaits at gates for want of a daemon, by the agents: in %d of %d kills and stops of the daemon, %d waits;\n"+
-		"  the longest of each, since its last sign of life: median %.0f ms, p99 %.0f, max %.0f\n", o.Held, o.Faults, o.Waits, o.MS.Median, o.MS.P99, o.MS.Max)
+	fmt.Fprintf(w, "\nwaits at gates without a daemon, as counted by the agents: in %d of %d kills and stops of the daemon, %d waits;\n"+
+		"  the longest of each, from the daemon's last sign of life: median %.0f ms, p99 %.0f, max %.0f\n", o.Held, o.Faults, o.Waits, o.MS.Median, o.MS.P99, o.MS.Max)
 	if o.Elsewhere > 0 {
 		fmt.Fprintf(w, "  and %d waits during other faults, the longest %.0f ms\n", o.Elsewhere, o.ElsewhereMS)
 	}
@@ -43,7 +43,7 @@ func (r Result) WriteTable(w io.Writer) error {
 	}
 	fmt.Fprintf(w, "  (%d waits at gates during faults in all; %d operations of the probe)\n\n", r.GateWaits, r.ProbeOps)
 	for _, l := range r.Loads {
-		fmt.Fprintf(w, "%s: %d rounds of %.0f s (median), %d jobs failed for good, %d rounds wrong\n", l.Load, l.Rounds, l.Seconds, l.Failed, l.Wrong)
+		fmt.Fprintf(w, "%s: %d rounds of %.0f s (median), %d jobs failed permanently, %d rounds wrong\n", l.Load, l.Rounds, l.Seconds, l.Failed, l.Wrong)
 	}
 	fmt.Fprintf(w, "files: %d written and read back, %d MiB; %d attempts repeated\n\n", r.Files.Files, r.Files.Bytes/mib, r.Files.Again)
 	t = tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -56,7 +56,7 @@ func (r Result) WriteTable(w io.Writer) error {
 		return err
 	}
 	if r.Good {
-		_, err := fmt.Fprintln(w, "\nGOOD: nothing was lost, nobody was held up for long")
+		_, err := fmt.Fprintln(w, "\nGOOD: nothing was lost, no operation waited long")
 		return err
 	}
 	fmt.Fprintln(w, "\nNOT GOOD:")
@@ -75,7 +75,7 @@ func (r Result) WriteJSON(w io.Writer) error {
 // Report returns the HTML page.
 func (r Result) Report() report.Report {
 	return report.Report{Headline: fmt.Sprintf("%d kills under load: %d findings", r.Kills, len(r.Findings)), Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup,
-		About: "Daemon and DataNodes of a real Hadoop are killed, stopped and confused, under jobs and files that are read back. Intervals are from the median to the longest."}
+		About: "The daemon and the DataNodes of a real Hadoop are killed and stopped, and peers send them invalid data, while jobs run and files are written and read back. Intervals are from the median to the longest."}
 }
 
 // String returns the line about a finished fault, for the terminal.
@@ -95,12 +95,12 @@ func (o Outcome) String() string {
 
 // String returns the line about a finished round, for the terminal.
 func (r Round) String() string {
-	text := fmt.Sprintf("round %d of %s: right, %.0f s", r.Number, r.Load, r.Seconds)
+	text := fmt.Sprintf("round %d of %s: correct, %.0f s", r.Number, r.Load, r.Seconds)
 	if r.Wrong != "" {
 		text = fmt.Sprintf("round %d of %s: WRONG: %s", r.Number, r.Load, r.Wrong)
 	}
 	for _, f := range r.Failed {
-		text += "\n  a job failed for good: " + f
+		text += "\n  a job failed permanently: " + f
 	}
 	return text
 }

@@ -17,7 +17,7 @@ type Result struct {
 	Setup    Setup    `json:"setup"`
 	Build    string   `json:"build"`
 	Good     bool     `json:"good"`
-	Findings []string `json:"findings"` // why not; empty if it is
+	Findings []string `json:"findings"` // why the campaign is not good
 	Seconds  float64  `json:"s"`        // of all stretches that ended
 	Stretch  int      `json:"stretches"`
 
@@ -30,7 +30,7 @@ type Result struct {
 	Files  FilesResult   `json:"files"`
 	Growth []Growth      `json:"growth"`
 	Orphan OrphansResult `json:"orphans"`
-	// TaskWaits and Phases are empty except for a campaign of kills in phases.
+	// TaskWaits and Phases are empty except in a campaign of kills in phases.
 	TaskWaits TaskWaits     `json:"task_waits"`
 	Phases    map[Phase]int `json:"phases,omitempty"` // kills in each
 	// GateWaits counts the waits at gates during all faults.
@@ -69,11 +69,11 @@ func spread(all []float64) Spread {
 	return Spread{figures.Quantile(all, 0.5), figures.Quantile(all, 0.99), figures.Quantile(all, 1)}
 }
 
-// OrphansResult has the exact figures of the waits without a daemon, over the kills and stops of
+// OrphansResult holds the exact figures of the waits without a daemon, over the kills and stops of
 // the daemon.
 type OrphansResult struct {
 	Faults int    `json:"faults"` // of the daemon
-	Held   int    `json:"held"`   // those in which a thread waited
+	Held   int    `json:"held"`   // faults in which a thread waited
 	Waits  int64  `json:"waits"`
 	MS     Spread `json:"ms"` // the longest wait of each fault in which a thread waited
 	// Elsewhere counts such waits during other faults, when a living daemon was silent for a
@@ -82,7 +82,7 @@ type OrphansResult struct {
 	ElsewhereMS float64 `json:"elsewhere_ms"`
 }
 
-// LoadResult has the results of one kind of jobs.
+// LoadResult holds the results of one kind of job.
 type LoadResult struct {
 	Load    string  `json:"load"`
 	Rounds  int     `json:"rounds"`
@@ -91,7 +91,7 @@ type LoadResult struct {
 	Seconds float64 `json:"median_s"`
 }
 
-// FilesResult has the results of the campaign's own files.
+// FilesResult holds the results of the campaign's own files.
 type FilesResult struct {
 	Files int   `json:"files"`
 	Bytes int64 `json:"bytes"`
@@ -112,13 +112,13 @@ type Growth struct {
 	ThreadsPerMin float64 `json:"threads_per_min"`
 }
 
-// settled is the age from which a process counts: its initial allocation is not growth. A daemon
-// has its memory after some seconds of load.
+// settled is the age from which a process is part of the growth: its initial allocation is not
+// growth. After some seconds of load, a daemon has allocated its memory.
 const settled = 10.0 // seconds
 
 func growth(process string, all []Usage) Growth {
 	g := Growth{Process: process}
-	lives := map[int][]Usage{} // by process, once they are old enough
+	lives := map[int][]Usage{} // by PID; without the time before settled
 	for _, u := range all {
 		if u.Process != process {
 			continue
@@ -159,11 +159,13 @@ func growth(process string, all []Usage) Growth {
 const (
 	// orphanMax: gates must open a second after the last sign of life.
 	orphanMax = 2000.0 // ms
-	// A kill is noticed at once, by the connection's end, so no thread waits for that second.
+	// killMax: an agent notices a kill at once, because the connection ends, so no thread waits for
+	// that second.
 	killMax = 1000.0 // ms
-	// stallMax: the longest delay for a client by a dead daemon, including the machine's part.
+	// stallMax: the longest delay that a dead daemon may cause for a client, including the delay by
+	// a busy machine.
 	stallMax = 5000.0 // ms
-	// Of the daemon, for any number of streams.
+	// rssKiBMax and fdsMax bound the daemon, for any number of streams.
 	rssKiBMax = 200 << 10
 	fdsMax    = 1000
 )
@@ -218,17 +220,17 @@ func (r *Result) judge(clean bool) {
 		find("%d of %d kills were done", r.Kills, r.Setup.Kills)
 	}
 	if !clean && len(r.Findings) == 0 {
-		find("the checks at the end were not all made")
+		find("some checks at the end were not made")
 	}
 	if r.Orphan.MS.Max > orphanMax {
-		find("a wait at a gate lasted %.0f ms without a daemon; gates open within 1000", r.Orphan.MS.Max)
+		find("a wait at a gate lasted %.0f ms without a daemon; gates must open within 1000 ms", r.Orphan.MS.Max)
 	}
 	if r.Setup.Phases {
 		if longest := max(r.Orphan.MS.Max, r.TaskWaits.LongMS); longest > killMax {
-			find("somebody waited %.0f ms for a daemon that was killed; want %.0f at most", longest, killMax)
+			find("a thread waited %.0f ms for a daemon that was killed; want %.0f ms at most", longest, killMax)
 		}
 		if r.TaskWaits.Tasks == 0 {
-			find("no task has told what it waited")
+			find("no task has reported its waits")
 		}
 		for _, p := range phases {
 			if r.Kills >= 40 && r.Phases[p] == 0 {
@@ -248,7 +250,7 @@ func (r *Result) judge(clean bool) {
 	}
 	for _, g := range r.Growth {
 		if g.Process == "daemon" && (g.RSSKiBMax > rssKiBMax || g.FDsMax > fdsMax) {
-			find("the daemon held %d MiB and %d descriptors", g.RSSKiBMax>>10, g.FDsMax)
+			find("the daemon used %d MiB and %d descriptors", g.RSSKiBMax>>10, g.FDsMax)
 		}
 	}
 	r.Good = len(r.Findings) == 0

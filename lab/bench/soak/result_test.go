@@ -87,7 +87,7 @@ func TestAGoodCampaign(t *testing.T) {
 	}
 }
 
-// The verdict has every fault; a figure just within its bound is good.
+// The verdict reports every problem; a figure just within its bound is good.
 func TestTheVerdict(t *testing.T) {
 	s := DefaultSetup(3, 40)
 	first := func(j *Journal, k Kind) *Outcome {
@@ -158,8 +158,8 @@ func TestTheProbesReports(t *testing.T) {
 	if n != 3 || longest.took() != 2500*time.Millisecond || len(failed) != 1 {
 		t.Errorf("felt %v of %d, failed %v", longest, n, failed)
 	}
-	// An operation that began before the window and ended in it counts; one that ended before is
-	// dropped.
+	// An operation that began before the window and ended in it is included. An operation that
+	// ended before the window is dropped.
 	if longest, n, failed = p.felt(at(5.2), at(6)); n != 1 || longest.begin != at(3) || failed != nil {
 		t.Errorf("felt %v of %d, failed %v", longest, n, failed)
 	}

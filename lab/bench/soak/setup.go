@@ -24,7 +24,7 @@ type Setup struct {
 	BlockBytes int64      `json:"block_bytes"`
 
 	// Each round of TeraGen, TeraSort and TeraValidate sorts TeraBytes. Each round of TestDFSIO
-	// writes and reads Tasks files of DFSIOBytes; 0 leaves it out.
+	// writes and reads Tasks files of DFSIOBytes each; with DFSIOBytes 0 there is no TestDFSIO.
 	TeraBytes  int64 `json:"tera_bytes"`
 	DFSIOBytes int64 `json:"dfsio_bytes"`
 	Tasks      int   `json:"tasks"`
@@ -32,12 +32,12 @@ type Setup struct {
 
 const mib = 1 << 20
 
-// DefaultSetup is a campaign for a machine of two cores: the disks are fast enough that a round of
-// jobs takes about a minute, and slow enough that writers reach their backlog limit and readers
-// their mark.
+// DefaultSetup returns the set-up of a campaign for a machine with two cores. The disks are fast
+// enough for a round of jobs in about a minute, and slow enough that writers reach their backlog
+// limit and readers their mark.
 //
-// Disks are far larger than the data. The reason is that the NameNode reserves the space of a whole
-// block for each block that was in transfer when a DataNode was killed, for 10 to 20 minutes. With
+// Disks are far larger than the data, because the NameNode reserves the space of a whole block for
+// each block that was in transfer when a DataNode was killed, for 10 to 20 minutes. With
 // disks of 4 GiB and blocks of 16 MiB, a dozen kills of one DataNode in that time left no space for
 // a further replica.
 func DefaultSetup(seed uint64, kills int) Setup {
@@ -47,8 +47,8 @@ func DefaultSetup(seed uint64, kills int) Setup {
 		TeraBytes: 128 * mib, DFSIOBytes: 64 * mib, Tasks: 2}
 }
 
-// PhasesSetup is a campaign of kills of the daemon in the phases of TeraSorts. The maps' blocks are
-// large enough for several spills.
+// PhasesSetup returns the set-up of a campaign that kills the daemon in the phases of TeraSorts.
+// The maps' blocks are large enough for several spills.
 func PhasesSetup(seed uint64, kills int) Setup {
 	s := DefaultSetup(seed, kills)
 	s.Phases, s.BlockBytes, s.TeraBytes, s.DFSIOBytes = true, 32*mib, 192*mib, 0
@@ -71,9 +71,9 @@ func (s Setup) Validate() error {
 	case s.TeraBytes < hadoop.RowBytes:
 		return fmt.Errorf("%d bytes to sort: at least %d", s.TeraBytes, hadoop.RowBytes)
 	case s.DFSIOBytes < 0 || s.Tasks < 1:
-		return fmt.Errorf("%d files of %d bytes of TestDFSIO: want at least 1 of 0", s.Tasks, s.DFSIOBytes)
+		return fmt.Errorf("TestDFSIO with %d files of %d bytes: want at least 1 file and at least 0 bytes", s.Tasks, s.DFSIOBytes)
 	case slow(s.Disk).BytesPerSecond < 4096:
-		return fmt.Errorf("disks of %d bytes per second: ten times slower, that is below a page per second", s.Disk.BytesPerSecond)
+		return fmt.Errorf("disks of %d bytes per second: a slow disk has a tenth of that, which is less than a page per second", s.Disk.BytesPerSecond)
 	}
 	return hadoop.CheckVersion(s.Hadoop)
 }

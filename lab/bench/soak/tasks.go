@@ -15,17 +15,17 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// Only the task itself can report the counters of Penstock's client in it: when the task ends, a
-// small Java agent in its JVM writes them to a file (Waits.java).
+// Only a task's own JVM has the counters of Penstock's client in the task. A small Java agent in
+// this JVM writes them to a file when the task ends (Waits.java).
 
 //go:embed Waits.java
 var waitsSource []byte
 
 // TaskWaits are the tasks' waits without a daemon.
 type TaskWaits struct {
-	Tasks  int     `json:"tasks"` // that have reported
-	Held   int     `json:"held"`  // those that waited
-	Waits  int64   `json:"waits"` // of these
+	Tasks  int     `json:"tasks"` // tasks that have reported
+	Held   int     `json:"held"`  // tasks that waited
+	Waits  int64   `json:"waits"` // of all tasks
 	LongMS float64 `json:"longest_ms"`
 }
 
@@ -59,7 +59,7 @@ func (m *machine) told() map[string]string {
 	return map[string]string{
 		"mapreduce.map.java.opts": option, "mapreduce.reduce.java.opts": option,
 		"mapreduce.task.io.sort.mb":                     "8",   // several spills per map, and a merge
-		"mapreduce.job.reduce.slowstart.completedmaps":  "0.5", // half of the maps run alone
+		"mapreduce.job.reduce.slowstart.completedmaps":  "0.5", // half of the maps run before the first reduce
 		"mapreduce.reduce.shuffle.input.buffer.percent": "0.1", // fetched data goes to the disk
 		"mapreduce.task.progress-report.interval":       "200", // ms
 	}
@@ -109,7 +109,7 @@ type Phase string
 const (
 	PhaseMap     Phase = "map"     // maps read, spill and merge, and no reduce has begun
 	PhaseShuffle Phase = "shuffle" // reduces fetch the maps' output, and the last maps run
-	PhaseMerge   Phase = "merge"   // reduces merge it
+	PhaseMerge   Phase = "merge"   // reduces merge the fetched output
 	PhaseReduce  Phase = "reduce"  // reduces write
 )
 
@@ -129,10 +129,10 @@ func phaseOf(maps, reduces float64) Phase {
 	return PhaseReduce
 }
 
-// reach waits until a TeraSort is in the step's phase, and for the step's pause. It returns the
-// phase after that.
+// reach waits until a TeraSort is in the step's phase, and then for the step's pause. It returns
+// the phase after the pause.
 func (c *campaign) reach(ctx context.Context, s Step) (Phase, error) {
-	late, cancel := context.WithTimeoutCause(ctx, roundPatience, fmt.Errorf("no TeraSort came to the phase %s within %v", s.In, roundPatience))
+	late, cancel := context.WithTimeoutCause(ctx, roundPatience, fmt.Errorf("no TeraSort reached the phase %s within %v", s.In, roundPatience))
 	defer cancel()
 	for late.Err() == nil {
 		if c.phase(late) == s.In && experiment.Pause(late, s.Pause) == nil {
@@ -145,8 +145,8 @@ func (c *campaign) reach(ctx context.Context, s Step) (Phase, error) {
 	return "", context.Cause(late)
 }
 
-// phase returns the phase of the running TeraSort, from the job's master; it is empty if none runs
-// or the master does not answer.
+// phase returns the phase of the running TeraSort, from the job's ApplicationMaster. It returns ""
+// if no TeraSort runs or the ApplicationMaster does not answer.
 func (c *campaign) phase(ctx context.Context) Phase {
 	app := c.sort.Load()
 	if app == nil {
@@ -166,10 +166,10 @@ func (c *campaign) phase(ctx context.Context) Phase {
 	return p
 }
 
-// errNotRunning is returned for a job without running tasks: not yet, or no longer.
+// errNotRunning reports that the job's tasks have not started or have ended.
 var errNotRunning = errors.New("the job's tasks do not run")
 
-// parseProgress reads a MapReduce master's list of jobs, which has one entry.
+// parseProgress parses the list of jobs of a MapReduce ApplicationMaster, which has one entry.
 func parseProgress(body []byte) (Phase, error) {
 	var doc struct {
 		Jobs struct {

@@ -2,7 +2,7 @@ package soak
 
 import "penstock/lab/daemon"
 
-// badFrame is data that no agent sends, from a peer that serves a data directory.
+// badFrame returns data that no agent sends, from a peer that serves a data directory.
 func badFrame(variant int, data string) (daemon.Bad, error) {
 	all, err := daemon.BadFrames(data)
 	if err != nil {
@@ -11,7 +11,7 @@ func badFrame(variant int, data string) (daemon.Bad, error) {
 	return all[variant%len(all)], nil
 }
 
-// weightsText is a content of the weights file.
+// weightsText is one content of the weights file.
 type weightsText struct {
 	name, text string
 	refused    bool // the daemon must keep its weights
@@ -28,7 +28,7 @@ var weightsTexts = []weightsText{
 	{"an unknown field", "defualt: 5\n", true},
 	{"a weight out of range", "default: 1\nrules:\n- {flow: clients, weight: -4}\n", true},
 	{"empty", "", false},
-	{"a pattern that is none", "rules:\n- {flow: \"[\", weight: 4}\n", true},
+	{"an invalid pattern", "rules:\n- {flow: \"[\", weight: 4}\n", true},
 }
 
 func badWeights(variant int) weightsText { return weightsTexts[variant%len(weightsTexts)] }

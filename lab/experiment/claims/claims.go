@@ -1,9 +1,10 @@
 // Package claims holds the figures that are published: each with its interval, its goal and the
-// goal's source. Every bench writes them as "claims" of its JSON; docs/results.md is made from them.
+// goal's source. Every bench writes them as "claims" of its JSON; docs/results.md is made from
+// them.
 //
-// Whether a goal is met is judged by the value, which is a median or a mean, and not by an end of the
-// interval. If the goal lies within the interval, more runs could change the verdict. Such a claim is
-// open (Open), and the documents say so beside the verdict.
+// Whether a goal is met is judged by the value, which is a median or a mean, and not by an end of
+// the interval. If the goal lies within the interval, more runs could change the verdict. Such a
+// claim is open (Open), and the documents say so beside the verdict.
 package claims
 
 import (
@@ -16,7 +17,7 @@ import (
 type Claim struct {
 	Name string `json:"name"`
 	Unit string `json:"unit"` // "s", "MB/s"; "ratio" for a quotient
-	// Value is between Low and High, by Runs runs.
+	// Value is between Low and High. It comes from Runs runs.
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
@@ -42,8 +43,8 @@ func (c Claim) AtMost(goal float64) Claim {
 	return c
 }
 
-// Open reports whether the goal lies within the interval: the value and one end of the interval are
-// on different sides of it. An end that is equal to the goal meets it.
+// Open reports whether the goal lies within the interval, with the two ends of the interval on
+// different sides of the goal. An end that is equal to the goal meets it.
 func (c Claim) Open() bool {
 	if c.Goal == nil {
 		return false
@@ -58,7 +59,7 @@ func (c Claim) Open() bool {
 }
 
 // Of returns the claim of several runs: their median, least and greatest value. Without runs it
-// is the zero claim, which Add leaves out.
+// returns the zero claim, which Add leaves out.
 func Of(name, unit string, values ...float64) Claim {
 	if len(values) == 0 {
 		return Claim{}

@@ -1,8 +1,8 @@
-// Package counters samples the byte counters of disks during a measurement and says how much they
-// grew between two instants.
+// Package counters samples the byte counters of disks during a measurement and computes their
+// growth between two instants.
 //
-// A measurement's window begins and ends between two samples, as only afterwards a job's times are
-// known. So a counter's value at an instant is interpolated between its neighbours.
+// A measurement's window begins and ends between two samples, because a job's times are known only
+// afterwards. So a counter's value at an instant is interpolated between its neighbours.
 package counters
 
 import (
@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// Bytes are what a disk has read and written since it was made.
+// Bytes holds the bytes that a disk has read and written since it was made.
 type Bytes struct{ Read, Write float64 }
 
-// Total is what was read and what was written.
+// Total returns the sum of the read and the written bytes.
 func (b Bytes) Total() float64 { return b.Read + b.Write }
 
-// Sample is the counters of all disks at an instant, by their names.
+// Sample holds the counters of all disks at an instant, by the disks' names.
 type Sample struct {
 	At    time.Time
 	Disks map[string]Bytes
@@ -27,7 +27,7 @@ type Sample struct {
 // Samples are in the order of time. Each has the same disks.
 type Samples []Sample
 
-// Names are the disks, sorted.
+// Names returns the names of the disks, sorted.
 func (s Samples) Names() []string {
 	if len(s) == 0 {
 		return nil
@@ -36,7 +36,7 @@ func (s Samples) Names() []string {
 }
 
 // Grown returns the growth of a disk's counters from one instant to another, by linear
-// interpolation between samples. Instants outside the samples count as the nearest one.
+// interpolation between samples. For an instant outside the samples, the nearest sample is used.
 func (s Samples) Grown(from, to time.Time, name string) Bytes {
 	a, b := s.at(from, name), s.at(to, name)
 	return Bytes{b.Read - a.Read, b.Write - a.Write}

@@ -1,10 +1,10 @@
 // Package figures computes what a handful of measurements can show about an overhead.
 //
-// An overhead of a few per cent is smaller than a machine's noise. So values are compared in pairs that
-// were measured in the same round, where most of the noise is common to both, and the result is the
-// ratio's confidence interval. A bound is met only if the interval's upper end meets it. Ratios are
-// averaged as logarithms, because half and double are equally far from one. IBIS (section 7.7) gives
-// single figures; here five rounds are the minimum.
+// An overhead of a few per cent is smaller than a machine's noise. So values are compared in pairs
+// that were measured in the same round, where most of the noise is common to both, and the result
+// is the ratio's confidence interval. A bound is met only if the interval's upper end meets it.
+// Ratios are averaged as logarithms, because half and double are equally far from one. IBIS
+// (section 7.7) gives single figures; here five rounds are the minimum.
 package figures
 
 import (
@@ -15,11 +15,11 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Confidence is the part of all repetitions whose interval holds the true value.
+// Confidence is the part of all repetitions with an interval that contains the true value.
 const Confidence = 0.95
 
-// Median is the middle value, or the mean of the two in the middle; no values
-// give NaN.
+// Median returns the middle value, or the mean of the two in the middle. It returns NaN without
+// values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -31,8 +31,8 @@ func Median(values []float64) float64 {
 	return s[len(s)/2]
 }
 
-// Quantile is the smallest of the values that at least a part q (0 to 1] of
-// them do not exceed; no values give NaN.
+// Quantile returns the smallest of the values that at least a part q (0 to 1] of them do not
+// exceed. It returns NaN without values.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -54,9 +54,9 @@ type Ratio struct {
 // bases[i] were measured together. It needs two pairs, all of them positive;
 // else it returns nil, because there is no interval.
 //
-// The interval is Student's, of the mean of the logarithms: with five to ten
-// pairs a bootstrap's is too narrow (it draws from what it has, and the extremes
-// are not among it).
+// The interval is Student's, of the mean of the logarithms. With five to ten pairs, the interval of
+// a bootstrap is too narrow, because the bootstrap draws only from the measured values, which lack
+// the extremes.
 func PairedRatio(values, bases []float64) *Ratio {
 	if len(values) != len(bases) || len(values) < 2 {
 		return nil
@@ -75,8 +75,8 @@ func PairedRatio(values, bases []float64) *Ratio {
 	return &Ratio{Mean: math.Exp(mean), Low: math.Exp(mean - half), High: math.Exp(mean + half), Pairs: len(logs)}
 }
 
-// Spread describes a few runs by their median and the median absolute deviation from it: with
-// few runs one slow one distorts mean and standard deviation.
+// Spread describes a few runs by their median and the median absolute deviation from it, because
+// one slow run among a few distorts mean and standard deviation.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`

@@ -62,7 +62,7 @@ func TestPairedRatioNeedsPairs(t *testing.T) {
 }
 
 // Noise that both values of a pair share must not widen the interval, and the
-// interval must hold the true ratio about as often as it says.
+// interval must contain the true ratio about as often as Confidence says.
 func TestIntervalHoldsTheTruth(t *testing.T) {
 	const truth, tries = 1.05, 2000
 	random := rand.New(rand.NewPCG(1, 2))

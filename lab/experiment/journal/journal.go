@@ -1,11 +1,12 @@
-// Package journal keeps the finished parts of a long measurement, one line of JSON each, across Ctrl-C,
-// kill -9 and power cuts.
+// Package journal keeps the finished parts of a long measurement, one line of JSON each, across
+// Ctrl-C, kill -9 and power cuts.
 //
-// The danger of continuing later is not to lose a part, but to mix parts that were measured differently.
-// So the first line holds the setup, which is everything that may change a figure. A journal of another
-// setup is refused, with the fields that differ. A part is one line, written whole and flushed to the
-// device before the next part starts. Only a last line without its newline can be half-written, and it
-// is cut off. Any other unreadable line means that another program wrote to the file.
+// The danger of continuing later is not to lose a part, but to mix parts that were measured
+// differently. So the first line holds the setup, which is everything that may change a figure. A
+// journal of another setup is refused, with the fields that differ. A part is one line, written
+// whole and flushed to the device before the next part starts. So only the last line can be
+// half-written: without its newline, it is cut off. Any other unreadable line means that another
+// program wrote to the file.
 package journal
 
 import (
@@ -25,7 +26,7 @@ import (
 const version = 1
 
 // Journal holds entries of type E that were measured with a setup of type S.
-// Both are written as JSON and must come back from it as they were.
+// Both are written as JSON, and must be the same when they are read.
 type Journal[S, E any] struct {
 	file    *os.File
 	entries []E
@@ -73,7 +74,7 @@ func (j *Journal[S, E]) load(kind string, setup S) error {
 		return err
 	}
 	whole := content[:bytes.LastIndexByte(content, '\n')+1]
-	// A file that is not a journal must not lose its last line to us.
+	// The last line of a file that is not a journal must not be cut off.
 	if len(whole) == 0 && !isPrefix(content, []byte(`{"penstock_journal":`)) {
 		return errForeign
 	}
@@ -108,7 +109,7 @@ func (j *Journal[S, E]) parse(whole []byte, kind string, setup S) error {
 	for i, text := range bytes.Split(bytes.TrimSuffix(whole, []byte("\n")), []byte("\n")) {
 		var l line[S, E]
 		if err := json.Unmarshal(text, &l); err != nil {
-			return fmt.Errorf("line %d is not one of ours (%v): name a new file", i+1, err)
+			return fmt.Errorf("line %d is not a line of a journal (%v): name a new file", i+1, err)
 		}
 		switch {
 		case i > 0 && l.Entry == nil:
@@ -128,7 +129,7 @@ func (j *Journal[S, E]) parse(whole []byte, kind string, setup S) error {
 	return nil
 }
 
-// Entries are the finished parts, oldest first.
+// Entries returns the finished parts, oldest first.
 func (j *Journal[S, E]) Entries() []E { return j.entries }
 
 // Append adds a finished part and flushes it to the device.
@@ -153,7 +154,7 @@ func (j *Journal[S, E]) write(l line[S, E]) error {
 	return j.file.Sync()
 }
 
-// Close lets go of the file.
+// Close closes the file, which also releases the lock.
 func (j *Journal[S, E]) Close() error {
 	if j.file == nil {
 		return nil
@@ -170,7 +171,7 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// Differences names the fields, as JSON has them, in which two setups differ:
+// Differences returns the fields, with their names in JSON, in which two setups differ:
 // "disk.size_bytes: 1, now 2".
 func Differences[S any](was, now S) []string {
 	var out []string

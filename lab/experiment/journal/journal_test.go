@@ -73,8 +73,8 @@ func TestInMemoryOnly(t *testing.T) {
 	}
 }
 
-// Cut off at every byte, the journal holds the entries whose newline is there,
-// and goes on.
+// A journal that is cut off at any byte has all entries before the cut with their newline, and can
+// be continued.
 func TestAnyCutIsRepaired(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "whole")
@@ -116,7 +116,7 @@ func TestRefusals(t *testing.T) {
 	header := string(content[:strings.IndexByte(string(content), '\n')+1])
 	for name, c := range map[string]struct{ text, says string }{
 		"a text without a line":  {"something that somebody wrote", "not a journal"},
-		"a text":                 {"one\ntwo\n", "not one of ours"},
+		"a text":                 {"one\ntwo\n", "not a line of a journal"},
 		"JSON of another kind":   {strings.Replace(header, `"test"`, `"other"`, 1), "not a journal"},
 		"JSON":                   {"{}\n", "not a journal"},
 		"a later version":        {strings.Replace(header, `:1,`, `:2,`, 1), "version 2"},

@@ -1,5 +1,5 @@
-// Package page is the frame of all HTML reports: one file without scripts, fonts or images from
-// elsewhere, readable on a light and a dark ground.
+// Package page provides the frame of all HTML reports: one file without scripts, fonts or images
+// from elsewhere, readable on a light and a dark ground.
 package page
 
 import (
@@ -11,7 +11,7 @@ import (
 type Page struct {
 	// Headline is the result in a sentence; it is also the page's title.
 	Headline string
-	// Pending is the number of runs to do. As long as there are some, the page reloads itself.
+	// Pending is the number of runs to do. While it is above 0, the page reloads itself.
 	Pending int
 	// Body is the page's content, data for its template.
 	Body any

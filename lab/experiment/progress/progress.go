@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Log prints to Out. It is for several goroutines. A nil Log prints nothing.
+// Log prints to Out. Several goroutines may use it. A nil Log prints nothing.
 type Log struct {
 	Out      io.Writer
 	Terminal bool          // rewrite the live line
@@ -53,7 +53,7 @@ func (l *Log) Printf(format string, args ...any) {
 	l.printed = time.Now()
 }
 
-// Live prints the live line, on a terminal at most each second, elsewhere as a line of its own if
+// Live prints the live line: on a terminal at most once a second, elsewhere as a line of its own if
 // nothing was printed for Every.
 func (l *Log) Live(text func() string) {
 	if l == nil {
@@ -81,7 +81,7 @@ func (l *Log) Live(text func() string) {
 	fmt.Fprintln(l.Out, line)
 }
 
-// Clock returns d as minutes and seconds, from an hour on with hours.
+// Clock returns d as minutes and seconds or, from one hour on, as hours, minutes and seconds.
 func Clock(d time.Duration) string {
 	s := int(d.Seconds())
 	if s >= 3600 {

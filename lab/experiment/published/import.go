@@ -12,11 +12,11 @@ import (
 	"penstock/lab/experiment/claims"
 )
 
-// Measurement is what is published of a bench's --json.
+// Measurement holds the fields of a bench's --json that are needed for publication.
 type Measurement struct {
 	Claims []claims.Claim `json:"claims"`
-	Build  string         `json:"build"`  // of penstock, as git describes it; some benches do not note it
-	Builds []string       `json:"builds"` // the same, of those that note it for each run
+	Build  string         `json:"build"`  // of penstock, as git describes it; "" with benches that do not record it
+	Builds []string       `json:"builds"` // the same, from benches that record it for each run
 }
 
 // ReadMeasurement reads a bench's --json.
@@ -41,8 +41,8 @@ func ReadMeasurement(file string) (m Measurement, err error) {
 
 var described = regexp.MustCompile(`^(?:.*-g)?([0-9a-f]{7,40})$`)
 
-// Commit returns the commit of the measured build. It is an error if the measurement does not say it,
-// has several, or was made with uncommitted changes.
+// Commit returns the commit of the measured build. It returns an error if the measurement names no
+// build or several, or was made with uncommitted changes.
 func (m Measurement) Commit() (string, error) {
 	builds := m.Builds
 	if m.Build != "" {
@@ -58,20 +58,20 @@ func (m Measurement) Commit() (string, error) {
 	return found[1], nil
 }
 
-// Choices are what the caller of Import decides.
+// Choices holds the decisions of Import's caller.
 type Choices struct {
 	Commit, Date string
 	Add          []string // names of claims to publish that the result does not have yet
-	// MarkEarlier marks figures that the measurement lacks as of an earlier build. Without it they
-	// are refused if the commit changes.
+	// MarkEarlier marks the figures that the measurement lacks as figures of an earlier build.
+	// Without it, Import refuses such figures if the commit changes.
 	MarkEarlier bool
 }
 
 const earlierBuild = "earlier build"
 
 // Import replaces the result's figures by the measurement's claims of the same name, and keeps all
-// others. It returns what it did with each of them, a line each. Figures of earlier builds stay as they
-// are; a claim that is added takes over the identifier and the row in the chart from one with its name.
+// others. It returns one line about each of them. Figures of earlier builds stay as they are. An
+// added claim takes over the identifier and the chart's row from a figure with the same name.
 func (r *Result) Import(m Measurement, c Choices) (done []string, err error) {
 	say := func(format string, args ...any) { done = append(done, fmt.Sprintf(format, args...)) }
 	current := func(name string) func(Figure) bool {

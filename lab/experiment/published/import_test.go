@@ -36,7 +36,7 @@ func TestImport(t *testing.T) {
 			[]string{"added: old: 4"}, ""},
 		{"unknown", Choices{Commit: "0123abc", Date: "2026-11-24", Add: []string{"c"}}, nil, nil, `no claim "c"`},
 		{"no commit", Choices{Commit: "v1", Date: "2026-11-24", MarkEarlier: true}, nil, nil, "no commit"},
-		{"no day", Choices{Commit: "0123abc", Date: "yesterday"}, nil, nil, "no day"},
+		{"no day", Choices{Commit: "0123abc", Date: "yesterday"}, nil, nil, "is not a date"},
 	} {
 		r := sample()
 		said, err := r.Import(measured, c.choices)

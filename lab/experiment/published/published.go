@@ -31,7 +31,7 @@ type Result struct {
 	Title   string   `json:"title"`
 	Shows   string   `json:"shows"`   // what was measured, and why
 	Setup   string   `json:"setup"`   // machine, kernel, Java, Hadoop, disks
-	Command string   `json:"command"` // that repeats it
+	Command string   `json:"command"` // that repeats the measurement
 	Commit  string   `json:"commit"`  // of the build; may be "" if all figures are of earlier builds
 	Date    string   `json:"date"`    // of the measurement, 2006-01-02
 	More    string   `json:"more"`    // a document with details, relative to docs/
@@ -44,15 +44,15 @@ type Result struct {
 // Name returns the name of the result's file, without .json.
 func (r Result) Name() string { return r.name }
 
-// Figure is a claim with what the documents need of it.
+// Figure is a claim with further properties for the documents.
 type Figure struct {
 	claims.Claim
-	ID    string `json:"id,omitempty"`    // by which README.md names it, unique
-	Build string `json:"build,omitempty"` // if it is of another build than the result's commit
+	ID    string `json:"id,omitempty"`    // unique; README.md refers to the figure by it
+	Build string `json:"build,omitempty"` // set if the figure is of another build than the result's commit
 	Chart string `json:"chart,omitempty"` // its row in the result's chart; "": not drawn
 }
 
-// interval is the figure's interval as text; "" if there is none.
+// interval returns the figure's interval as text, or "" if there is none.
 func (f Figure) interval() string {
 	if f.Low == f.High && (f.Runs == 1 || f.Build != "") {
 		return ""
@@ -60,7 +60,7 @@ func (f Figure) interval() string {
 	return number(f.Low) + " to " + number(f.High)
 }
 
-// verdict is "" without a goal.
+// verdict returns the text about the goal, or "" without a goal.
 func (f Figure) verdict() string {
 	switch {
 	case f.Goal == nil:
@@ -145,9 +145,9 @@ func (r Result) validate() error {
 		case f.Build == "" && f.Runs < 1:
 			return fmt.Errorf("claim %q has no runs", f.Name)
 		case f.Build == "" && !commitForm.MatchString(r.Commit):
-			return fmt.Errorf("claim %q has no commit: %q is none", f.Name, r.Commit)
+			return fmt.Errorf("claim %q has no commit: %q is not a commit", f.Name, r.Commit)
 		case f.Build == "" && !dayForm.MatchString(r.Date):
-			return fmt.Errorf("claim %q has no day of its measurement: %q is none", f.Name, r.Date)
+			return fmt.Errorf("claim %q has no date of its measurement: %q is not a date", f.Name, r.Date)
 		case (f.Build == "" || f.Low != 0 || f.High != 0) && !(f.Low <= f.Value && f.Value <= f.High):
 			return fmt.Errorf("claim %q: %v is not between %v and %v", f.Name, f.Value, f.Low, f.High)
 		case (f.Goal == nil) != (f.Met == nil):
@@ -228,7 +228,7 @@ interval where the figure says so.
 	return b.String()
 }
 
-// number writes four significant digits, and all those of a large whole number.
+// number returns v with four significant digits or, from 1000 on, rounded to a whole number.
 func number(v float64) string {
 	if math.Abs(v) < 1000 {
 		v, _ = strconv.ParseFloat(strconv.FormatFloat(v, 'g', 4, 64), 64)
@@ -245,8 +245,8 @@ func unit(u string) string {
 	return " " + u
 }
 
-// quoted is a figure in a document, and the mark behind it. The text may show the figure rounded,
-// or a ratio in per cent.
+// quoted matches a figure in a document with the mark behind it. The text may show the figure
+// rounded, or a ratio in per cent.
 var quoted = regexp.MustCompile(`([0-9][0-9,]*(?:\.[0-9]+)?)( %)?<!-- ([a-z0-9.-]+) -->`)
 
 // Check returns the figures that a document quotes wrongly.

@@ -47,7 +47,7 @@ func TestWrongResultsAreRefused(t *testing.T) {
 	}
 }
 
-// What is not of this build need not have what was not recorded then.
+// A figure of an earlier build may lack properties that were not recorded at the time.
 func TestEarlierBuildsMayLackIntervals(t *testing.T) {
 	text := good
 	for _, change := range [][2]string{{`"low": 0.9, "high": 1, "runs": 5`, `"low": 0, "high": 0, "runs": 0`}, {`"commit": "0123abc"`, `"commit": ""`},

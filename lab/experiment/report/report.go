@@ -69,7 +69,7 @@ func (r Report) Write(w io.Writer, made time.Time) error {
 	}{made.UTC().Format("2006-01-02 15:04 UTC"), r.About, table.String(), string(setup), r.Claims, charts}})
 }
 
-// charts draws the claims with their intervals, those of a unit on one axis.
+// charts draws the claims with their intervals, in one chart for each unit.
 func (r Report) charts() (drawn []template.HTML, err error) {
 	var all []chart.Bars
 	for _, c := range r.Claims {

@@ -1,5 +1,5 @@
-// Package runs does what every campaign does around its measurements: it makes a run folder, undoes what
-// killed runs have left, and writes files whole or not at all.
+// Package runs has the common work of all campaigns around their measurements: it makes a run
+// folder, undoes the changes of killed runs, and writes files whole or not at all.
 package runs
 
 import (
@@ -12,7 +12,7 @@ import (
 	"penstock/lab/ledger"
 )
 
-// parent is where run folders are made, below the current directory.
+// parent is the folder of all run folders, below the current directory.
 const parent = "run"
 
 // Folder is a run's private folder.
@@ -39,11 +39,11 @@ func Make(path, prefix string) (f Folder, err error) {
 	return f, err
 }
 
-// Recover puts back what killed runs of this checkout, in folders with the prefix,
-// have left. What others have left is theirs: `penstock-lab clean` sees to that.
+// Recover undoes the changes that killed runs of this checkout, in folders with the prefix, have
+// left. `penstock-lab clean` does the same for all other runs.
 func Recover(prefix string, say func(format string, args ...any)) error {
-	// The cluster's ledger lies a folder deeper; its processes go before the
-	// disks that they use.
+	// The cluster's ledger is one folder deeper. The cluster's processes must end before the disks
+	// that they use.
 	for _, below := range []string{"*", ""} {
 		found, err := filepath.Glob(filepath.Join(parent, prefix+"*", below, ledger.FileName))
 		if err != nil {
@@ -56,7 +56,7 @@ func Recover(prefix string, say func(format string, args ...any)) error {
 			case err != nil:
 				return fmt.Errorf("undo what a killed run left in %s: %w", dir, err)
 			default:
-				say("undone what a killed run had left: %s", dir)
+				say("undid the changes of a killed run: %s", dir)
 			}
 		}
 	}
@@ -64,7 +64,7 @@ func Recover(prefix string, say func(format string, args ...any)) error {
 }
 
 // Within calls work with a run folder: path, or if that is "" a new one whose name begins with
-// prefix. Before, it undoes what killed runs with that prefix have left. A new folder is removed
+// prefix. Before, it undoes the changes of killed runs with that prefix. A new folder is removed
 // after success unless keep is set; otherwise its path is printed, for the logs.
 func Within(path, prefix string, keep bool, say func(format string, args ...any), work func(dir string) error) error {
 	if err := Recover(prefix, say); err != nil {
@@ -81,7 +81,7 @@ func Within(path, prefix string, keep bool, say func(format string, args ...any)
 	return err
 }
 
-// WriteFile writes a whole file or none, so that a reader never sees half of it.
+// WriteFile writes a file whole or not at all, so that a reader never sees half of a file.
 // "" writes nothing, "-" to standard output.
 func WriteFile(path string, write func(io.Writer) error) error {
 	switch path {

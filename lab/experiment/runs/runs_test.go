@@ -62,7 +62,7 @@ func TestRecover(t *testing.T) {
 	if err := Recover("x-", silent); err != nil {
 		t.Errorf("nothing to put back: %v", err)
 	}
-	// A process that no longer lives; a ledger that is in nobody's hands.
+	// The process has ended, and nobody has the ledger open.
 	dir := filepath.Join(parent, "x-1")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)

@@ -1,5 +1,6 @@
-// Package maven fetches the jars of a real program into the project's cache, once: those that a pom.xml
-// names, with their dependencies. Maven takes its repositories and mirrors from the user's own settings.
+// Package maven fetches the jars of a real program into the project's cache, once. A pom.xml names
+// the jars, and Maven adds their dependencies. Maven takes its repositories and mirrors from the
+// user's own settings.
 package maven
 
 import (
@@ -15,27 +16,28 @@ import (
 	"time"
 )
 
-// Program is what is fetched.
+// Program is a program to fetch.
 type Program struct {
-	Name       string   // with its version, in messages
-	Size       string   // how much it is, in messages
-	Home       string   // the folder that it is to have, an absolute path
+	Name       string   // name and version, for messages
+	Size       string   // size of the download, for messages
+	Home       string   // absolute path of the program's folder
 	Jars       string   // the folder in Home for the jars; empty: Home itself
 	POM        []byte   // its runtime dependencies are copied
-	Properties []string // that the POM needs: name=value
-	// Arrange moves what has to lie elsewhere in the folder that becomes Home; nil: nothing.
+	Properties []string // properties that the POM needs: name=value
+	// Arrange moves files within the folder that becomes Home; nil: no files are moved.
 	Arrange func(home string) error
-	// Complete reports whether a folder has all of the program; nil: one that is there has.
+	// Complete reports whether a folder contains the complete program; nil: every folder that
+	// exists is complete.
 	Complete func(home string) bool
 }
 
 const (
-	tailLines = 20 // of Maven's output, for an error
+	tailLines = 20 // lines of Maven's output in an error
 	says      = 5 * time.Second
 )
 
-// Fetch makes sure that a program is in its folder. Later calls are instant. Two processes
-// may fetch at once: the folder appears whole, by a rename.
+// Fetch makes sure that a program is in its folder. If it is, Fetch returns at once. Two processes
+// may fetch at the same time: the folder appears as a whole, by a rename.
 func Fetch(ctx context.Context, p Program, progress func(format string, args ...any)) error {
 	if progress == nil {
 		progress = func(string, ...any) {}
@@ -44,7 +46,7 @@ func Fetch(ctx context.Context, p Program, progress func(format string, args ...
 		return p.check(p.Home)
 	}
 	if _, err := exec.LookPath("mvn"); err != nil {
-		return fmt.Errorf("%s is fetched by Maven (mvn) the first time, which is not installed: %w", p.Name, err)
+		return fmt.Errorf("Maven (mvn) is needed to fetch %s, and is not installed: %w", p.Name, err)
 	}
 	cache := filepath.Dir(p.Home)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
@@ -73,7 +75,7 @@ func Fetch(ctx context.Context, p Program, progress func(format string, args ...
 		return err
 	}
 	if err := os.Rename(made, p.Home); err != nil {
-		if _, there := os.Stat(p.Home); there != nil { // else another process was first, which is as good
+		if _, there := os.Stat(p.Home); there != nil { // otherwise another process was faster, and its folder is as good
 			return err
 		}
 	}
@@ -85,11 +87,11 @@ func (p Program) check(home string) error {
 	if p.Complete == nil || p.Complete(home) {
 		return nil
 	}
-	return fmt.Errorf("%s is not complete in %s: delete that, to fetch it again", p.Name, home)
+	return fmt.Errorf("%s is not complete in %s: delete the folder to fetch it again", p.Name, home)
 }
 
-// run copies the jars into a folder and says every five seconds how much has been
-// downloaded: descriptions of jars at first, then jars.
+// run copies the jars into a folder. Every five seconds it reports the number of downloaded files:
+// first the jars' descriptions, then the jars.
 func (p Program) run(ctx context.Context, work, into string, progress func(string, ...any)) error {
 	args := []string{"-B", "-f", filepath.Join(work, "pom.xml")}
 	for _, property := range p.Properties {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// fake puts a shell script in Maven's place. It has the folder for the jars in $into.
+// fake replaces Maven by a shell script. The variable $into contains the folder for the jars.
 func fake(t *testing.T, script string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,18 +63,18 @@ func TestFetch(t *testing.T) {
 		t.Errorf("left in the cache: %v, %v", left, err)
 	}
 	t.Setenv("PATH", "")
-	if err := Fetch(t.Context(), p, nil); err != nil { // without Maven
+	if err := Fetch(t.Context(), p, nil); err != nil { // without running Maven
 		t.Errorf("it is there: %v", err)
 	}
 	if err := os.Remove(filepath.Join(home, "b.jar")); err != nil {
 		t.Fatal(err)
 	}
-	if err := Fetch(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "delete that") {
+	if err := Fetch(t.Context(), p, nil); err == nil || !strings.Contains(err.Error(), "delete the folder") {
 		t.Errorf("a jar is gone: %v", err)
 	}
 }
 
-// TestTwice: of two processes that fetch at once, the second one takes what the first has made.
+// TestTwice: if two processes fetch at the same time, the second one uses the first one's folder.
 func TestTwice(t *testing.T) {
 	home := filepath.Join(t.TempDir(), "a-1")
 	fake(t, `mkdir -p "$into" "`+home+`"; echo >"$into/a.jar"; echo first >"`+home+`/a.jar"`)

@@ -1,5 +1,5 @@
-// Package pypi fetches published Python packages by their digest: Spark with its Python part, and the
-// TPC-H generator, which Maven does not have.
+// Package pypi fetches published Python packages by their digests: Spark with its Python part, and
+// the TPC-H generator. Maven does not provide these.
 package pypi
 
 import (
@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// Package is one file of a release.
+// Package is a file of a release on PyPI.
 type Package struct {
 	Name    string
 	Version string
-	SHA256  string // hexadecimal, of the file
+	SHA256  string // digest of the file, in hexadecimal
 	Source  bool   // the source archive, not the wheel
 }
 
-// Fetch makes sure that dir, below which a package's unpacked files are kept, holds
-// the package, and returns at once if it does. Unpack is given the downloaded file
-// and a new folder, which becomes dir by a rename: it is there as a whole or not at all. pip
-// takes its index and mirrors from the user's own settings.
+// Fetch makes sure that dir contains the package's unpacked files, and returns at once if it does.
+// Otherwise it downloads the package and calls unpack with the downloaded file and a new folder. A
+// rename turns that folder into dir, so dir is either complete or missing. pip takes its index and
+// mirrors from the user's own settings.
 func Fetch(ctx context.Context, dir string, p Package, unpack func(archive, into string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -48,7 +48,7 @@ func Fetch(ctx context.Context, dir string, p Package, unpack func(archive, into
 	if err := unpack(archive, into); err != nil {
 		return fmt.Errorf("unpack %s %s: %w", p.Name, p.Version, err)
 	}
-	// It fails if another process was faster; that one's is as good.
+	// The rename fails if another process was faster, and that process's folder is as good.
 	if err := os.Rename(into, dir); err != nil {
 		if _, there := os.Stat(dir); there != nil {
 			return err
@@ -74,7 +74,7 @@ func download(ctx context.Context, work string, p Package) (file string, err err
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", errors.Join(ctx.Err(), fmt.Errorf("python3 with pip fetches %s %s the first time: %w: %s", p.Name, p.Version, err, out))
+		return "", errors.Join(ctx.Err(), fmt.Errorf("fetch %s %s (needs python3 with pip): %w: %s", p.Name, p.Version, err, out))
 	}
 	files, err := os.ReadDir(to)
 	if err != nil {

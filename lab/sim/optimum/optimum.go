@@ -1,13 +1,14 @@
 // Package optimum computes the division that an ideal scheduler would reach: the weighted max-min
-// division of the devices' service among applications that can use some of the devices. Shares are
-// judged by it, in the simulator and on real clusters. It is independent of package coord, which
-// corrects shares step by step on each device; this package computes the division of all devices at
-// once.
+// division of the devices' service among applications that can use only some of the devices. The
+// simulator and the experiments on real clusters judge shares by it. It is independent of package
+// coord: coord corrects shares step by step on each device, and this package computes the division
+// of all devices at once.
 //
-// The totals of all applications, divided by weight, are raised together while a flow in the network
-// application -> device allows it (Dinic's algorithm). A cut that is too small shows which applications
-// are limited, and at which level (Dinkelbach's iteration). Those stay at that level, and the others
-// are raised further (Megiddo 1974, lexicographically optimal flows).
+// The computation raises the totals of all applications, divided by weight, together, while a flow
+// in the network application -> device exists (Dinic's algorithm). A cut that is too small shows
+// which applications are limited, and at which level (Dinkelbach's iteration). The limited
+// applications stay at that level, and the others are raised further (Megiddo 1974,
+// lexicographically optimal flows).
 package optimum
 
 import (
@@ -16,12 +17,12 @@ import (
 	"slices"
 )
 
-// Seeker is one application.
+// Seeker is an application that seeks service.
 type Seeker struct {
 	Weight float64 // above 0
-	// Demand is the most that it can use in total; 0: no limit.
+	// Demand is the most service that the application can use in total; 0: no limit.
 	Demand  float64
-	Devices []int // devices that it can use
+	Devices []int // devices that the application can use
 }
 
 const (
@@ -54,7 +55,7 @@ func Totals(seekers []Seeker, capacity []float64) ([]float64, error) {
 		frozen[i] = len(s.Devices) == 0
 	}
 	for slices.Contains(frozen, false) {
-		// No level is higher than the service of all devices divided by the least weight.
+		// No level is higher than the service of all devices divided by the smallest weight.
 		level := 0.0
 		for _, c := range capacity {
 			level += c
@@ -93,7 +94,7 @@ func Totals(seekers []Seeker, capacity []float64) ([]float64, error) {
 				frozen[i], some = true, true
 			}
 		}
-		if !some { // rounding: no seeker is stuck by more than the last digits
+		if !some { // rounding: every seeker could be raised only in the last digits
 			for i := range frozen {
 				frozen[i] = true
 			}
@@ -112,8 +113,8 @@ func target(s Seeker, frozen bool, total, level float64) float64 {
 	return s.Demand
 }
 
-// raise returns the level at which the seekers that are short want exactly what their devices can
-// serve.
+// raise returns the level at which the seekers that are short want exactly as much as their devices
+// can serve.
 func raise(seekers []Seeker, frozen []bool, total []float64, short []bool, give float64) float64 {
 	type bound struct{ at, weight, demand float64 }
 	var bounds []bound
@@ -151,11 +152,12 @@ func raise(seekers []Seeker, frozen []bool, total []float64, short []bool, give 
 	return max(0, give/weight)
 }
 
-// network is the flow network: node 0 the source, 1 the sink, then seekers, then devices.
+// network is the flow network. Node 0 is the source and node 1 the sink; the seekers' nodes follow,
+// then the devices' nodes.
 type network struct {
 	head   []int // node -> first edge, or -1
 	edges  []edge
-	seeker []int // its edge from the source
+	seeker []int // edge from the source, by seeker
 	first  int   // node of device 0
 	level  []int
 	at     []int
@@ -164,7 +166,7 @@ type network struct {
 
 type edge struct {
 	to, next int
-	free     float64 // capacity left; edge i^1 is its reverse
+	free     float64 // remaining capacity; edge i^1 is the reverse of edge i
 }
 
 func newNetwork(seekers []Seeker, capacity []float64) *network {
@@ -194,7 +196,7 @@ func (n *network) link(from, to int, free float64) int {
 	return at
 }
 
-// want sets a seeker's demand. An existing flow beyond that is removed.
+// want sets a seeker's demand. It removes existing flow above the demand.
 func (n *network) want(seeker int, much float64) {
 	e := n.seeker[seeker]
 	flows := n.edges[e^1].free
@@ -206,7 +208,7 @@ func (n *network) want(seeker int, much float64) {
 	n.edges[e].free = much - flows
 }
 
-// back removes over from a seeker's flow to its devices.
+// back removes an amount of flow from a seeker to its devices.
 func (n *network) back(node int, over float64) {
 	for e := n.head[node]; e >= 0 && over > 0; e = n.edges[e].next {
 		if n.edges[e].to < n.first {
@@ -277,8 +279,8 @@ func (n *network) push(node int, much float64) float64 {
 	return done
 }
 
-// short returns the seekers on the source's side of the cut, and whether there are none, that is,
-// all demands are met.
+// short returns the seekers on the source's side of the cut, and whether there are none. If there
+// are none, all demands are met.
 func (n *network) short() (side []bool, none bool) {
 	n.reach(0, func(e int) bool { return n.edges[e].free > eps })
 	side, none = make([]bool, len(n.seeker)), true
@@ -307,10 +309,10 @@ func (n *network) give([]bool) float64 {
 	return sum
 }
 
-// stuck returns the seekers that cannot have more: they cannot reach a device with free capacity,
-// not even by moving other seekers.
+// stuck returns the seekers that cannot get more: they cannot reach a device with free capacity,
+// not even by moving the flows of other seekers.
 func (n *network) stuck() []bool {
-	n.reach(1, func(e int) bool { return n.edges[e^1].free > eps }) // against the edges
+	n.reach(1, func(e int) bool { return n.edges[e^1].free > eps }) // in reverse direction
 	stuck := make([]bool, len(n.seeker))
 	for i := range stuck {
 		stuck[i] = n.level[2+i] < 0

@@ -46,8 +46,9 @@ func TestBadInputIsRefused(t *testing.T) {
 	}
 }
 
-// TestNobodyCanBeRaised: every device is fully used while a seeker wants it. A seeker with less
-// service per weight than another shares no device with it, not even indirectly through others.
+// TestNobodyCanBeRaised: every device is fully used while a seeker wants it. A seeker shares no
+// device with another seeker that has less service per weight, not even indirectly through further
+// seekers.
 func TestNobodyCanBeRaised(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		devices := rapid.SliceOfN(rapid.Float64Range(0.1, 4), 1, 6).Draw(t, "devices")

@@ -10,10 +10,10 @@ import (
 const (
 	chartWidth  = 520
 	chartHeight = 220
-	mostMarks   = 200 // more changes would cover the chart
+	mostMarks   = 200 // more marks would cover the chart
 )
 
-// charts returns the charts that the result has data for.
+// charts returns the charts for which the result has data.
 func (r Report) charts() (all []template.HTML, err error) {
 	for _, c := range []chart.Chart{r.misplaced(), r.shares(), r.slowdowns(), r.times()} {
 		if c == nil {
@@ -28,7 +28,7 @@ func (r Report) charts() (all []template.HTML, err error) {
 	return all, nil
 }
 
-// misplaced draws the misallocated service over time, with a mark for every change.
+// misplaced draws the misallocated service over time, with a mark at every change.
 func (r Report) misplaced() chart.Chart {
 	if len(r.Windows) == 0 {
 		return nil
@@ -45,9 +45,9 @@ func (r Report) misplaced() chart.Chart {
 	return chart.Lines{Title: "Misallocated service; dashed: changes", Panels: []chart.Panel{p}, Width: chartWidth, Height: chartHeight}
 }
 
-// shares draws the shares that are furthest from their entitlements.
+// shares draws the shares that differ most from their entitlements.
 func (r Report) shares() chart.Chart {
-	c := chart.Bars{Title: "Shares, those furthest from their entitlements", X: "% of all service", Width: chartWidth}
+	c := chart.Bars{Title: "Shares that differ most from their entitlements", X: "% of all service", Width: chartWidth}
 	for i, a := range furthest(r.Result) {
 		if i == 10 {
 			break
@@ -61,8 +61,8 @@ func (r Report) shares() chart.Chart {
 	return c
 }
 
-// slowdowns draws the mean slowdown of each kind of jobs under each scheduler. Without jobs that
-// ended under all of them, which the page says, there is no chart.
+// slowdowns draws the mean slowdown of each kind of job in each way. It draws nothing unless jobs
+// of each kind ended in every way; the page's text says so.
 func (r Report) slowdowns() chart.Chart {
 	ways := r.ways()
 	if len(ways) == 0 || r.Average(ways[0]) == 0 {
@@ -94,7 +94,7 @@ func (r Report) slowdowns() chart.Chart {
 	return c
 }
 
-// times draws the part of the jobs that ended within a time.
+// times draws, over time, the percentage of the jobs that ended within that time.
 func (r Report) times() chart.Chart {
 	if len(r.Jobs) < 10 {
 		return nil

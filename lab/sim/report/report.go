@@ -16,7 +16,7 @@ import (
 	"penstock/lab/sim"
 )
 
-// mostRows bounds the table of the applications that are furthest from their entitlements.
+// mostRows bounds the table of the applications whose shares differ most from their entitlements.
 const mostRows = 20
 
 //go:embed page.html
@@ -42,7 +42,8 @@ func converged(s float64) string {
 	return fmt.Sprintf("%g s", s)
 }
 
-// furthest returns the applications with the largest difference between share and entitlement.
+// furthest returns the applications with the largest differences between share and entitlement,
+// largest first.
 func furthest(r *sim.Result) []sim.Application {
 	all := slices.Clone(r.Shares)
 	slices.SortStableFunc(all, func(a, b sim.Application) int {
@@ -64,7 +65,7 @@ type Report struct{ *sim.Result }
 func (r Report) Verdict() string {
 	what := r.Figures()
 	if !r.Good {
-		return "not as the scenario expects: " + strings.Join(r.Faults, "; ") + " (" + what + ")"
+		return "the scenario's expectations are not met: " + strings.Join(r.Faults, "; ") + " (" + what + ")"
 	}
 	return what
 }
@@ -128,10 +129,10 @@ func (r Report) WriteTable(w io.Writer) error {
 		return err
 	}
 	if left := len(r.Shares) - mostRows; left > 0 {
-		fmt.Fprintf(w, "and %d that are nearer to what they are due\n", left)
+		fmt.Fprintf(w, "and %d more with smaller differences between share and entitlement\n", left)
 	}
 	for _, c := range r.Changes[:min(len(r.Changes), mostRows)] {
-		fmt.Fprintf(w, "%g s: %s; as due again after: %s\n", c.At, c.What, converged(c.Converged))
+		fmt.Fprintf(w, "%g s: %s; right again after: %s\n", c.At, c.What, converged(c.Converged))
 	}
 	for _, s := range r.Spans {
 		fmt.Fprintf(w, "%s, %g s to %g s: %s misplaced\n", s.Name, s.From, s.To, percent(s.Misplaced))
@@ -141,7 +142,7 @@ func (r Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// WriteHTML writes the page. It depends only on the result.
+// WriteHTML writes the page, which depends only on the result.
 func (r Report) WriteHTML(w io.Writer) error {
 	charts, err := r.charts()
 	if err != nil {

@@ -25,8 +25,8 @@ func play(t *testing.T, file string) Report {
 	return Report{r}
 }
 
-// TestReports: each of the three forms contains everything, and is the same when it is written
-// twice.
+// TestReports: each of the three forms contains everything, and two runs with the same seed give
+// the same bytes.
 func TestReports(t *testing.T) {
 	for file, want := range map[string]struct {
 		charts int
@@ -45,7 +45,7 @@ func TestReports(t *testing.T) {
 			}
 			for name, out := range map[string][2]bytes.Buffer{"html": html, "table": table, "json": text} {
 				if !bytes.Equal(out[0].Bytes(), out[1].Bytes()) {
-					t.Errorf("%s: two runs of one seed differ", name)
+					t.Errorf("%s: two runs with the same seed differ", name)
 				}
 			}
 			page := html[0].String()
@@ -79,7 +79,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// TestReportsOfWhatIsEmpty: runs without service, or without a job that ended.
+// TestReportsOfWhatIsEmpty: runs without service, and runs in which no job ended.
 func TestReportsOfWhatIsEmpty(t *testing.T) {
 	for _, r := range []*sim.Result{
 		{Title: "<b>nothing</b>", Windows: []sim.Window{{To: 1}}, Faults: []string{"no window is judged"}},
@@ -90,10 +90,10 @@ func TestReportsOfWhatIsEmpty(t *testing.T) {
 			t.Errorf("%s: %v", r.Title, err)
 		}
 		if r.Title == "no ends" && strings.Count(out.String(), "fifo only 0 of 1 ended") != 2 {
-			t.Errorf("page and table do not both say that no job ended:\n%s", out.String())
+			t.Errorf("the page or the table does not say that no job ended:\n%s", out.String())
 		}
 		if strings.Contains(out.String(), "<title><b>") {
-			t.Error("a title is markup")
+			t.Error("the title is not escaped")
 		}
 	}
 }

@@ -44,7 +44,7 @@ type User struct {
 	key key
 }
 
-// key identifies a user, also after a change of its name.
+// key identifies a user, even after its name has changed.
 type key struct {
 	device, pid uint32
 	cgroup      uint64

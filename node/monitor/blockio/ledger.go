@@ -67,7 +67,7 @@ func (l *Ledger) Of(device uint32, n int) Summary {
 		old := l.past[0][u.key]
 		for i := range old {
 			if old[i] > u.Bytes[i] {
-				old[i] = 0 // it was forgotten, and starts at 0 again
+				old[i] = 0 // Watch has dropped the user, and its counts start again at 0
 			}
 			use.Window[i] = u.Bytes[i] - old[i]
 		}

@@ -48,7 +48,7 @@ func TestLedger(t *testing.T) {
 	if names(s) != "kworker[0 300] dd[50 60] " || s.Left != 1 || s.Seconds != 2 || s.Own != [2]int64{500, 700} || s.Lost != (Lost{3, 4096}) {
 		t.Errorf("%s, %+v", names(s), s)
 	}
-	// A user that was forgotten starts at 0 again, and the window is bounded.
+	// The counts of a user that was dropped start again at 0, and the window is bounded.
 	for i := range 20 {
 		l.Take(at.Add(time.Duration(3+i)*time.Second), Table{Users: []User{user(1, 10, "fio", int64(i), 0)}})
 	}

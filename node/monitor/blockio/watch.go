@@ -128,8 +128,8 @@ func (w *Watch) Govern(device uint32) error {
 	return nil
 }
 
-// Read returns the table. A user without I/O for five minutes is forgotten, or earlier if there
-// are many users.
+// Read returns the table. It drops users that had no I/O for five minutes, or for ten seconds if
+// there are many users.
 func (w *Watch) Read() (Table, error) { return w.read(time.Now()) }
 
 func (w *Watch) read(now time.Time) (Table, error) {

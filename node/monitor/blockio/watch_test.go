@@ -81,8 +81,8 @@ func watch(t *testing.T) (w *Watch, disk uint32, dir string) {
 	return w, disk, dir
 }
 
-// The kernel's counts of this process's reads and writes, with direct I/O and in the way the
-// daemon does I/O.
+// The test checks the kernel's counts of this process's reads and writes: of direct I/O, and of I/O
+// as the daemon does it.
 func TestFindsItsOwnIO(t *testing.T) {
 	const size = 4 << 20
 	w, disk, dir := watch(t)
@@ -122,7 +122,7 @@ func TestFindsItsOwnIO(t *testing.T) {
 	}
 }
 
-// Beyond the bound, bytes are counted without their users, until idle users are forgotten.
+// Beyond the bound, bytes are counted without their users, until idle users are dropped.
 func TestUsersAreBounded(t *testing.T) {
 	const size = 1 << 20
 	w, disk, dir := watch(t)
@@ -132,7 +132,7 @@ func TestUsersAreBounded(t *testing.T) {
 	for i := range uint32(maxUsers) {
 		k := bpf.BlockioUserKey{Device: 1, Tgid: i + 1}
 		if err := w.objects.Users.Put(k, bpf.BlockioUserCount{Bytes: [2]uint64{1, 1}}); err != nil {
-			// Another process may have used the disk meanwhile, and occupies an entry.
+			// Another process may have used the disk in the meantime, and may occupy an entry.
 			if i < maxUsers-64 {
 				t.Fatalf("user %d: %v", i, err)
 			}

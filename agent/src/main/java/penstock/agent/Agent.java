@@ -14,11 +14,11 @@ import penstock.core.Status;
 import penstock.core.UnixSockets;
 
 /**
- * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock} in {@code HDFS_DATANODE_OPTS},
- * with {@code role=nodemanager,} or {@code role=executor,} before it in the options of other processes. It does as
- * little as possible: it checks that this JVM and this Hadoop have everything that it needs, instruments the classes,
- * and leaves the rest to the first DataNode that starts. If anything is not as expected, it instruments nothing,
- * reports this on standard error (the DataNode's .out file) and in the MBean, and its host runs as without it.
+ * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock} in {@code HDFS_DATANODE_OPTS}.
+ * Other processes have {@code role=nodemanager,} or {@code role=executor,} before the socket. The entry does as little
+ * as possible: it checks that this JVM and this Hadoop have everything that it needs, and instruments the classes. The
+ * first DataNode that starts does the rest. If anything is not as expected, the agent instruments nothing, reports this
+ * on standard error (the DataNode's .out file) and in the MBean, and its host runs as without the agent.
  */
 public final class Agent {
     private Agent() { }

@@ -27,7 +27,7 @@ final class Points {
                 : Collections.<ReflectedField>emptyList();
     }
 
-    /** Returns the types to which weaving adds a field for the object's stream. */
+    /** Returns the types to which weaving adds a field that holds the object's stream or file. */
     static Set<String> carriers(Role role) {
         return role == Role.DATANODE ? DataNodePoints.CARRIERS : role == Role.EXECUTOR ? ExecutorPoints.CARRIERS
                 : Collections.<String>emptySet();

@@ -26,7 +26,9 @@ public interface AgentMXBean {
 
     long getGateWaitNanos();
 
-    /** Waits that ended shortly before the client would give up: the daemon, though alive, did not raise the mark. */
+    /**
+     * Waits that ended shortly before the client would give up, because the daemon lived but did not raise the mark.
+     */
     long getGateBackstops();
 
     /** Waits that ended because the daemon had gone, or was silent for a second. */
@@ -50,7 +52,7 @@ public interface AgentMXBean {
     /** Connections that ended or failed; each kind of failure is logged once. */
     long getConnectionFailures();
 
-    /** Streams that were not governed: too many, or the path too long for a frame. */
+    /** Streams that were not governed, because there were too many, or because their path was too long for a frame. */
     long getFailedOpen();
 
     /** Streams that are unattributed because their flow had reached its maximum. */

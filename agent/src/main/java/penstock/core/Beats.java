@@ -4,13 +4,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLongArray;
 
 /**
- * Times of the last heartbeats of the daemon's devices, by their numbers in the WELCOME, and of the last heartbeat in
- * which all devices lived, for streams without a known device. The client's thread writes, the host's threads read.
+ * Times of the last heartbeat in which each of the daemon's devices lived, by the device's number in the WELCOME. A
+ * further entry is the time of the last heartbeat in which all devices lived, for streams without a known device. The
+ * client's thread writes, the host's threads read.
  */
 public final class Beats {
     /**
-     * Gates open within a second after the last heartbeat; there are four heartbeats per second. The difference to a
-     * second is the time for a thread to wake up on a busy machine.
+     * Gates open within a second after the last heartbeat; there are four heartbeats per second. The rest of the second
+     * is for a thread to wake up on a busy machine.
      */
     static final long LOST_NANOS = TimeUnit.MILLISECONDS.toNanos(900);
     /** The index for all devices together. */

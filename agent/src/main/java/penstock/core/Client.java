@@ -31,8 +31,8 @@ import java.util.concurrent.locks.LockSupport;
  * queue is bounded by the number of streams, and after a reconnect it is enough to queue every stream again. The host's
  * threads never wait for room.
  *
- * <p>The waiting threads themselves read from two fields whether gates hold: the mode and the time of the last
- * heartbeat. So gates open even if this thread is dead.
+ * <p>Waiting threads check by themselves whether gates hold. They read the mode and the time of the last heartbeat, so
+ * gates open even if this thread is dead.
  */
 public final class Client implements Runnable {
     /** Longest time in which the socket accepts nothing, or in which WELCOME does not arrive. */
@@ -45,10 +45,10 @@ public final class Client implements Runnable {
      * as unattributed, which has the same maximum; beyond that, streams are not governed.
      */
     static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
-    /** A stall of a device is logged again after the device was not stalled for this long. */
+    /** A further stall is logged again after no device was stalled for this long. */
     private static final long SOUND_NANOS = TimeUnit.MINUTES.toNanos(10);
     private static final long MIN_BACKOFF_MILLIS = 100;
-    /** A daemon that returns is found within a second; a daemon that refuses this agent is asked less often. */
+    /** A restarted daemon is found within a second. After a refusal the attempts become less frequent. */
     private static final long MAX_BACKOFF_MILLIS = 1000;
     static final long MAX_REFUSED_MILLIS = 60_000;
     /**
@@ -114,7 +114,7 @@ public final class Client implements Runnable {
 
     // ---- called by the host's threads
 
-    /** Sets a DataNode's settings; with several DataNodes in a JVM, the smallest value of each. */
+    /** Sets the bounds of a DataNode. With several DataNodes in a JVM, the smallest value of each bound applies. */
     synchronized void bounds(int maxThreads, Patience ofClients, Patience ofReconstruction) {
         boolean first = threads == 0;
         threads = first ? maxThreads : Math.min(threads, maxThreads);
@@ -131,7 +131,7 @@ public final class Client implements Runnable {
         return striped;
     }
 
-    /** Starts to connect. For further DataNodes in a JVM, connects again with the directories of all. */
+    /** Starts to connect. For a further DataNode in the JVM, connects again with the directories of all DataNodes. */
     synchronized void serve(List<String> more) {
         Set<String> all = new LinkedHashSet<>(directories);
         if (all.addAll(more)) {
@@ -179,7 +179,7 @@ public final class Client implements Runnable {
         return admit(Names.UNATTRIBUTED);
     }
 
-    /** Removes a stream of that flow from the counts. */
+    /** Subtracts a stream of the given flow from the counts. */
     private void dismiss(String of) {
         streamCount.decrementAndGet();
         if (flow.isEmpty()) {
@@ -341,7 +341,9 @@ public final class Client implements Runnable {
         return Math.min(TimeUnit.NANOSECONDS.toMillis(left) + 1, SELECT_MILLIS);
     }
 
-    /** Checks for streams with callbacks what a waiting thread checks by itself: open gates, and the longest wait. */
+    /**
+     * Checks streams with callbacks for open gates and for the longest wait. A waiting thread checks these by itself.
+     */
     private void checkCallbacks(long now) {
         long open = mode == Frames.ENFORCE ? beats.stalled(now) : -1;
         if (open == checkedOpen && now - checkedAt < TimeUnit.MILLISECONDS.toNanos(SELECT_MILLIS)) {
@@ -408,7 +410,7 @@ public final class Client implements Runnable {
             this.open = open;
         }
 
-        /** Returns the reason for the end, unless an exception ended it. */
+        /** Returns the reason why the connection ended, unless an exception ended it. */
         String run() throws IOException, Frames.Refused {
             session++;
             SelectionKey key = channel.register(open, SelectionKey.OP_CONNECT);
@@ -438,7 +440,7 @@ public final class Client implements Runnable {
                     open.select(callbacks ? untilCheck(System.nanoTime()) : SELECT_MILLIS);
                 }
                 sleeping.set(false);
-                boolean ready = !open.selectedKeys().isEmpty(); // and the selector was not only woken by a stream
+                boolean ready = !open.selectedKeys().isEmpty(); // not only a wakeup by a stream
                 open.selectedKeys().clear();
                 if (ready && channel.isConnected()) {
                     receive();
@@ -506,9 +508,9 @@ public final class Client implements Runnable {
             boolean closed = s.isClosed();
             long position = s.position;
             if (s.session != session) {
-                // Bytes that were read or written without a daemon are not reported; a stream that has just begun is
-                // reported from its beginning. So is a task's file that was begun earlier, because most of it is still
-                // in the page cache.
+                // Bytes that were read or written without a daemon are not reported, with two exceptions that are
+                // reported from their beginning: a stream that has just begun, and a task's file that is being written,
+                // because most of the file is still in the page cache.
                 boolean whole = s.prompt || s.write && s.kind == Frames.INTERMEDIATE;
                 long at = s.session == 0 && whole ? s.from : position;
                 int start = out.position();
@@ -667,7 +669,7 @@ public final class Client implements Runnable {
         return "penstock-agent " + (version == null ? "dev" : version);
     }
 
-    /** Without JMX, which takes longer to load than a short task has. */
+    /** Returns the process id, without JMX, which takes too long to load for a short task. */
     private static int pid() {
         try {
             return Integer.parseInt(new File("/proc/self").getCanonicalFile().getName());

@@ -16,7 +16,7 @@ import org.apache.hadoop.security.token.Token;
 public final class Evidence {
     private Evidence() { }
 
-    /** Returns the ends of the connection, as DataXceiver stores them, and the token's user. Never throws. */
+    /** Returns the two ends of the connection, as DataXceiver stores them, and the token's user. Never throws. */
     public static Peer of(DataNode node, ExtendedBlock block, Token<BlockTokenIdentifier> token, String remote,
             String local) {
         try {
@@ -31,9 +31,9 @@ public final class Evidence {
     }
 
     /**
-     * Returns the peer of a DataTransfer: the DataNode itself, if the NameNode has ordered it. The client that requests
-     * a pipeline's recovery is unknown, also if it gives no name, because the transfer runs in another thread than its
-     * request and at another stage.
+     * Returns the peer of a DataTransfer. If the NameNode has ordered the transfer, this is the DataNode itself. If a
+     * client has requested it to recover a pipeline, the peer is unknown, because the transfer runs in another thread
+     * than the request. The stage distinguishes the two cases, also for a client without a name.
      */
     public static Peer ofTransfer(String client, BlockConstructionStage stage) {
         boolean ordered = stage == BlockConstructionStage.PIPELINE_SETUP_CREATE;
@@ -41,8 +41,8 @@ public final class Evidence {
     }
 
     /**
-     * Returns the token's user; empty if the token cannot be read. Only for a DataNode that checks tokens: it reads
-     * each token itself in the same way, and refuses a forged token before any stream begins.
+     * Returns the token's user; empty if the token cannot be read. Call it only if the DataNode checks tokens: the
+     * DataNode then reads each token in the same way, and refuses a forged token before any stream begins.
      */
     static String user(byte[] identifier) {
         try {
@@ -55,9 +55,9 @@ public final class Evidence {
     }
 
     /**
-     * Reports whether a block that is not written by a client is reconstructed by another DataNode from the rest of its
-     * group. Such a writer sets no caching strategy, while a DataNode that copies a replica, striped or not, always
-     * asks to drop the pages behind its position.
+     * Reports whether the writer of a block is a DataNode that reconstructs the block from the rest of its group. Call
+     * it only for writers that are not clients. Such a writer sets no caching strategy, while a DataNode that copies a
+     * replica, striped or not, always asks to drop the pages behind its position.
      *
      * @param block the block's number, which is negative for striped blocks
      */

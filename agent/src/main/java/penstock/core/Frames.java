@@ -15,7 +15,7 @@ import java.util.List;
 public final class Frames extends Values {
     private Frames() { }
 
-    /** A frame that is invalid, in either direction. */
+    /** Reports an invalid frame, in either direction. */
     static final class Refused extends Exception {
         private static final long serialVersionUID = 1;
 

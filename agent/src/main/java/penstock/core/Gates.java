@@ -11,8 +11,8 @@ import java.util.function.Consumer;
  * The entry points for the instrumented methods and the plug-ins. The host's threads run this code, so the rules are:
  * never throw by mistake, never take a lock, never touch the socket, and wait only in {@link #await}. That wait ends if
  * the daemon does not enforce, if it has sent no heartbeat for a second, or none for the stream's device, if the thread
- * is interrupted, or shortly before the stream's client would give up ({@link Patience}). The only exception of this
- * class that Hadoop sees is a {@link Refusal}, at a place where Hadoop throws a similar one.
+ * is interrupted, or shortly before the stream's client would give up ({@link Patience}). The only exception that this
+ * class passes to Hadoop is a {@link Refusal}, at a place where Hadoop throws a similar exception.
  *
  * <p>The daemon does the device I/O (in IBIS, section 4, the scheduler blocks the issuing thread; here the scheduler
  * only keeps the thread behind the staged pages, or near the drained pages). So a thread that waits here holds no
@@ -20,9 +20,9 @@ import java.util.function.Consumer;
  *
  * <p>The callers hold no dataset lock: BlockSender's constructor is entered from DataXceiver.readBlock and copyBlock,
  * DataTransfer.run and VolumeScanner.scanBlock, before it takes the lock itself; sendPacket runs long after it was
- * released; a received packet passes its gate in receivePacket, after recoverRbw or append have returned; these write
- * under the dataset's lock and are not instrumented. The callers hold only a reference to the volume, as during the I/O
- * itself.
+ * released; a received packet passes its gate in receivePacket, after recoverRbw or append has returned. These two
+ * methods write under the dataset's lock and are not instrumented. The callers hold only a reference to the volume, as
+ * during the I/O itself.
  *
  * <p>The classes are public for the inlined advice, which runs in Hadoop's packages. The agent's jar is on the system
  * class path, where a DataNode's class loader finds them.
@@ -30,8 +30,8 @@ import java.util.function.Consumer;
 public final class Gates {
     private static final long RECHECK_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
     /**
-     * The largest numbers of strides between two reports: of a stream that is far from its mark, and of a read with an
-     * open mark. A message costs the DataNode 10 us of CPU time, a read from the page cache 80 us a MiB.
+     * The largest number of strides between two reports of a stream that is far from its mark, and of a read with an
+     * open mark. A message costs the DataNode 10 us of CPU time; a read from the page cache costs 80 us per MiB.
      */
     static final int FAR_STRIDES = 4;
     static final int OPEN_READ_STRIDES = 32;
@@ -52,7 +52,7 @@ public final class Gates {
     private static final ThreadLocal<Op> CURRENT = new ThreadLocal<>();
     /** Null until the agent has instrumented the classes, and again after it has switched itself off. */
     private static volatile Client client;
-    /** The agent has switched itself off, and no plug-in starts again. */
+    /** True after the agent has switched itself off; plug-ins then do not connect either. */
     private static volatile boolean off;
 
     private Gates() { }
@@ -86,7 +86,7 @@ public final class Gates {
 
     // ---- the process
 
-    /** Called before a server starts to serve; its directories are the first data that the daemon receives. */
+    /** Called before a server starts to serve. The HELLO to the daemon contains its directories. */
     public static void serve(List<String> directories) {
         Client c = client;
         if (c != null) {
@@ -229,13 +229,13 @@ public final class Gates {
         return s;
     }
 
-    /** After {@link #openRead}: whether the operation must end here, before any data is moved. */
+    /** Reports, after {@link #openRead}, whether the operation must end here, before any data is moved. */
     public static boolean isRefused(Stream s) {
         Client c = client;
         return s != null && s.refused && s.mark < s.from && c != null && c.enforcing(s, System.nanoTime());
     }
 
-    /** Returns the exception for such an operation. */
+    /** Returns the exception for a refused operation. */
     public static Refusal refusal(Stream s) {
         REFUSALS.increment();
         return new Refusal(s.flow);
@@ -302,7 +302,7 @@ public final class Gates {
         }
     }
 
-    /** A packet has been written, or receiving it failed. */
+    /** Called when a packet has been written, or when its receipt has failed. */
     public static void received(Stream s, long onDisk) {
         Op op = CURRENT.get();
         if (op != null) {
@@ -406,7 +406,8 @@ public final class Gates {
     }
 
     /**
-     * After {@link #mayPass} returned true: how far s may go. If gates hold, this is at least the need that was passed.
+     * Returns, after {@link #mayPass} returned true, the position up to which s may go. If gates hold, this is at least
+     * the need that was given to mayPass.
      */
     public static long reach(Stream s) {
         Client c = client;
@@ -498,8 +499,8 @@ public final class Gates {
         Thread self = Thread.currentThread();
         s.waiting(self);
         try {
-            // The next DataNode of a write's pipeline has waited since the last packet, and not since this one arrived.
-            // Heartbeats pass, but the client may not have sent any meanwhile.
+            // The time-out of the next DataNode in a write's pipeline started at the last packet, not at the arrival of
+            // this packet. Heartbeats pass, but the client may not have sent any meanwhile.
             long end = (s.written == 0 ? start : s.written) + s.patience.ceilingNanos;
             long now = start;
             while (s.mark < need && !(first && s.refused) && !self.isInterrupted() && !s.isClosed()) {
@@ -507,7 +508,7 @@ public final class Gates {
                 if (left <= 0) {
                     if (end - now <= 0) {
                         BACKSTOPS.increment();
-                        s.mark(Long.MAX_VALUE); // once, and not at each packet, until the daemon's next MARK
+                        s.mark(Long.MAX_VALUE); // one wait, not one per packet, until the daemon's next MARK
                     }
                     break;
                 }

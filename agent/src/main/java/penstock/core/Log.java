@@ -6,12 +6,13 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.function.Consumer;
 
 /**
- * The log of this process, which has only few lines. An agent starts before its host's logging and writes to standard
- * error, which is the Hadoop daemon's .out file; a plug-in sets its host's logger.
+ * The log of this process, which receives only a few lines. An agent starts before its host's logging and writes to
+ * standard error, which is the Hadoop daemon's .out file; a plug-in sets its host's logger.
  */
 public final class Log {
     /**
-     * Null for standard error. There is no lambda here, because the first lambda of a JVM delays the start of a task.
+     * Null for standard error. Standard error has no lambda of its own, because the first lambda of a JVM delays the
+     * start of a task.
      */
     private static volatile Consumer<String> to;
 
@@ -40,12 +41,12 @@ public final class Log {
      * threads may read only the count.
      */
     static final class Once {
-        /** Most different lines, because reasons may contain numbers. */
+        /** The largest number of different lines, because reasons may contain numbers. */
         static final int MAX_LINES = 8;
         private final Set<String> said = new HashSet<>();
         private final AtomicLong count = new AtomicLong();
 
-        /** Returns whether the line was logged. */
+        /** Reports whether the line was logged. */
         public boolean say(String line) {
             count.incrementAndGet();
             if (said.size() >= MAX_LINES || !said.add(line)) {
@@ -60,12 +61,12 @@ public final class Log {
             return count.get();
         }
 
-        /** Whether lines have been logged since the last call of forget. */
+        /** Reports whether lines have been logged since the last call of forget, and are therefore suppressed. */
         boolean isQuiet() {
             return !said.isEmpty();
         }
 
-        /** The failure is over: the next line is logged again. */
+        /** Records that the failure is over: the next line is logged again. */
         void forget() {
             said.clear();
         }

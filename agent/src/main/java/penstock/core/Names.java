@@ -7,13 +7,13 @@ import java.util.regex.Pattern;
  * Maps the names of HDFS's clients and of containers to names of flows.
  *
  * <p>A DFS client has the name {@code DFSClient_<task attempt>_<random>_<thread>}, or {@code
- * DFSClient_NONMAPREDUCE_...} outside a MapReduce task. An attempt id names its job, and the job's number is the
- * application's. Only an attempt id with a time stamp of 13 digits (the ResourceManager's, in milliseconds, until the
- * year 2286) names an application. A Spark executor that writes first has the name {@code attempt_<date of 14 or more
- * digits>_...}, which is not an application; the flow {@code clients} would put a whole executor's I/O among the
- * shells. It is {@code unattributed}, like every name that cannot be parsed. A client of Penstock's own file system for
- * Spark is named after its application, {@code DFSClient_attempt_<time>_<number>_spark_...} on YARN and {@code
- * DFSClient_app-<date>-<number>_...} on a standalone cluster.
+ * DFSClient_NONMAPREDUCE_...} outside a MapReduce task. An attempt id contains its job's number, which is also the
+ * application's number. Only an attempt id with a time stamp of 13 digits (the ResourceManager's, in milliseconds,
+ * until the year 2286) names an application. A Spark executor that writes first has the name {@code attempt_<date of 14
+ * or more digits>_...}, which is not an application; in the flow {@code clients}, a whole executor's I/O would count as
+ * a shell's. So its flow is {@code unattributed}, like every name that cannot be parsed. A client of Penstock's own
+ * file system for Spark is named after its application, {@code DFSClient_attempt_<time>_<number>_spark_...} on YARN and
+ * {@code DFSClient_app-<date>-<number>_...} on a standalone cluster.
  *
  * <p>The name is the client's claim, which the daemon verifies.
  */

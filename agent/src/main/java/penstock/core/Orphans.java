@@ -3,9 +3,9 @@ package penstock.core;
 import java.util.concurrent.atomic.AtomicReference;
 
 /**
- * The waits that ended because the daemon had gone or was silent: the exact cost of its death. A wait counts from its
- * start or from the daemon's last sign of life, whichever is later. So a figure is too large by the daemon's lifetime
- * after its last heartbeat (at most a quarter of a second), and never too small.
+ * The waits that ended because the daemon had gone or was silent. They are the cost of the daemon's failure. A wait
+ * counts from its start or from the daemon's last sign of life, whichever is later. The daemon may have lived for up to
+ * a quarter of a second after its last heartbeat. A figure is too large by this time, and never too small.
  */
 public final class Orphans {
     /** The figures so far; replaced as a whole, since no thread of Hadoop may take a lock here. */

@@ -24,10 +24,10 @@ public final class Patience {
     }
 
     /**
-     * Returns the patience of a client with that time-out: three quarters of it, and at least 2 s less than the
-     * time-out (for time-outs under 4 s: half of it), since a device also needs time to answer. The ceiling is eleven
-     * twelfths, and at least half a second less than the time-out. A time-out of 0 or below never ends, and counts as
-     * the usual one.
+     * Returns the patience of a client with the given time-out. It is three quarters of the time-out, but at least 2 s
+     * less than the time-out (for time-outs under 4 s: half of the time-out), because a device also needs time to
+     * answer. The ceiling is eleven twelfths, and at least half a second less than the time-out. With a time-out of 0
+     * or below the client waits for ever; the usual time-out is used.
      */
     static Patience of(long timeoutMillis) {
         long all = timeoutMillis <= 0 ? USUAL_MILLIS : Math.min(timeoutMillis, MOST_MILLIS);

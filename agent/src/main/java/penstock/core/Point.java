@@ -7,7 +7,7 @@ public final class Point {
     public final String descriptor;
     public final String advice;
 
-    /** The method's name is that in the class file: &lt;init&gt; for a constructor. */
+    /** The method's name is its name in the class file: &lt;init&gt; for a constructor. */
     public Point(String type, String method, String descriptor, Class<?> advice) {
         this.type = type;
         this.method = method;

@@ -4,8 +4,8 @@ import java.io.IOException;
 
 /**
  * The exception of an operation that the daemon refuses before any data is moved. A DataNode with too many threads
- * refuses operations in the same way: its client goes to another replica, or comes again later. It has no stack trace,
- * as Hadoop logs it and there may be many.
+ * refuses operations in the same way, and the client tries another replica, or the same one later. The exception has no
+ * stack trace, because Hadoop logs it and there may be many.
  */
 public final class Refusal extends IOException {
     private static final long serialVersionUID = 1;

@@ -5,12 +5,12 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * A file that is being read, written or sent. One thread of the host moves the position, the client's thread moves the
- * mark; they share volatile fields and no lock. Positions are offsets in the file, in bytes.
+ * A file that is being read, written or sent. One thread of the host moves the position, and the client's thread moves
+ * the mark. They share volatile fields and no lock. Positions are offsets in the file, in bytes.
  *
- * <p>The host either waits in a thread ({@link Gates#pass}), or it is an event loop, which must not wait: then the
- * stream has a callback. The client's thread runs it once after each {@link Gates#mayPass} that returned false, when
- * another call may return true.
+ * <p>Either a thread of the host waits ({@link Gates#pass}), or the host uses an event loop, which must not wait. In
+ * that case the stream has a callback. The client's thread runs the callback once after each {@link Gates#mayPass} that
+ * returned false, when another call may return true.
  */
 public final class Stream {
     /** The field that weaving adds to objects for their stream. */
@@ -48,7 +48,7 @@ public final class Stream {
     volatile long heldSince;
     private final AtomicBoolean closed = new AtomicBoolean();
 
-    /** Whether the client's queue holds this stream; it never holds one twice. */
+    /** Whether the client's queue holds this stream. The queue never holds a stream twice. */
     final AtomicBoolean queued = new AtomicBoolean();
     /** The position that the Hadoop thread last reported; only that thread uses it. */
     long reported;
@@ -88,21 +88,21 @@ public final class Stream {
         return closed.get();
     }
 
-    /** Returns true for the first of several closes: a DataNode closes twice, or in two threads. */
+    /** Closes the stream. Returns true for the first call only: a DataNode closes a stream twice, or in two threads. */
     boolean close() {
         return closed.compareAndSet(false, true);
     }
 
     /**
-     * Sets the mark. The daemon's latest MARK counts: it may be lower than before if the stream is to be governed
-     * again.
+     * Sets the mark. The daemon's latest MARK applies. It may be lower than the one before if the stream is to be
+     * governed again.
      */
     void mark(long to) {
         mark = to;
         wake();
     }
 
-    /** The daemon refuses the operation. If it can no longer be refused, it keeps waiting. */
+    /** Called when the daemon refuses the operation. An operation that cannot be refused keeps waiting. */
     void refuse() {
         if (refusable) {
             refused = true;
@@ -129,7 +129,7 @@ public final class Stream {
         held.set(true);
     }
 
-    /** The event loop continues, or is done; a callback that has already started is spurious. */
+    /** Called when the event loop continues, or is done. A callback that has already started is then spurious. */
     void letGo() {
         held.set(false);
     }

@@ -17,7 +17,7 @@ public abstract class Values {
     static final int MAX_DEVICE = 63;
     /** The bit of a HEARTBEAT's devices that stands for the network. */
     static final int NETWORK_DEVICE = 0;
-    /** A MARK with which the agent refuses the operation, if it still can. */
+    /** The MARK by which the daemon refuses an operation. The agent then ends the operation, if it still can. */
     public static final long REFUSED = Long.MAX_VALUE - 1;
 
     public static final int HELLO = 1;

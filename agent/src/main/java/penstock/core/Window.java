@@ -3,12 +3,13 @@ package penstock.core;
 import java.io.File;
 
 /**
- * The range of a file that is announced for a reader. It is not known how far the reader will go: a merge opens a file
- * of many parts' segments and reads one. So the first stream is short, each next one is twice as long, and it is
- * announced when half of the last one is read. Beyond a segment's end up to 1.7 times its length is announced, which in
- * a map's merge is the next partition's segment, which is read next. A seek out of the window starts again.
+ * The range of a file that is announced for a reader. The reader may stop anywhere: a merge opens a file with the
+ * segments of many partitions and reads one segment. So the first stream is short, and each further stream is twice as
+ * long as the one before, and is announced when half of that one has been read. The announced range extends beyond a
+ * segment's end by up to 1.7 times the segment's length. In a map's merge the reader continues there, with the next
+ * partition's segment. A seek out of the window starts again.
  *
- * <p>Not for concurrent use, like the reader's position.
+ * <p>Like the reader's position, a window is not for concurrent use.
  */
 public final class Window {
     public static final long MIN = 256 << 10;

@@ -1,2 +1,5 @@
-/** The part of the agent that does not depend on Spark: the connection to the daemon, frames, gates, marks, names. */
+/**
+ * The common part of the agent: the connection to the daemon, frames, gates, marks and names. The parts for HDFS, the
+ * shuffle, tasks and Spark depend on it.
+ */
 package penstock.core;

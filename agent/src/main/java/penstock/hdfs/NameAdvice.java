@@ -106,7 +106,7 @@ public final class NameAdvice {
         }
     }
 
-    /** DataXceiver.replaceBlock, the other end. The peer is the balancer, not the source of the data. */
+    /** DataXceiver.replaceBlock, the other end of a move. The peer is the balancer, not the source of the data. */
     static final class Replace {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter(@Advice.Argument(0) ExtendedBlock block,

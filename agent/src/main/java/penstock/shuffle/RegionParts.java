@@ -45,7 +45,8 @@ public final class RegionParts implements ChunkedInput<FileRegion> {
     }
 
     /**
-     * Returns null if the region is to be sent unchanged: not governed, or configured to be copied through a buffer.
+     * Returns null if the region is to be sent unchanged, because it is not governed, or is configured to be copied
+     * through a buffer.
      */
     static RegionParts of(FadvisedFileRegion region, Channel channel, ChunkedWriteHandler writer)
             throws ReflectiveOperationException {

@@ -23,10 +23,10 @@ import penstock.core.Names;
  * it by a message that is sent in parts.
  *
  * <p>An event loop serves many connections, so nothing may wait in it. Netty's own way for a message that is not ready
- * is a ChunkedInput: the ChunkedWriteHandler, which every shuffle connection has, requests the next part, gets none if
- * there is none yet, keeps later messages in order, and requests the part again after a call of resumeTransfer. So
- * netty remains responsible for order, flushing, back-pressure and the end of the connection. This handler only makes
- * the parts and decides when they may be sent.
+ * is a ChunkedInput: the ChunkedWriteHandler, which every shuffle connection has, requests the next part, and may get
+ * none. It then keeps later messages in order, and requests the part again after a call of resumeTransfer. So netty
+ * remains responsible for order, flushing, back-pressure and the end of the connection. This handler only makes the
+ * parts and decides when they may be sent.
  *
  * <p>So an outbound message passes the ShuffleHandler first, then this handler, then the ChunkedWriteHandler and the
  * HTTP encoder, which handles a part of a file like the whole file.
@@ -63,7 +63,7 @@ public final class Shuffle {
         pipeline.addAfter(chunking.name(), NAME, new Handler((ChunkedWriteHandler) chunking.handler()));
     }
 
-    /** The flow of a map output, {@code <local dir>/usercache/USER/appcache/APPLICATION/output/...}. */
+    /** Returns the flow of a map output, {@code <local dir>/usercache/USER/appcache/APPLICATION/output/...}. */
     static String flow(String path) {
         Matcher m = APPLICATION.matcher(path);
         return m.find() ? m.group(1) : Names.UNATTRIBUTED;
@@ -91,7 +91,7 @@ public final class Shuffle {
                         : ChunkParts.of((FadvisedChunkedFile) message, channel, writer);
                 if (parts != null) {
                     if (!promise.isVoid()) {
-                        // Netty closes the parts, unless the promise is completed by others before.
+                        // Netty closes the parts, unless other code completes the promise before.
                         promise.addListener(done -> parts.close());
                     }
                     return parts;

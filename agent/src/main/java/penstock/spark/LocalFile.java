@@ -6,8 +6,8 @@ import penstock.core.Window;
 
 
 /**
- * A governed file with its reader or writer; there is only one. Spark's object that does the I/O has it in a field that
- * weaving adds; objects of this package have it in a field of their own.
+ * A governed file with its only reader or writer. Spark's object that does the I/O holds it in a field that weaving
+ * adds; objects of this package hold it in a field of their own.
  */
 public final class LocalFile {
     private final Stream stream;
@@ -69,7 +69,7 @@ public final class LocalFile {
         }
     }
 
-    /** Has the file closed when its reader is garbage, unless it was closed before. */
+    /** Closes the file when its reader has been garbage-collected, unless the file was closed before. */
     void closeAfter(Object reader) {
         unclosed = new Unclosed(reader, this);
     }

@@ -50,7 +50,7 @@ public final class LocalFiles {
 
     // ---- the process
 
-    /** Called when Spark's disk manager exists; its directories are the first data that the daemon receives. */
+    /** Called when Spark's disk manager exists. The HELLO to the daemon contains its directories. */
     public static void serve(File[] blockManagers) {
         directories(blockManagers);
         if (!directories.isEmpty()) {
@@ -211,8 +211,8 @@ public final class LocalFiles {
     }
 
     /**
-     * Waits until the batch [from, to) of a spill may be read. Meanwhile the following batches are staged, because the
-     * reader takes batch after batch.
+     * Waits until the batch [from, to) of a spill may be read. The following batches are staged meanwhile, because the
+     * reader reads them next.
      *
      * @param carried the result for the reader's previous batch, or null
      * @param end the end of the last batch
@@ -271,8 +271,8 @@ public final class LocalFiles {
     }
 
     /**
-     * Copies all but the last piece of a range from file to file, with gates at both ends. The caller would do this in
-     * a single copy. It copies the rest, and so gets errors and performs its checks.
+     * Copies all but the last piece of a range from file to file, with gates at both ends. The caller, Spark, would do
+     * this in a single copy. Spark copies the rest, so Spark itself gets errors and performs its checks.
      *
      * @return number of bytes copied
      */

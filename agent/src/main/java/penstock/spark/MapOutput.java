@@ -21,8 +21,8 @@ import penstock.core.Gate;
  * exists, and is renamed only after the daemon has opened it. In enforce mode the first write waits for the daemon; in
  * other modes the commit of a short map waits for a moment.
  *
- * <p>Spark must copy to the file's own channel, otherwise the kernel would not do the copy. So there the gate is passed
- * before each copy.
+ * <p>Spark must copy to the file's own channel, otherwise the kernel would not do the copy. So the gate is not in the
+ * channel, but is passed before each copy.
  */
 final class MapOutput implements ShuffleMapOutputWriter {
     private static final Field FILE = field();
@@ -185,7 +185,7 @@ final class MapOutput implements ShuffleMapOutputWriter {
         return current != null && current.channel == out ? current.file : null;
     }
 
-    /** Spark gets the channel from it before each copy. */
+    /** Spark requests the channel from this wrapper before each copy. */
     private static final class Channel implements WritableByteChannelWrapper {
         private final WritableByteChannelWrapper local;
         private final LocalFile file;

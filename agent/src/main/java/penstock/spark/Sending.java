@@ -35,7 +35,7 @@ import penstock.core.Stream;
 public final class Sending extends ChannelOutboundHandlerAdapter {
     private static final String NAME = "penstock";
     /**
-     * The longest time in which this handler keeps a connection without a message. Spark's other end closes a
+     * The longest time for which this handler may leave a connection without a message. Spark's other end closes a
      * connection on which nothing has arrived for 120 s (spark.network.timeout).
      */
     private static final long LONGEST_NANOS = TimeUnit.SECONDS.toNanos(30);

@@ -126,7 +126,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** The same for ExternalAppendOnlyMap, in DiskMapIterator.nextBatchIterator. */
+    /** The same for a spill of an ExternalAppendOnlyMap, in DiskMapIterator.nextBatchIterator. */
     static final class SpilledMap {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.This Object reader, @Advice.FieldValue("file") File file,
@@ -162,7 +162,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** nioByteBuffer, which reads or maps it. */
+    /** FileSegmentManagedBuffer.nioByteBuffer, which reads or maps a shuffle block. */
     static final class SegmentWhole {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.FieldValue("file") File file, @Advice.FieldValue("offset") long offset,
@@ -196,7 +196,7 @@ public final class SparkAdvice {
         }
     }
 
-    /** toChunkedByteBuffer and toByteBuffer, which read or map it. */
+    /** DiskBlockData.toChunkedByteBuffer and toByteBuffer, which read or map such a block. */
     static final class BlockWhole {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.FieldValue("file") File file, @Advice.FieldValue("blockSize") long size) {

@@ -21,9 +21,9 @@ import penstock.core.Stream;
 import penstock.core.Window;
 
 /**
- * The YARN container of this process. Its application is the flow, and files in its YARN directories are governed. Both
- * come from the environment that YARN sets. A process outside of containers, such as a shell, a client, a daemon or a
- * LocalJobRunner, has neither, and is not governed.
+ * The YARN container of this process. Its application is the flow, and files in its YARN directories are governed. The
+ * application and the directories come from the environment that YARN sets. A process outside of containers, such as a
+ * shell, a client, a daemon or a LocalJobRunner, lacks them, and is not governed.
  *
  * <p>The connection starts with the file system, which is well before the first file. Nothing waits for it.
  */

@@ -11,8 +11,8 @@ import penstock.core.Gate;
 import penstock.core.Stream;
 
 /**
- * A file that a task writes, below its buffer. A write waits only if the bytes before it have reached the mark, so it
- * may overshoot by its own length; a write that is longer than a piece is split into pieces.
+ * A file that a task writes, below its buffer. A write waits only if the bytes written before have reached the mark, so
+ * the file may exceed its mark by the length of a write. A write that is longer than a piece is split into pieces.
  */
 final class GovernedOutput extends OutputStream implements Syncable, StreamCapabilities, IOStatisticsSource {
     private static final int PIECE = 256 << 10;

@@ -1,2 +1,2 @@
-/** The file system that tasks of MapReduce and Spark use for local files. */
+/** The file system that MapReduce's tasks use for local files. */
 package penstock.task;

@@ -27,7 +27,7 @@ class AgentTest {
     private final List<Object> transformers = new ArrayList<>();
     private Class<?>[] loaded = {};
 
-    /** What the agent asks of a JVM. */
+    /** A fake with the methods of Instrumentation that the agent calls. */
     private final Instrumentation instrumentation = (Instrumentation) Proxy.newProxyInstance(
             AgentTest.class.getClassLoader(), new Class<?>[] {Instrumentation.class}, (proxy, method, arguments) -> {
                 switch (method.getName()) {

@@ -41,7 +41,7 @@ import penstock.core.Frames;
 import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 
-/** The packed jar in a real DataNode, with a daemon that each test controls. */
+/** Tests the packed jar in a real DataNode, with a daemon that each test controls. */
 @Timeout(60)
 class DataNodeIT {
     private static final String APPLICATION = "application_1700000000000_0042";
@@ -82,7 +82,10 @@ class DataNodeIT {
         FileUtils.deleteDirectory(directory.toFile());
     }
 
-    /** The frames of the previous test, its last CLOSE included, must not be taken for this one's. */
+    /**
+     * Waits for all frames of the previous test, including its last CLOSE, so that no test receives another test's
+     * frames.
+     */
     @BeforeEach
     void forget() throws Exception {
         daemon.generous = true;
@@ -92,7 +95,7 @@ class DataNodeIT {
         daemon.forget();
     }
 
-    /** As where a DataNode has too many threads: nothing breaks, and the client comes again. */
+    /** The refusal has the effect of too many threads in a DataNode: nothing breaks, and the client tries again. */
     @Test
     void aRefusedReadIsTriedAgainByItsClient() throws Exception {
         write(task, "/refused");
@@ -107,7 +110,7 @@ class DataNodeIT {
         assertEquals(open.stream(), close.stream());
         assertEquals(open.from(), close.position());
         assertTrue(close.failed());
-        // There is no other replica, so it is the same DataNode after a pause.
+        // There is no other replica, so the client tries the same DataNode again after a pause.
         Heard again = daemon.next(Frames.OPEN);
         daemon.mark(again.stream(), Long.MAX_VALUE);
         assertArrayEquals(DATA, reading.get(20, TimeUnit.SECONDS));
@@ -181,7 +184,9 @@ class DataNodeIT {
         assertTrue(hdfs.bean().contains("\"Suppressed\" : 0"), hdfs.bean());
     }
 
-    /** A reader and a writer stand at their gates; the DataNode's dataset must not notice. */
+    /**
+     * While a reader and a writer wait at their gates, other operations on the DataNode's dataset must not be delayed.
+     */
     @Test
     void whoIsHeldHoldsNoLock() throws Exception {
         write(shell, "/held");
@@ -205,7 +210,8 @@ class DataNodeIT {
             assertFalse(datasets.matcher(thread).find(), thread);
             assertTrue(thread.contains("Locked ownable synchronizers:\n\t- None"), thread);
         }
-        // Read locks show in no thread dump; that these need the write lock and pass does.
+        // A thread dump does not show read locks. These operations need the write lock, so they prove that no read lock
+        // is held.
         daemon.generous = true;
         FutureTask<byte[]> others = run(() -> {
             write(shell, "/free");
@@ -223,7 +229,7 @@ class DataNodeIT {
         assertArrayEquals(DATA, read(shell, "/held too"));
     }
 
-    /** The threads of the DataNode that wait in a gate, as the JVM's own dump shows them. */
+    /** Returns the DataNode's threads that wait in a gate, from the JVM's own thread dump. */
     private static List<String> heldThreads() throws Exception {
         Process dump = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "jcmd").toString(),
                 Long.toString(hdfs.dataNode().pid()), "Thread.print", "-l").redirectErrorStream(true).start();
@@ -264,8 +270,8 @@ class DataNodeIT {
     }
 
     /**
-     * What a DataNode that reconstructs a striped block says to others, by Hadoop's own
-     * protocol: it has no name, and for a write it leaves the caching strategy open.
+     * Sends the requests of a DataNode that reconstructs a striped block, by Hadoop's own protocol: without a client
+     * name, and for a write without a caching strategy.
      */
     @Test
     void reconstructionIsToldFromReplication() throws Exception {
@@ -301,7 +307,7 @@ class DataNodeIT {
         void to(Sender sender) throws IOException;
     }
 
-    /** Makes the request, and hangs up when the DataNode has begun to do it. */
+    /** Sends the request, and disconnects when the DataNode has begun to process it. */
     private static Heard opened(Request request) throws Exception {
         int port = ((DistributedFileSystem) shell).getDataNodeStats()[0].getXferPort();
         try (Socket socket = new Socket("127.0.0.1", port)) {

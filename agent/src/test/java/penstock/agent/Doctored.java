@@ -13,13 +13,13 @@ import net.bytebuddy.jar.asm.commons.ClassRemapper;
 import net.bytebuddy.jar.asm.commons.Remapper;
 
 /**
- * A valid Hadoop that the agent does not support, such as a future release: a private method or field of one class is
- * renamed, in its declaration and in all uses in the class.
+ * Makes a valid Hadoop class that the agent does not support, as a future release might have: a private method or field
+ * is renamed, in its declaration and in all uses in the class.
  */
 final class Doctored {
     private Doctored() { }
 
-    /** Writes a jar with that one class, for the front of a class path. */
+    /** Writes a jar that contains only the changed class, for the front of a class path. */
     static String jar(Path file, String type, String member) throws IOException {
         String internal = type.replace('.', '/');
         byte[] code = ClassFileLocator.ForClassLoader.of(Doctored.class.getClassLoader()).locate(type).resolve();

@@ -14,10 +14,12 @@ import penstock.core.Gates;
 import penstock.core.Role;
 import penstock.core.TestDaemon;
 
-/** The process of a plug-in exits as fast as without the plug-in. */
+/** Tests that the process of a plug-in exits as fast as without the plug-in. */
 @Timeout(60)
 class ExitTest {
-    /** A task that is done when it is connected; its last hook sees whether our thread is. */
+    /**
+     * A task that ends as soon as it is connected. Its last shutdown hook prints whether the agent's thread has ended.
+     */
     public static final class Main {
         private static final long PATIENCE_NANOS = TimeUnit.SECONDS.toNanos(20);
 
@@ -46,7 +48,7 @@ class ExitTest {
         }
     }
 
-    /** A thread that is in a system call, as one that waits for a socket, keeps a JVM from its end. */
+    /** A thread in a system call, for example one that waits for a socket, delays the end of a JVM. */
     @Test
     void theConnectionEndsWhenTheExitBegins() throws Exception {
         Path directory = Files.createTempDirectory("penstock").toRealPath();

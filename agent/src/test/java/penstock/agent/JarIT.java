@@ -9,7 +9,10 @@ import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 import org.junit.jupiter.api.Test;
 
-/** The jar is on a DataNode's class path, so it may contain only its own packages: others could clash. */
+/**
+ * Tests the contents of the jar. The jar is on a DataNode's class path, so it may contain only packages of its own;
+ * other packages could clash.
+ */
 class JarIT {
     static final String JAR = System.getProperty("penstock.agent.jar");
 

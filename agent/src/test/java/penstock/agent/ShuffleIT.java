@@ -34,7 +34,7 @@ import penstock.core.Frames;
 import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 
-/** A real ShuffleHandler with the packed agent and a single event loop for all connections. */
+/** Tests a real ShuffleHandler with the packed agent and a single event loop for all connections. */
 @Timeout(90)
 class ShuffleIT {
     private static final int SIZE = 1_300_000;
@@ -126,7 +126,7 @@ class ShuffleIT {
                 status + log());
     }
 
-    /** How often the event loop's thread was looked at, and seen parked, for whatever reason. */
+    /** Returns how often the event loop's thread was examined, and how often it was parked, for any reason. */
     private long[] seen() throws IOException {
         Matcher m = Pattern.compile("Looks=([0-9]+) Stopped=([0-9]+) .*").matcher(status());
         assertTrue(m.matches());
@@ -180,7 +180,7 @@ class ShuffleIT {
             read(0, expected.size());
         }
 
-        /** Nothing comes for a while: a negative that no event announces. */
+        /** Checks that nothing arrives for a while. No event can announce this, so the test waits for a fixed time. */
         void nothing() throws IOException {
             socket.setSoTimeout(400);
             try {
@@ -207,7 +207,7 @@ class ShuffleIT {
             FutureTask<Void> fetches = new FutureTask<>(() -> {
                 reducer.ask(1, 0, 1, 2, 3, 4);
                 reducer.all();
-                reducer.ask(2, 4, 0); // the same connection, kept alive
+                reducer.ask(2, 4, 0); // on the same connection, which is kept alive
                 reducer.all();
                 return null;
             });
@@ -266,7 +266,7 @@ class ShuffleIT {
             assertEquals(SIZE, network.to());
             daemon.mark(disk.stream(), Long.MAX_VALUE);
             long[] before = seen();
-            held.nothing(); // staged, but not to be sent
+            held.nothing(); // staged, but not yet allowed to be sent
             long[] after = seen();
             assertTrue(after[0] > before[0], "the thread was not looked at");
             assertEquals(before[1], after[1], "the event loop's thread was parked");

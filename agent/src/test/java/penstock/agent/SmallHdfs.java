@@ -28,12 +28,17 @@ final class SmallHdfs implements AutoCloseable {
     private NameNode nameNode;
     private Process dataNode;
 
-    /** Returns when the DataNode can take blocks; front comes before Hadoop on its class path. */
+    /**
+     * Returns when the DataNode accepts blocks. The class path entry front comes before Hadoop on the DataNode's class
+     * path.
+     */
     SmallHdfs(Path directory, Path socket, List<String> front) throws Exception {
         this(directory, socket, front, false);
     }
 
-    /** @param tokens whether the DataNode asks for block tokens */
+    /**
+     * @param tokens whether the DataNode requires block tokens
+     */
     SmallHdfs(Path directory, Path socket, List<String> front, boolean tokens) throws Exception {
         this.directory = directory;
         conf.setBoolean("dfs.block.access.token.enable", tokens);
@@ -59,7 +64,7 @@ final class SmallHdfs implements AutoCloseable {
         conf.setInt("dfs.replication", 1);
         conf.setInt("dfs.namenode.safemode.extension", 0);
         conf.setInt("dfs.heartbeat.interval", 1);
-        DefaultMetricsSystem.setMiniClusterMode(true); // format() leaves its sources behind
+        DefaultMetricsSystem.setMiniClusterMode(true); // format() does not unregister its metrics sources
         NameNode.format(conf);
         nameNode = NameNode.createNameNode(new String[0], conf);
         conf.set("fs.defaultFS", "hdfs://127.0.0.1:" + nameNode.getNameNodeAddress().getPort());
@@ -80,7 +85,9 @@ final class SmallHdfs implements AutoCloseable {
         }
     }
 
-    /** Hadoop's jars, and those that it needs, of this JVM's class path. The agent must come from its own jar. */
+    /**
+     * Returns Hadoop's jars and their dependencies from this JVM's class path. The agent must come from its own jar.
+     */
     static List<String> hadoop() {
         List<String> jars = new ArrayList<>();
         for (String entry : System.getProperty("java.class.path").split(File.pathSeparator)) {
@@ -91,7 +98,7 @@ final class SmallHdfs implements AutoCloseable {
         return jars;
     }
 
-    /** The beginning of a command: a JVM with the agent, fit for Hadoop, with this class path. */
+    /** Returns the beginning of a command that starts a JVM with the agent, Hadoop's options and this class path. */
     static List<String> java(Path socket, List<String> classPath) {
         List<String> command = new ArrayList<>(List.of(
                 Path.of(System.getProperty("java.home"), "bin", "java").toString(),
@@ -104,13 +111,13 @@ final class SmallHdfs implements AutoCloseable {
         return command;
     }
 
-    /** Whether the NameNode knows of the DataNode's space, which comes with its first heartbeat. */
+    /** Reports whether the NameNode knows the DataNode's free space, which the DataNode's first heartbeat reports. */
     private static boolean reported(DistributedFileSystem fs) throws IOException {
         DatanodeInfo[] nodes = fs.getDataNodeStats();
         return nodes.length == 1 && nodes[0].getRemaining() > 0;
     }
 
-    /** A client of its own, with the name of a task's attempt unless that is empty. */
+    /** Returns a new client, named after the task attempt unless attempt is empty. */
     DistributedFileSystem client(String attempt) throws IOException {
         Configuration own = new Configuration(conf);
         if (!attempt.isEmpty()) {
@@ -139,14 +146,14 @@ final class SmallHdfs implements AutoCloseable {
         return dataNode;
     }
 
-    /** Throws what the DataNode has logged if it has ended. */
+    /** If the DataNode has ended, throws an error with the DataNode's log. */
     void check() {
         if (!dataNode.isAlive()) {
             throw new AssertionError("the DataNode has ended:\n" + log());
         }
     }
 
-    /** What the DataNode has written, its standard error included. */
+    /** Returns the DataNode's output, including standard error. */
     String log() {
         try {
             return Files.readString(directory.resolve("log"));

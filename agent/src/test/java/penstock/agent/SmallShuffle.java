@@ -41,8 +41,8 @@ final class SmallShuffle {
     private SmallShuffle() { }
 
     /**
-     * Serves applications 1 to 3 from the local directory that is given, with one event loop
-     * for all connections. Prints "port N", and answers each line of its input.
+     * Serves applications 1 to 3 from the given local directory, with one event loop for all connections. Prints "port
+     * N", and answers each line of its input.
      */
     public static void main(String[] arguments) throws Exception {
         Configuration conf = new Configuration();
@@ -76,7 +76,7 @@ final class SmallShuffle {
         System.exit(0);
     }
 
-    /** The NodeManager's way to its one local directory. */
+    /** Returns the NodeManager's only local directory. */
     private static final class Local implements AuxiliaryLocalPathHandler {
         private final String directory;
 
@@ -162,7 +162,7 @@ final class SmallShuffle {
         Path output = local.resolve("usercache/" + USER + "/appcache/application_" + STAMP + "_000" + application
                 + "/output/" + attempt);
         Files.createDirectories(output);
-        // What comes before is another reducer's, so that no offset is 0.
+        // The bytes before belong to another reducer, so no offset is 0.
         byte[] before = new byte[777];
         try (OutputStream out = Files.newOutputStream(output.resolve("file.out"))) {
             out.write(before);
@@ -178,7 +178,7 @@ final class SmallShuffle {
         return sent.toByteArray();
     }
 
-    /** A reducer's request for the second partition of these maps. */
+    /** Returns a reducer's request for the second partition of these maps. */
     static String request(int port, int application, String... attempts) throws Exception {
         URL url = new URI("http://127.0.0.1:" + port + "/mapOutput?job=job_" + STAMP + "_000" + application
                 + "&reduce=1&map=" + String.join(",", attempts) + "&keepAlive=true").toURL();

@@ -15,7 +15,8 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
 /**
- * A real DataNode of a Hadoop that the agent does not support: the agent reports this, and HDFS works as without it.
+ * Tests a real DataNode of a Hadoop that the agent does not support: the agent reports this, and HDFS works as without
+ * the agent.
  */
 @Timeout(60)
 class StaysOutIT {

@@ -25,7 +25,9 @@ import org.junit.jupiter.api.Timeout;
 import penstock.core.Frames;
 import penstock.core.TestDaemon;
 
-/** A real DataNode that checks block tokens: the agent reports a token's owner, and nothing for a forged token. */
+/**
+ * Tests a real DataNode that checks block tokens: the agent reports a token's owner, and nothing for a forged token.
+ */
 @Timeout(60)
 class TokensIT {
     @Test
@@ -56,7 +58,7 @@ class TokensIT {
                                     block.getBlockToken().getKind(), block.getBlockToken().getService()),
                             "DFSClient_NONMAPREDUCE_1_1", 0, data.length, true, CachingStrategy.newDefaultStrategy());
                     while (socket.getInputStream().read() >= 0) {
-                        // The refusal, to its end.
+                        // Read the whole refusal.
                     }
                 }
                 assertArrayEquals(data, SmallHdfs.read(fs, "/f", data.length));

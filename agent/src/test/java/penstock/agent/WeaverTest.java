@@ -64,7 +64,7 @@ class WeaverTest {
         assertEquals(15, calling.size());
     }
 
-    /** The methods that call Gates other than to report an exception. */
+    /** Returns the methods that call Gates for another purpose than to report an exception. */
     private static Set<String> callers(String type, byte[] code) {
         Set<String> callers = new HashSet<>();
         new ClassReader(code).accept(new ClassVisitor(Opcodes.ASM9) {
@@ -85,7 +85,7 @@ class WeaverTest {
         return callers;
     }
 
-    /** The JVM's verifier sees every woven class, in a loader that takes them before its parent's. */
+    /** The JVM verifies every woven class, in a loader that prefers the woven classes to its parent's classes. */
     @Test
     void theJvmAcceptsTheWovenClasses() throws Exception {
         Weaver weaver = Weaver.of(LOADER, Role.DATANODE);
@@ -221,7 +221,7 @@ class WeaverTest {
         assertArrayEquals(woven(weaver, DN + "BlockSender"), woven(weaver, DN + "BlockSender"));
     }
 
-    /** The class without the methods and fields of that name. */
+    /** Returns the class without the methods and fields of that name. */
     private static byte[] without(byte[] code, String member) {
         ClassWriter out = new ClassWriter(0);
         new ClassReader(code).accept(new ClassVisitor(Opcodes.ASM9, out) {

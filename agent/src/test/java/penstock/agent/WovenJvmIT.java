@@ -46,11 +46,11 @@ class WovenJvmIT {
         return Weaver.of(WovenJvmIT.class.getClassLoader(), Role.DATANODE).types();
     }
 
-    /** What a JVM with this in front of Hadoop prints; it must end well. */
+    /** Returns the output of a JVM with the given jar in front of Hadoop. The JVM must exit with 0. */
     private String probe(List<String> front, Set<String> types) throws Exception {
         List<String> classPath = new ArrayList<>(front);
         classPath.addAll(SmallHdfs.hadoop());
-        // The probe is here; its package's other classes must come from the jar.
+        // Only the probe is in this folder; the other classes of its package must come from the jar.
         Path own = Path.of(Probe.class.getProtectionDomain().getCodeSource().getLocation().toURI());
         assertFalse(Files.exists(own.resolve("penstock/agent/Agent.class")), own.toString());
         classPath.add(own.toString());
@@ -90,7 +90,10 @@ class WovenJvmIT {
         }
     }
 
-    /** A release in which a single thing has another name: loudly out, and everything else as without the agent. */
+    /**
+     * In a release in which a single method or field has another name, the agent does nothing and logs an error.
+     * Everything else works as without the agent.
+     */
     @ParameterizedTest
     @CsvSource({"BlockReceiver, receivePacket, BlockReceiver.receivePacket()I",
         "BlockSender, endOffset, BlockSender.endOffset"})

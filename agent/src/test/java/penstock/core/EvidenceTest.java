@@ -39,7 +39,7 @@ class EvidenceTest {
     void rubbishIsNoReasonToThrow() {
         long seed = System.nanoTime();
         Random random = new Random(seed);
-        for (int i = 0; i < 60; i++) { // a length out of nonsense may ask for all memory there is
+        for (int i = 0; i < 60; i++) { // a random length may ask for all the memory
             byte[] bytes = random.nextBoolean() ? identifier("alice", random.nextBoolean())
                     : new byte[random.nextInt(99)];
             for (int n = 1 + random.nextInt(8); n > 0 && bytes.length > 0; n--) {
@@ -55,7 +55,9 @@ class EvidenceTest {
         assertSame(Peer.UNKNOWN, Evidence.of(null, null, new Token<>(), null, null));
     }
 
-    /** Only what the NameNode orders is the DataNode's own; a nameless client may ask for a recovery. */
+    /**
+     * Only transfers that the NameNode orders are the DataNode's own; a client without a name may request a recovery.
+     */
     @Test
     void onlyAnOrderedTransferIsTheDataNodesOwn() {
         assertSame(Peer.OWN, Evidence.ofTransfer("", BlockConstructionStage.PIPELINE_SETUP_CREATE));
@@ -67,7 +69,7 @@ class EvidenceTest {
                 BlockConstructionStage.PIPELINE_SETUP_CREATE));
     }
 
-    /** Whatever comes by a connection, a domain socket's included, is not its own. */
+    /** An operation that arrives by a connection, including a domain socket, is not the DataNode's own. */
     @ParameterizedTest
     @ValueSource(strings = {"own", "/own", "unix:{/var/run/dn.sock}", "<local>"})
     void noConnectionIsTheDataNodesOwn(String printed) {

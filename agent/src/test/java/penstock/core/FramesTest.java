@@ -46,7 +46,7 @@ class FramesTest {
             assertArrayEquals(frame, Arrays.copyOf(out.array(), out.position()));
         } else {
             Heard heard = new Heard();
-            // Byte by byte: a frame is taken when it is whole and not before.
+            // Byte by byte: a frame is read when it is complete, and not before.
             for (int n = 0; n < frame.length; n++) {
                 ByteBuffer in = ByteBuffer.wrap(frame, 0, n);
                 Frames.read(in, heard);
@@ -106,7 +106,7 @@ class FramesTest {
         }
     }
 
-    /** The agent's streams are ints; the wire's are unsigned, with the same bits. */
+    /** Stream numbers are ints in the agent and unsigned on the wire, with the same bits. */
     private static int stream(JsonNode m) {
         return (int) m.get("stream").asLong();
     }
@@ -155,7 +155,7 @@ class FramesTest {
         assertThrows(Frames.Refused.class, () -> Frames.close(out, 1, -1, false));
     }
 
-    /** Whatever comes in is taken, waited for or refused; the seed makes a failure repeatable. */
+    /** Random bytes are read, left until the frame is complete, or refused. The seed makes a failure repeatable. */
     @Test
     void surviveNoise() {
         long seed = 20260101;

@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import penstock.core.TestDaemon.Heard;
 
-/** Gates as a DataNode's threads use them, with a real socket and a scripted daemon. */
+/** Tests gates as a DataNode's threads use them, with a real socket and a scripted daemon. */
 @Timeout(30)
 class GatesTest {
     private static final File BLOCK = new File("/d/current/blk_1");
@@ -93,7 +93,7 @@ class GatesTest {
             thread.start();
         }
 
-        /** Until it is parked in a gate. */
+        /** Waits until the thread is parked in a gate. */
         Worker<T> held() {
             await(() -> LockSupport.getBlocker(thread) instanceof Stream);
             assertFalse(task.isDone());
@@ -198,7 +198,7 @@ class GatesTest {
         Worker<Void> first = write(s, 100).held();
         daemon.mark(open.stream(), 100);
         first.held();
-        daemon.mark(open.stream(), 101); // one byte of lease lets a packet pass
+        daemon.mark(open.stream(), 101); // a lease of one byte lets a packet pass
         first.result();
         Worker<Void> second = write(s, 5100).held();
         assertEquals(5100, daemon.next(Frames.PROGRESS).position());
@@ -210,7 +210,7 @@ class GatesTest {
         assertTrue(close.failed());
     }
 
-    /** Receives a packet after onDisk bytes, with the previous packets' report first. */
+    /** Reports the previous packets, and then receives a packet after onDisk bytes. */
     private static Worker<Void> write(Stream s, long onDisk) {
         return new Worker<>(() -> {
             Gates.received(s, onDisk);
@@ -233,7 +233,7 @@ class GatesTest {
         }
         Gates.close(s, 10_000, false);
         List<Heard> frames = daemon.until(Frames.CLOSE);
-        assertTrue(frames.size() <= 11, frames.toString()); // later ones replace those still unsent
+        assertTrue(frames.size() <= 11, frames.toString()); // later reports replace unsent ones
         long position = 0;
         for (Heard h : frames) {
             assertTrue(h.position() > position || h.type() == Frames.CLOSE);
@@ -272,11 +272,11 @@ class GatesTest {
                 assertTrue(s.reported - reported >= 3 * TestDaemon.STRIDE, reported + " " + s.reported);
                 reported = s.reported;
                 if (at == 3 * TestDaemon.STRIDE) {
-                    s.mark(30L * TestDaemon.STRIDE); // half of 27, but no more than 4
+                    s.mark(30L * TestDaemon.STRIDE); // half of 27 strides, but at most 4
                 }
             }
         }
-        assertEquals(7 * TestDaemon.STRIDE, s.reported); // 3, then 3 + 4
+        assertEquals(7 * TestDaemon.STRIDE, s.reported); // after 3 strides, then after 4 more
         Gates.close(s, 10_000, false);
         daemon.until(Frames.CLOSE);
     }
@@ -292,10 +292,10 @@ class GatesTest {
         packet.result();
         long silence = System.nanoTime() - daemon.lastBeat;
         assertEquals(orphaned + 1, Gates.ORPHANS.count());
-        assertTrue(Beats.LOST_NANOS < TimeUnit.SECONDS.toNanos(1)); // or it would be over later
+        assertTrue(Beats.LOST_NANOS < TimeUnit.SECONDS.toNanos(1)); // otherwise the wait would end later
         assertTrue(Gates.ORPHANS.latestNanos() >= Beats.LOST_NANOS && Gates.ORPHANS.latestNanos() <= silence,
                 Gates.ORPHANS.latestNanos() + " ns of " + silence);
-        // The agent counts from when it heard the beat; the machine may be busy.
+        // The agent counts from the time when it received the heartbeat; the machine may be busy.
         assertTrue(silence < TimeUnit.MILLISECONDS.toNanos(1500), silence + " ns");
         assertTrue(client.isConnected());
         packet(s, 4096, 8192).result(); // and stay open
@@ -334,10 +334,10 @@ class GatesTest {
         connected();
         Heard again = daemon.next(Frames.OPEN);
         assertEquals(s.id, again.stream());
-        assertEquals(7096, again.from()); // its position by now
+        assertEquals(7096, again.from()); // its present position
         assertEquals(1_000_000, again.to());
         await(() -> s.mark == Stream.NO_MARK);
-        Worker<Boolean> next = packet(s, 11_192, 15_288).held(); // no old mark counts
+        Worker<Boolean> next = packet(s, 11_192, 15_288).held(); // marks of the old connection are void
         daemon.mark(s.id, 20_000);
         next.result();
         assertEquals(1, client.reconnects());
@@ -384,7 +384,7 @@ class GatesTest {
             assertEquals(s.id, daemon.next(Frames.OPEN).stream());
             await(() -> s.mark == Stream.NO_MARK);
         }
-        // Half a frame is not nonsense, only not yet a frame.
+        // Half a frame is not invalid, only incomplete.
         daemon.hangUp();
         connected();
         assertEquals(nonsense.length + 1, client.reconnects());
@@ -399,7 +399,7 @@ class GatesTest {
         assertEquals(0, client.reconnects());
     }
 
-    /** A daemon that takes connections and nothing else, as a stopped one does. */
+    /** A daemon that accepts connections and does nothing else, like a stopped daemon. */
     @Test
     void aDeafDaemonHoldsNobodyUp() throws Exception {
         daemon = new TestDaemon(socket, Frames.ENFORCE);
@@ -433,7 +433,7 @@ class GatesTest {
         assertEquals(Client.MAX_STREAMS, client.streamsOpen());
     }
 
-    /** Whatever one application asks for, there is room for the next. */
+    /** One application cannot use all streams: there is room for another application. */
     @Test
     void oneApplicationDoesNotPushTheOthersOut() throws Exception {
         startClient(Patience.USUAL);
@@ -451,7 +451,7 @@ class GatesTest {
         assertEquals(failed + 1, Gates.FAILED_OPENS.sum());
         assertEquals("modest", outputOf("modest").flow);
 
-        // A place that is given back is free again.
+        // A closed stream's place is free again.
         Gates.close(own.get(0), 0, false);
         assertEquals("greedy", outputOf("greedy").flow);
         assertNull(outputOf("greedy"));
@@ -459,7 +459,7 @@ class GatesTest {
         assertEquals("unattributed", outputOf("greedy").flow);
     }
 
-    /** A process with one flow has nobody to leave room for. */
+    /** A process with only one flow may use all streams. */
     @Test
     void aTasksOwnFlowMayHaveThemAll() throws Exception {
         client = new Client(UnixSockets.find(), socket.toString(), "test", Role.TASK, "application", Patience.USUAL);
@@ -470,7 +470,7 @@ class GatesTest {
         assertNull(outputOf("application"));
     }
 
-    /** All the streams there may be, against a socket that takes nothing. */
+    /** The largest number of streams, with a socket that accepts nothing. */
     @Test
     void aFullSocketHoldsNobodyUp() throws Exception {
         start(Frames.OBSERVE);
@@ -571,18 +571,18 @@ class GatesTest {
         Gates.close(null, 0, false);
     }
 
-    /** A stream of an event loop, and how often its callback ran. */
+    /** A stream of an event loop, with the calls of its callback. */
     private final class Loop {
         final Semaphore again = new Semaphore(0);
         final Stream stream = Gates.open(true, Gates.NETWORK, APPLICATION, BLOCK, Peer.UNKNOWN, 0, 0, again::release);
 
-        /** The number of its device, once the daemon has heard of it. */
+        /** Returns the number of the stream's device, after the daemon has received the OPEN. */
         int deviceNumber() throws InterruptedException {
             daemon.next(Frames.OPEN, h -> h.stream() == stream.id);
             return stream.device;
         }
 
-        /** Runs the callback's part: false until there is a reason to ask again. */
+        /** Waits until the client has run the callback. */
         void called() throws InterruptedException {
             assertTrue(again.tryAcquire(20, TimeUnit.SECONDS), "no callback");
         }
@@ -603,17 +603,17 @@ class GatesTest {
     void anEventLoopIsCalledWhenTheMarkRises() throws Exception {
         start(Frames.ENFORCE);
         Loop loop = heldLoop();
-        assertEquals(1000, daemon.next(Frames.PROGRESS).position()); // reported before it waits
+        assertEquals(1000, daemon.next(Frames.PROGRESS).position()); // the position is reported before the wait
         assertEquals(0, loop.again.availablePermits());
         daemon.mark(loop.stream.id, 1500);
         loop.called();
-        assertFalse(Gates.mayPass(loop.stream, 1000, 2000)); // it looked, and it was not enough
+        assertFalse(Gates.mayPass(loop.stream, 1000, 2000)); // the mark has risen, but not far enough
         long waits = Gates.WAITS.sum();
         daemon.mark(loop.stream.id, 2000);
         loop.called();
         assertTrue(Gates.mayPass(loop.stream, 1000, 2000));
         assertEquals(waits + 1, Gates.WAITS.sum());
-        daemon.mark(loop.stream.id, 3000); // nobody waits for this
+        daemon.mark(loop.stream.id, 3000); // no thread waits for this mark
         await(() -> loop.stream.mark == 3000);
         assertEquals(0, loop.again.availablePermits());
     }
@@ -684,7 +684,7 @@ class GatesTest {
         Gates.FAILURES.reset();
     }
 
-    /** Marks rise while a loop asks: no order of the two may leave it waiting without a callback. */
+    /** Marks rise while an event loop calls mayPass. In no order of the two may the loop wait without a callback. */
     @Test
     void noCallbackIsLost() throws Exception {
         start(Frames.ENFORCE);
@@ -756,7 +756,7 @@ class GatesTest {
         start(Frames.ENFORCE);
         Worker<Void> d = heldWriter("/d/blk_1");
         Worker<Void> e = heldWriter("/e/blk_2");
-        Worker<Void> elsewhere = heldWriter("/f/blk_3"); // of no device that is known, so of all
+        Worker<Void> elsewhere = heldWriter("/f/blk_3"); // on no known device, so it depends on all devices
         Loop network = heldLoop();
         long stalledWaits = Gates.STALLED_WAITS.sum();
         long orphaned = Gates.ORPHANS.count();
@@ -770,7 +770,7 @@ class GatesTest {
         await(() -> client.stalls() == 1);
         assertTrue(client.enforcing(System.nanoTime()));
 
-        // The one lives again, and the network does not.
+        // The device lives again, and the network does not.
         daemon.alive = ~(1L << Frames.NETWORK_DEVICE);
         while (!Gates.mayPass(network.stream, 1000, 2000)) {
             network.called();
@@ -831,11 +831,11 @@ class GatesTest {
         Gates.openRead(BLOCK, META, 0, -1, 4096);
         open = daemon.next(Frames.OPEN);
         assertEquals("scanner", open.flow());
-        assertFalse(open.refusable()); // it would take the block for a bad one
+        assertFalse(open.refusable()); // the scanner would report a refused block as bad
         Gates.openWrite(BLOCK, META, 0);
         assertFalse(daemon.next(Frames.OPEN).refusable());
         Gates.exit(op);
-        Gates.serve(List.of("/e"), 1024, 60_000, 50_000); // another in this JVM: the least of each
+        Gates.serve(List.of("/e"), 1024, 60_000, 50_000); // a second DataNode: the smallest of each value applies
         assertEquals(1024, daemon.next(Frames.HELLO).threads());
         assertEquals(45_000, client.usual().millis);
         assertEquals(3_000, client.striped().millis);
@@ -853,7 +853,7 @@ class GatesTest {
         }
     }
 
-    /** The next DataNode of the pipeline waits since the last packet. */
+    /** The time-out of the pipeline's next DataNode started at the last packet. */
     @Test
     void aWritersPatienceBeginsWithItsLastPacket() throws Exception {
         daemon = new TestDaemon(socket, Frames.ENFORCE);
@@ -871,7 +871,7 @@ class GatesTest {
         Gates.received(s, 1);
         s.written -= TimeUnit.MINUTES.toNanos(60);
         long backstops = Gates.BACKSTOPS.sum();
-        Gates.packet(s); // or it would wait for an hour
+        Gates.packet(s); // otherwise the packet would wait for an hour
         assertEquals(backstops + 1, Gates.BACKSTOPS.sum());
     }
 
@@ -887,7 +887,7 @@ class GatesTest {
                     return "not refused";
                 }
                 Refusal e = Gates.refusal(s);
-                assertEquals(0, e.getStackTrace().length); // Hadoop logs each of many
+                assertEquals(0, e.getStackTrace().length); // Hadoop logs each exception, and there may be many
                 return e.getMessage();
             } finally {
                 Gates.exit(op);
@@ -931,7 +931,7 @@ class GatesTest {
         assertFalse(Gates.isRefused(null));
     }
 
-    /** Each kind of failure is one line, however often it comes, and the pauses grow. */
+    /** Each kind of failure is logged in one line, however often it occurs, and the pauses between attempts grow. */
     @Test
     void aDaemonThatRefusesIsSaidOnce() throws Exception {
         List<String> said = Collections.synchronizedList(new ArrayList<>());

@@ -15,7 +15,7 @@ class NamesTest {
         // Tez numbers its DAG where MapReduce has the task's type.
         "DFSClient_attempt_1700000000000_0007_1_00_000000_0_5_1, application_1700000000000_0007",
         "DFSClient_NONMAPREDUCE_-190_1, clients",
-        // Spark's dates, of 14 digits and of 14 with its job's number behind.
+        // Spark's dates: 14 digits, and 14 digits followed by the job's number.
         "DFSClient_attempt_20260101123059_0001_m_000000_0_1_1, unattributed",
         "DFSClient_attempt_202601011230595712345678_0001_m_000000_0_1_1, unattributed",
         "DFSClient_attempt_170000000000_0001_m_000000_0_1_1, unattributed",

@@ -16,9 +16,9 @@ class OrphansTest {
     @Test
     void aWaitCountsFromTheDaemonsLastSignOfLife() {
         check(0, 0, 0);
-        orphans.ended(100, 1_500, 500); // it waited under a living daemon before
+        orphans.ended(100, 1_500, 500); // the daemon was still alive when the wait began
         check(1, 1_000, 1_000);
-        orphans.ended(900, 1_600, 500); // it began to wait when the daemon was gone already
+        orphans.ended(900, 1_600, 500); // the wait began after the daemon was gone
         check(2, 1_000, 1_000);
         orphans.ended(400, 1_700, 500);
         check(3, 1_200, 1_200);

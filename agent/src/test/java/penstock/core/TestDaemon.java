@@ -51,14 +51,14 @@ public final class TestDaemon implements AutoCloseable {
     public volatile boolean beating = true;
     /** Set before a connection is made: accept it and then do nothing, like a stopped process. */
     public volatile boolean deaf;
-    /** Reads no more, though it still beats. */
+    /** Stops reading, but still sends heartbeats. */
     public volatile boolean paused;
     public volatile long lastBeat;
-    /** What the heartbeats say of the devices; all live. */
+    /** A bit in the heartbeats for each device that lives; by default all live. */
     public volatile long alive = -1;
     /** The directories' devices, set before a connection is made. */
     public volatile byte[] devices = {};
-    /** Set before a connection is made: hear its hello and hang up. */
+    /** Set before a connection is made: read the HELLO and close the connection. */
     public volatile boolean refusing;
     public volatile int refused;
 
@@ -66,7 +66,7 @@ public final class TestDaemon implements AutoCloseable {
     private final ServerSocketChannel server;
     private final List<Thread> threads = new ArrayList<>();
     private volatile SocketChannel current;
-    /** All that are connected; what a test sends goes to the latest. */
+    /** All connections; a test's frames go to the latest one. */
     private final List<SocketChannel> connected = new CopyOnWriteArrayList<>();
     private volatile boolean closed;
 
@@ -142,7 +142,7 @@ public final class TestDaemon implements AutoCloseable {
                 }
             }
         } catch (IOException e) {
-            connected.remove(channel); // the agent went away, or the test closed the connection
+            connected.remove(channel); // the agent or the test closed the connection
         }
     }
 
@@ -192,7 +192,10 @@ public final class TestDaemon implements AutoCloseable {
         return new String(bytes, StandardCharsets.UTF_8);
     }
 
-    /** Each directory is on a device of its own, numbered from 1 on, unless the test says otherwise. */
+    /**
+     * Returns the devices of the directories. Each directory has its own device, numbered from 1, unless the test sets
+     * other numbers.
+     */
     private ByteBuffer welcome(int directories) {
         ByteBuffer b = frame(Frames.WELCOME, 9 + directories).put((byte) mode).putInt(STRIDE).putShort((short) 100)
                 .putShort((short) directories);
@@ -213,7 +216,7 @@ public final class TestDaemon implements AutoCloseable {
                 channel.write(frame);
             }
         } catch (IOException e) {
-            // A connection that is gone hears nothing.
+            // A closed connection receives nothing.
         }
     }
 
@@ -236,7 +239,7 @@ public final class TestDaemon implements AutoCloseable {
     /** How long a test waits for a frame: on a busy machine a JVM with Spark needs over 20 s to start. */
     private static final int PATIENCE_SECONDS = 60;
 
-    /** The next frame of the type that the condition accepts; the others before it are forgotten. */
+    /** Returns the next frame of the type that the condition accepts. The frames before it are dropped. */
     public Heard next(int type, Predicate<Heard> condition) throws InterruptedException {
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_SECONDS);
         while (true) {
@@ -248,7 +251,7 @@ public final class TestDaemon implements AutoCloseable {
         }
     }
 
-    /** All that came and was not asked for yet. */
+    /** Returns all received frames that the test has not taken yet. */
     public List<Heard> heard() {
         List<Heard> all = new ArrayList<>();
         heard.drainTo(all);
@@ -259,7 +262,7 @@ public final class TestDaemon implements AutoCloseable {
         heard.clear();
     }
 
-    /** All frames up to the first of the type. */
+    /** Returns all frames up to the first one of the type. */
     public List<Heard> until(int type) throws InterruptedException {
         List<Heard> all = new ArrayList<>();
         do {

@@ -4,7 +4,7 @@ package penstock.core;
 public final class TestGates {
     private TestGates() { }
 
-    /** Ends the connection, as a JVM that exits does. */
+    /** Ends the connection, as at the exit of a JVM. */
     public static void reset() throws InterruptedException {
         Client client = Gates.installed();
         Gates.install(null);
@@ -27,7 +27,7 @@ public final class TestGates {
         return Gates.installed().streamsOpen();
     }
 
-    /** Once what is closed has been sent; the test's time limit is the only one. */
+    /** Waits until the CLOSE of each closed stream has been sent. Only the test's time limit ends the wait. */
     public static int streamsOpenSoon() {
         while (streamsOpen() > 0) {
             Thread.onSpinWait();
@@ -39,7 +39,7 @@ public final class TestGates {
         return Gates.WAITS.sum();
     }
 
-    /** Exceptions of ours that were kept from the host. */
+    /** Returns the number of Penstock's exceptions that were suppressed. */
     public static long failures() {
         return Gates.FAILURES.sum();
     }

@@ -92,7 +92,7 @@ class ShufflePartsTest {
         FileUtils.deleteDirectory(directory.toFile());
     }
 
-    /** The end of the pipeline, as netty's ChannelOutboundBuffer and a socket are to a message. */
+    /** The end of the pipeline, which treats a message as netty's ChannelOutboundBuffer and a socket do. */
     private static final class Wire extends ChannelOutboundHandlerAdapter {
         private final Deque<Object[]> queue = new ArrayDeque<>();
         private int flushed;
@@ -126,7 +126,7 @@ class ShufflePartsTest {
             flushed = queue.size();
         }
 
-        /** Takes up to n bytes; true if there was anything to take. */
+        /** Accepts up to n bytes. Returns true if there was anything to accept. */
         boolean take(EmbeddedChannel channel, int n) throws IOException {
             int[] left = {n};
             boolean any = false;
@@ -165,7 +165,7 @@ class ShufflePartsTest {
             }
         }
 
-        /** True if all of the message is sent. */
+        /** Returns true if the whole message has been sent. */
         private boolean send(Object message, int[] left) throws IOException {
             if (message instanceof ByteBuf) {
                 ByteBuf b = (ByteBuf) message;
@@ -201,7 +201,7 @@ class ShufflePartsTest {
         }
     }
 
-    /** What became of one connection. */
+    /** The result of one connection. */
     private record Outcome(byte[] bytes, List<Boolean> succeeded, List<Integer> endedInOrder, Throwable first,
             Wire wire) { }
 
@@ -229,11 +229,11 @@ class ShufflePartsTest {
                 int length = random.nextInt(4) == 0 ? random.nextInt(3) : random.nextInt(FILE - start);
                 length = Math.min(length, FILE - start);
                 RandomAccessFile open = new RandomAccessFile(file.toFile(), "r");
-                if (kind > 2 || channel.isOpen()) { // what comes later meets no handler, and netty forgets it
+                if (kind > 2 || channel.isOpen()) { // later messages meet no handler, and netty does not release them
                     files.add(open);
                 }
                 if (kind == 2) {
-                    // An empty one that waits in a connection that ends succeeds, with netty alone too.
+                    // An empty message that waits when its connection ends succeeds, with netty alone as well.
                     length = Math.max(length, 1);
                     message = new FadvisedChunkedFile(open, start, length, 60 << 10, false, 0, null, file.toString());
                 } else {
@@ -265,7 +265,7 @@ class ShufflePartsTest {
             assertEquals(0, region.refCnt());
         }
         for (RandomAccessFile open : files) {
-            // Netty alone forgets a chunked file whose promise has failed before its turn.
+            // Netty alone does not close a chunked file if its promise has failed before its turn.
             assertFalse(governed && open.getFD().valid(), "a file is still open, seed " + seed);
         }
         channel.finishAndReleaseAll();
@@ -339,7 +339,7 @@ class ShufflePartsTest {
         FadvisedFileRegion region = region(new RandomAccessFile(file.toFile(), "r"), 0, FILE);
         ChannelFuture future = channel.writeAndFlush(region);
         assertTrue(future.cancel(false));
-        assertEquals(1, region.refCnt(), "the part that is under way");
+        assertEquals(1, region.refCnt(), "the part in transit");
         ChannelFuture behind = channel.writeAndFlush(Unpooled.wrappedBuffer(new byte[] {1}));
         while (wire.take(channel, FILE) || channel.hasPendingTasks()) {
             channel.runPendingTasks();
@@ -360,7 +360,7 @@ class ShufflePartsTest {
         while (failure == null) {
             channel.runPendingTasks();
             try {
-                assertTrue(wire.take(channel, FILE), "it waits for what will never come");
+                assertTrue(wire.take(channel, FILE), "it waits for bytes that will never come");
             } catch (IOException e) {
                 failure = e;
             }
@@ -405,14 +405,14 @@ class ShufflePartsTest {
         ChannelFuture future = channel.writeAndFlush(nameless);
         assertSame(nameless, wire.queue.peek()[0]);
         assertEquals(before + 1, Gates.FAILURES.sum());
-        Gates.FAILURES.add(-1); // this JVM's other tests count them too
+        Gates.FAILURES.add(-1); // other tests in this JVM count failures as well
         wire.take(channel, 10);
         assertTrue(future.isSuccess());
         assertArrayEquals(Arrays.copyOfRange(data, 7, 17), wire.bytes.toByteArray());
         channel.finishAndReleaseAll();
     }
 
-    /** On a real connection, with a daemon: what a ShuffleHandler with SSL sends, here without the encryption. */
+    /** Sends the chunks of a ShuffleHandler with SSL on a real connection with a daemon, but without the encryption. */
     @Test
     void aChunkedFileIsHeldAtItsMarkToo() throws Exception {
         Path socket = directory.resolve("s");

@@ -20,7 +20,7 @@ import penstock.core.TestGates;
 abstract class InAnExecutor {
     static final String APPLICATION = "app-20261122123456-0007";
     static final Path DIRECTORY;
-    /** What is governed. */
+    /** The governed directory. */
     static final Path MANAGER;
     static TestDaemon daemon;
 

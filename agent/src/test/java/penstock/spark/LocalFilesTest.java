@@ -30,7 +30,7 @@ import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 
-/** Tests the frames that the daemon receives about an executor's files, and their times. */
+/** Tests which frames the daemon receives about an executor's files, and when. */
 @Timeout(60)
 class LocalFilesTest extends InAnExecutor {
     private static final byte[] DATA = new byte[6 << 20];
@@ -114,7 +114,7 @@ class LocalFilesTest extends InAnExecutor {
         assertEquals(0, Unclosed.open());
     }
 
-    /** More readers than may ask ahead: each still meets its gate. */
+    /** With more readers than may have staged data ahead, each reader still waits at its gate. */
     @Test
     void onlySoManyReadersAskAhead() throws Exception {
         List<Object> readers = new ArrayList<>();
@@ -150,7 +150,7 @@ class LocalFilesTest extends InAnExecutor {
         assertTrue(opens.size() < DATA.length / part / 3, opens.size() + " windows");
     }
 
-    /** As Spark does, which copies itself what is left. */
+    /** Copies as Spark does: after the agent's copy, Spark copies the rest itself. */
     private static void copy(FileChannel in, FileChannel out, long start, long count) throws IOException {
         long done = LocalFiles.copy(in, out, start, count);
         while (done < count) {
@@ -173,7 +173,7 @@ class LocalFilesTest extends InAnExecutor {
         assertEquals(0, TestGates.streamsOpenSoon());
     }
 
-    /** Spark's resolver of names, where the files are this test's. */
+    /** Spark's resolver of block names, with the files of this test. */
     private final class Resolver extends IndexShuffleBlockResolver {
         boolean heardBefore;
 
@@ -198,7 +198,7 @@ class LocalFilesTest extends InAnExecutor {
         }
     }
 
-    /** Also one that is observed only, and written in an instant. */
+    /** The same holds for a map in observe mode that is written in an instant. */
     @Test
     void anOutputIsOpenedBeforeItIsRenamed() throws Exception {
         daemon.mode = TestDaemon.OBSERVE;
@@ -219,7 +219,7 @@ class LocalFilesTest extends InAnExecutor {
         }
     }
 
-    /** A daemon that does not answer keeps a commit for that long, and no longer. */
+    /** A daemon that does not answer delays a commit by that time, and no longer. */
     @Test
     void anOutputIsRenamedAllTheSame() throws Exception {
         daemon.mode = TestDaemon.OBSERVE;

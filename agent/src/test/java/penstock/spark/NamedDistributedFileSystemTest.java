@@ -13,7 +13,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
-/** The client's name is created with the client, so the test needs no NameNode. */
+/** Tests the names of clients. A name is created with its client, so the test needs no NameNode. */
 class NamedDistributedFileSystemTest {
     private static final URI NOWHERE = URI.create("hdfs://127.0.0.1:1");
 
@@ -39,7 +39,7 @@ class NamedDistributedFileSystemTest {
         "app-20261122123456-0007, DFSClient_app-20261122123456-0007_-?[0-9]+_[0-9]+",
     })
     void theClientIsCalledByItsApplication(String flow, String name) throws Exception {
-        // Nothing, and what Spark writes there for a job that it commits.
+        // No value, and the value that Spark writes for a job that it commits.
         for (String task : new String[] {null, "attempt_202611221234561234567890_0001_m_000003_0"}) {
             Configuration conf = conf(task);
             assertTrue(client(flow, conf).matches(name), client(flow, conf));
@@ -54,7 +54,7 @@ class NamedDistributedFileSystemTest {
                 .startsWith("DFSClient_attempt_1700000000000_0001_m_000000_0_"));
     }
 
-    /** Spark's property goes through a placeholder, so that a process without the system property has Hadoop's own. */
+    /** Spark's property contains a placeholder, so a process without the system property uses Hadoop's own class. */
     @Test
     void aSystemPropertyTurnsItOn() throws Exception {
         Configuration conf = new Configuration(false);

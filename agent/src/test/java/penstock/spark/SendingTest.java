@@ -25,15 +25,15 @@ import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 
 /**
- * Netty's own pipeline without a network: which messages are kept back, in which order they leave, and that no thread
- * waits.
+ * Tests, in netty's own pipeline without a network, which messages are kept back, in which order they leave, and that
+ * no thread waits.
  */
 @Timeout(30)
 class SendingTest extends InAnExecutor {
     private static final int LENGTH = 200_000;
 
     private EmbeddedChannel channel;
-    /** Another one for each test, so that no frame of an earlier test is taken for this one's. */
+    /** A new file for each test, so that no test receives frames of an earlier test. */
     private File file;
 
     @BeforeEach
@@ -62,7 +62,7 @@ class SendingTest extends InAnExecutor {
         return open;
     }
 
-    /** The next message that leaves; a rising mark puts a task on the event loop, which is this thread. */
+    /** Returns the next message that leaves. A rising mark queues a task on the event loop, which is this thread. */
     private Object leaves() {
         Object message = null;
         while (message == null) {
@@ -86,7 +86,7 @@ class SendingTest extends InAnExecutor {
         assertEquals(LENGTH, open.to());
         nothingLeaves();
         daemon.mark(open.stream(), LENGTH - 1);
-        // Half staged, it hears how far it would have come, so that more is staged.
+        // When half is staged, the daemon receives the reader's possible position, and stages more.
         for (long reported = 0; reported < 1000 + (64 << 10);) {
             channel.runPendingTasks();
             for (Heard h : daemon.heard()) {
@@ -120,7 +120,7 @@ class SendingTest extends InAnExecutor {
         assertSame(first, leaves());
     }
 
-    /** Spark's other end takes answers to streams as they come. */
+    /** Spark's other end matches answers to stream requests by their order. */
     @Test
     void streamsKeepTheirOrder() throws Exception {
         StreamResponse first = new StreamResponse("a", 1000, part(0, 1000));

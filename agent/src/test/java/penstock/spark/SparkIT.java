@@ -25,7 +25,7 @@ import org.junit.jupiter.api.Timeout;
 import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 
-/** Real shuffles, spills and cached blocks of the real Spark, with the packed jar as agent and plug-in. */
+/** Tests shuffles, spills and cached blocks of the real Spark, with the packed jar as agent and plug-in. */
 @Timeout(240)
 class SparkIT {
     private static final Path JAR = Path.of(System.getProperty("penstock.agent.jar", "/"));
@@ -33,7 +33,7 @@ class SparkIT {
     private static final String APPLICATION = "application_1700000000000_0042";
     private static final int EXECUTOR = 4;
     private static final int INTERMEDIATE = 1;
-    /** What {@link SmallSpark} prints without an agent; its data are random, and the same each time. */
+    /** The output of {@link SmallSpark} without an agent. Its data is random, and the same each time. */
     private static final List<String> RESULTS = List.of("sorted 60000 883369307", "spread 60000 -371272230",
             "grouped 9973 1215398538", "kept 60000 216171552");
     private static final String[] OPEN = {"java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net",
@@ -52,7 +52,7 @@ class SparkIT {
         directory = Files.createTempDirectory("penstock").toRealPath();
         local = Files.createDirectories(directory.resolve("local/usercache/u/appcache/" + APPLICATION));
         daemon = new TestDaemon(directory.resolve("s"), TestDaemon.ENFORCE);
-        // Only the job: everything of Penstock's own must come from the jar.
+        // Only the job is in this folder; all classes of Penstock must come from the jar.
         classes = Files.createDirectories(directory.resolve("classes/penstock/spark"));
         Path built = Path.of(SmallSpark.class.getProtectionDomain().getCodeSource().getLocation().toURI());
         Files.copy(built.resolve("penstock/spark/SmallSpark.class"), classes.resolve("SmallSpark.class"));
@@ -109,7 +109,7 @@ class SparkIT {
         return Files.readString(directory.resolve("log"), StandardCharsets.UTF_8);
     }
 
-    /** All that Spark's executors said, too. */
+    /** Returns the logs, including those of Spark's executors. */
     private String logs() throws IOException {
         StringBuilder all = new StringBuilder(log());
         Path work = directory.resolve("home/work");
@@ -131,7 +131,7 @@ class SparkIT {
         assertFalse(said.contains("suppressed"), said);
     }
 
-    /** What is before the numbers of a block's name. */
+    /** Returns the part of a block's name before its numbers. */
     private static String sort(Heard open) {
         return new File(open.block()).getName().replaceAll("_[-0-9a-f].*", "");
     }
@@ -257,7 +257,7 @@ class SparkIT {
         assertTrue(service.contains("[appId=" + hello.flow() + ",execId=1]"), service);
     }
 
-    /** In no container and for no application nothing is governed, whatever the settings say. */
+    /** Without a container and an application nothing is governed, with any settings. */
     @Test
     void outsideOfAnApplicationNothingIsGoverned() throws Exception {
         start("local[2]", List.of(agent()), List.of(), false);

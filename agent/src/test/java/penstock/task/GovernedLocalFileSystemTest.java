@@ -40,7 +40,7 @@ import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 import penstock.core.Window;
 
-/** The file system as a task uses it, with a real socket and a scripted daemon. */
+/** Tests the file system as a task uses it, with a real socket and a scripted daemon. */
 @Timeout(60)
 class GovernedLocalFileSystemTest {
     private static final String APPLICATION = "application_1700000000000_0042";
@@ -134,7 +134,7 @@ class GovernedLocalFileSystemTest {
         return new Worker<>(body).held();
     }
 
-    /** Makes the task's file system, which connects; gates hold, and no file has been heard of. */
+    /** Makes the task's file system, which connects. Gates hold, and no file has been announced yet. */
     private void connect() throws Exception {
         fs = fileSystem(CONTAINER, local.getPath());
         Heard hello = daemon.next(TestDaemon.HELLO);
@@ -160,7 +160,7 @@ class GovernedLocalFileSystemTest {
         found.close();
     }
 
-    /** What is written before the daemon has answered is reported from its beginning, and then held. */
+    /** A file that is written before the daemon has answered is reported from its beginning, and then held. */
     @Test
     void aTasksFirstFileIsGoverned() throws Exception {
         daemon.close();
@@ -195,7 +195,7 @@ class GovernedLocalFileSystemTest {
         assertEquals(0, open.from());
         assertEquals(0, open.to());
 
-        out.write(DATA, 0, 4000); // below the buffer, and so no question
+        out.write(DATA, 0, 4000); // fits in the buffer, so it passes no gate
         Worker<Void> first = hold(() -> {
             out.write(DATA, 4000, 97);
             return null;
@@ -230,7 +230,7 @@ class GovernedLocalFileSystemTest {
             out.close();
             return null;
         });
-        await(() -> new File(local, "big").length() >= 1 << 20); // the mark may come when it waits already
+        await(() -> new File(local, "big").length() >= 1 << 20); // the writer may already wait when the mark comes
         write.held();
         assertEquals(1 << 20, new File(local, "big").length());
         daemon.mark(stream, Long.MAX_VALUE);
@@ -292,7 +292,8 @@ class GovernedLocalFileSystemTest {
             return null;
         });
         daemon.mark(open.stream(), Window.MIN);
-        // Half of the window is read, so the next one is announced; the reader is held at this one's end.
+        // Half of the window is read, so the next window is announced. The reader is held at the end of the present
+        // one.
         Heard next = daemon.next(TestDaemon.OPEN);
         assertEquals(Window.MIN, next.from());
         assertEquals(3 * Window.MIN, next.to());
@@ -359,7 +360,7 @@ class GovernedLocalFileSystemTest {
             assertEquals(DATA[100_000], (byte) in.read());
             open = daemon.next(TestDaemon.OPEN);
             assertEquals(100_000, open.from());
-            in.seek(150_000); // within its window
+            in.seek(150_000); // within the present window
             assertEquals(DATA[150_000], (byte) in.read());
         }
         assertTrue(daemon.until(TestDaemon.CLOSE).stream().noneMatch(h -> h.type() == TestDaemon.OPEN));
@@ -378,7 +379,7 @@ class GovernedLocalFileSystemTest {
         Heard open = daemon.next(TestDaemon.OPEN);
         assertEquals(500_000, open.from());
         assertEquals(700_000, open.to());
-        // It follows a daemon that is never far ahead of it.
+        // The reader follows a daemon that is never far ahead of it.
         for (long mark = open.from() + 70_000; !read.task.isDone(); mark += 70_000) {
             daemon.mark(open.stream(), mark);
             if (mark < open.to()) {
@@ -443,7 +444,7 @@ class GovernedLocalFileSystemTest {
         assertTrue(GovernedInput.coalesce(null, 1).isEmpty());
     }
 
-    /** More ranges than one read may announce at once. */
+    /** A vectored read with more ranges than it may announce at once. */
     @Test
     void aVectoredReadHasFewStreamsAtATime() throws Exception {
         byte[] large = new byte[12 << 20];
@@ -533,7 +534,7 @@ class GovernedLocalFileSystemTest {
         Files.createSymbolicLink(outside.resolve("back"), local.toPath());
         daemon.generous = true;
         fs.getRaw().create(new Path(outside + "/back/i")).close();
-        assertEquals(local + "/i", daemon.next(TestDaemon.OPEN).block()); // the first that was heard of
+        assertEquals(local + "/i", daemon.next(TestDaemon.OPEN).block()); // the first announced file
     }
 
     @Test

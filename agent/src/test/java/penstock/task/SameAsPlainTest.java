@@ -38,9 +38,9 @@ import penstock.core.TestDaemon;
 import penstock.core.TestGates;
 
 /**
- * The model is Hadoop's own local file system. The same random operations run on both, in separate directories, and
- * every result, position, exception and byte must be the same. Only the smallest buffer differs, so the model is used
- * with that buffer.
+ * Compares the governed file system with its model, Hadoop's own local file system. The same random operations run on
+ * both, in separate directories, and every result, position, exception and byte must be the same. Only the smallest
+ * buffer differs, so the model is used with that buffer.
  */
 @Timeout(120)
 class SameAsPlainTest {
@@ -74,11 +74,11 @@ class SameAsPlainTest {
     private static final Set<String> WRITING = Set.of("write", "writeByte", "writeNonsense", "flush",
             "outCapabilities");
 
-    /** One side: a file system, its directory, and what is open on it. */
+    /** One of the two file systems, with its directory and its open files. */
     private static final class Side {
         final FileSystem fs;
         final String root;
-        /** The least buffer that is asked for. */
+        /** The smallest buffer that is requested. */
         final int leastBuffer;
         final FSDataInputStream[] in = new FSDataInputStream[FILES];
         final FSDataOutputStream[] out = new FSDataOutputStream[FILES];
@@ -288,7 +288,7 @@ class SameAsPlainTest {
         });
         operations.put("list", (s, n, r) -> Stream.of(s.fs.listStatus(new Path(s.root)))
                 .map(f -> f.getPath().getName() + f.getLen()).sorted().toList());
-        if (raw) { // the other one does not tell open files apart
+        if (raw) { // with checksums, the file system does not distinguish open files
             operations.put("truncate", (s, n, r) -> s.fs.truncate(s.path(n), r.nextInt(100_000)));
         }
     }
@@ -313,7 +313,10 @@ class SameAsPlainTest {
         }
     }
 
-    /** The operation, or the one that must come before it, so that most of them find what they need. */
+    /**
+     * Returns the operation, or one that must come before it, so that most operations find the file state that they
+     * need.
+     */
     private static String next(String name, Side side, int n, Random random) throws Exception {
         boolean exists = side.fs.exists(side.path(n));
         if (READING.contains(name.replaceAll("[0-9]", "")) && side.in[n] == null) {
@@ -325,7 +328,7 @@ class SameAsPlainTest {
         return name.startsWith("delete") && random.nextInt(5) > 0 ? "closeOut" : name;
     }
 
-    /** What it returns or throws, without the side's own directory in it. */
+    /** Returns the operation's result or exception, without the name of the side's directory. */
     private static String outcome(Operation operation, Side side, int n, long seed) {
         String result;
         try {
@@ -398,7 +401,10 @@ class SameAsPlainTest {
         }
     }
 
-    /** Bytes read and written since, by the scheme and class that MapReduce finds its counters under. */
+    /**
+     * Returns the bytes read and written since before, from the statistics where MapReduce finds its counters (by
+     * scheme and class).
+     */
     @SuppressWarnings("deprecation")
     private static long[] statistics(LocalFileSystem fs, long[] before) {
         FileSystem.Statistics all = FileSystem.getStatistics("file", fs.getRaw().getClass());

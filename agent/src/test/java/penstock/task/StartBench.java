@@ -33,7 +33,7 @@ public final class StartBench {
 
     private StartBench() { }
 
-    /** What is measured; each name is a line of the output. */
+    /** The measured variants; each name is a line of the output. */
     private enum Variant {
         WITHOUT("without the plug-in"), ALONE("with it, no daemon"), BESIDE("with it and a daemon");
 
@@ -65,7 +65,7 @@ public final class StartBench {
         }
     }
 
-    /** Milliseconds of one process: in all, in its main thread with the files, and from there to its end. */
+    /** Milliseconds of one process: in total, in its main thread with the files, and from then to its end. */
     private record Run(double cpu, double wall, double files, double end) {
         double[] columns() {
             return new double[] {cpu, wall, files, end};
@@ -105,7 +105,7 @@ public final class StartBench {
     private static Run run(Path directory, String jar, String hadoop, Variant v) throws Exception {
         Path classes = directory.resolve("classes");
         if (!Files.exists(classes)) {
-            // Only the task: everything of Penstock's own must come from the jar.
+            // Only the task is in this folder; all classes of Penstock must come from the jar.
             Path to = classes.resolve(Task.class.getName().replace('.', '/') + ".class");
             Files.createDirectories(to.getParent());
             Path built = Path.of(Task.class.getProtectionDomain().getCodeSource().getLocation().toURI());
@@ -142,7 +142,7 @@ public final class StartBench {
         return new Run((seconds[1] + seconds[2]) * 1e3, seconds[0] * 1e3, milliseconds[0], end - milliseconds[1]);
     }
 
-    /** The numbers behind the word that a line begins with. */
+    /** Returns the numbers of the line that begins with the given word. */
     private static double[] numbers(String said, String word) {
         return said.lines().filter(l -> l.startsWith(word)).flatMap(l -> Arrays.stream(l.split(" ")).skip(1))
                 .filter(n -> n.matches("[0-9.]+")).mapToDouble(Double::parseDouble).toArray();
@@ -163,7 +163,7 @@ public final class StartBench {
         }
     }
 
-    /** Medians, and between which values half of them lie; of the differences, if there is something to compare to. */
+    /** Prints medians and quartiles: of the values, or of the differences if there is a variant to compare with. */
     private static void line(String title, List<Run> runs, List<Run> to) {
         StringBuilder line = new StringBuilder(String.format("%-24s", title));
         for (int column = 0; column < 4; column++) {

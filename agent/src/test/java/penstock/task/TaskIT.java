@@ -26,8 +26,8 @@ import penstock.core.TestDaemon.Heard;
 import penstock.core.TestDaemon;
 
 /**
- * MapReduce's own spills, merges and fetches in a JVM with a container's environment, and the packed jar on its class
- * path. Maven runs this once for each version of Hadoop.
+ * Tests MapReduce's own spills, merges and fetches in a JVM with a container's environment, and the packed jar on its
+ * class path. Maven runs this once for each version of Hadoop.
  */
 @Timeout(180)
 class TaskIT {
@@ -89,7 +89,7 @@ class TaskIT {
         jvm = builder.redirectErrorStream(true).redirectOutput(directory.resolve("log").toFile()).start();
     }
 
-    /** The JVM's own dump of its threads. */
+    /** Returns the JVM's own thread dump. */
     private String threads() throws Exception {
         Process dump = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "jcmd").toString(),
                 Long.toString(jvm.pid()), "Thread.print").redirectErrorStream(true).start();
@@ -130,7 +130,7 @@ class TaskIT {
         String log = ended();
         assertTrue(log.contains("file system penstock.task.GovernedLocalFileSystem penstock.task.GovernedRaw"), log);
         rightOutput();
-        assertTrue(figure(log, "spilled") >= 3 * LINES, log); // each record by spill, merge and reduce
+        assertTrue(figure(log, "spilled") >= 3 * LINES, log); // each record is spilled by spill, merge and reduce
 
         Heard hello = daemon.next(TestDaemon.HELLO);
         assertEquals(APPLICATION, hello.flow());
@@ -158,7 +158,7 @@ class TaskIT {
         assertTrue(written.contains("spill0.out") && written.contains("file.out"), written.toString());
         assertTrue(read.contains("spill0.out") && read.contains("file.out"), read.toString());
         assertTrue(written.stream().anyMatch(n -> n.startsWith("map_") && n.contains(".out")), written.toString());
-        // MapReduce counts its input and output and its staging too, which are files here.
+        // MapReduce also counts its input, output and staging files, which are local files here.
         long data = Files.size(directory.resolve("in/part0")) + Files.size(directory.resolve("in/part1"));
         assertTrue(bytesWritten > 3 * data && bytesWritten < figure(log, "written"), bytesWritten + " " + log);
         assertTrue(bytesRead > 3 * data, bytesRead + " bytes of " + data);
