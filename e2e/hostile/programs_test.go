@@ -14,14 +14,14 @@ import (
 	"penstock/wire"
 )
 
-// The attackers' programs. They run in processes of their own.
+// The attackers' programs. Each runs in a process of its own.
 
 func task(dir string) wire.Hello {
 	return wire.Hello{Role: wire.RoleTask, Flow: attacker, Directories: []string{dir}}
 }
 
-// floodProgress has Number connections of Streams writers each that send progress without
-// end, one write after the other, as fast as the daemon takes it. Base 1: of an executor.
+// floodProgress has Number connections with Streams writers each. They send progress endlessly, as
+// fast as the daemon accepts it. Base 1: the peer is an executor.
 func floodProgress(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	h := task(p.Dir)
 	if p.Base == 1 {
@@ -35,6 +35,8 @@ func floodProgress(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	if err := f.Truncate(1 << 40); err != nil {
 		return nil, err
 	}
+	// All connect before the first opens a stream: when the user's open files are at their bound, the
+	// daemon refuses the directories of further connections.
 	var agents []*agent
 	for range p.Number {
 		a, err := connect(p.Socket, h)
@@ -42,6 +44,9 @@ func floodProgress(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 			return nil, err
 		}
 		defer a.close()
+		agents = append(agents, a)
+	}
+	for _, a := range agents {
 		for s := range uint32(p.Streams) {
 			if err := a.say(wire.Open{Stream: s, Direction: wire.Write, Flow: attacker, Path: p.Path}); err != nil {
 				return nil, err
@@ -50,7 +55,6 @@ func floodProgress(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 		if err := a.out.Flush(); err != nil {
 			return nil, err
 		}
-		agents = append(agents, a)
 	}
 	var frames atomic.Int64
 	failed := make(chan error, len(agents))
@@ -81,8 +85,8 @@ func floodProgress(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	return counts{"frames": frames.Load(), "milliseconds": time.Since(begin).Milliseconds()}, err
 }
 
-// holdConnections tries to have Number connections and keeps those that it gets, connecting again
-// where it loses one, as an agent does.
+// holdConnections opens Number connections and keeps them as far as it is allowed to. If it loses
+// one, it connects again, as an agent does.
 func holdConnections(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	var held, refused atomic.Int64
 	settled := make(chan struct{}, p.Number)
@@ -131,7 +135,7 @@ func openFiles(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	var governed, let, refused int64
 	for range p.Number {
 		a, err := connect(p.Socket, task(p.Dir))
-		if err != nil { // its directory is an open file, too
+		if err != nil { // the connection's directory is an open file, too
 			refused++
 			continue
 		}
@@ -164,14 +168,14 @@ func openFiles(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	return counts{"governed": governed, "let": let, "refused": refused}, nil
 }
 
-// floodConnects connects to be refused: Number times a second, 0 as fast as it can. Base is
-// what it is refused for.
+// floodConnects opens connections that the daemon refuses: Number per second, or as many as
+// possible if Number is 0. Base selects the reason of the refusal.
 func floodConnects(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	h := task(p.Dir)
 	switch p.Base {
-	case 1: // a task's user is no server's
+	case 1: // the user may run tasks, not servers
 		h.Role, h.Flow = wire.RoleDataNode, ""
-	case 2: // no directory that it may have
+	case 2: // the user may not register this directory
 		h.Directories = []string{"/etc"}
 	case 3: // no flow
 		h.Flow = ""
@@ -195,7 +199,7 @@ func floodConnects(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 			}
 			conn.SetDeadline(time.Now().Add(greeting))
 			conn.Write(frame)
-			conn.Read(frame) // until it is hung up on
+			conn.Read(frame) // until the daemon closes the connection
 			conn.Close()
 			c["refused"]++
 		}
@@ -211,8 +215,8 @@ func floodConnects(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	}
 }
 
-// openOthers names files of another user in every way there is; Dir is a directory above
-// them, Path its own.
+// openOthers names files of another user in every possible way. Dir is a directory above them; Path
+// is the attacker's own directory.
 func openOthers(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	c := counts{}
 	for _, role := range []wire.Role{wire.RoleTask, wire.RoleExecutor} {
@@ -229,7 +233,7 @@ func openOthers(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 			{Path: p.Dir + "/blk_5_1001.meta"},
 			{Path: p.Dir + "/blk_5", Meta: p.Dir + "/blk_5_1001.meta"},
 			{Path: own, Meta: p.Dir + "/blk_5_1001.meta"},
-			{Path: own, Meta: p.Path + "/blk_5_1001.meta"}, // a task's files have none
+			{Path: own, Meta: p.Path + "/blk_5_1001.meta"}, // a task's files have no meta files
 			{Path: p.Dir + "/../data/blk_6"},
 			{Path: p.Path + "/link"},
 			{Path: p.Path + "/up/blk_5"},
@@ -249,7 +253,7 @@ func openOthers(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 			}
 		}
 		streams := stream
-		if role == wire.RoleTask { // and its own
+		if role == wire.RoleTask { // and the attacker's own file
 			streams++
 			if err := a.tell(wire.Open{Stream: streams, Direction: wire.Read, Flow: attacker, Path: own, To: mib}); err != nil {
 				return nil, err
@@ -261,7 +265,7 @@ func openOthers(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 				return nil, errors.New("the daemon does not answer")
 			}
 			c["opens"]++
-			// What is governed and small is let through too, once it is staged.
+			// A small governed stream is also let through, once it is staged.
 			if s <= stream && mark == wire.Unlimited {
 				c["let"]++
 			} else {
@@ -274,9 +278,10 @@ func openOthers(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	return c, nil
 }
 
-// holdSessions has Number sessions at a time, one after the other, of frames that a peer may
-// send, in any order and with any sizes; Seed makes them. Path is its own directory, where it also
-// makes, cuts and deletes the files that it names; Dir is one of others'.
+// holdSessions keeps Number sessions running, one after the other. They send any frames that a peer
+// may send, in any order and with any sizes, drawn from Seed. Path is the attacker's own directory,
+// where it also makes, cuts and deletes the files that it names. Dir is a directory of another
+// user.
 func holdSessions(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	var sessions, frames atomic.Int64
 	ended := make(chan error, p.Number)
@@ -307,14 +312,15 @@ func holdSessions(p plan, ready func(), stop <-chan struct{}) (counts, error) {
 	return counts{"sessions": sessions.Load(), "frames": frames.Load()}, err
 }
 
-// session is one connection. That the daemon ends it is no error; that it does not answer is.
+// session is one connection. It is not an error if the daemon ends the connection; it is an error
+// if the daemon does not answer.
 func session(p plan, random *rand.Rand) (frames int, err error) {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	h := wire.Hello{Role: wire.RoleTask, Flow: attacker}
 	if random.IntN(3) == 0 {
 		h.Role = wire.RoleExecutor
 	}
-	if p.Base == 1 { // of a user that may be a server
+	if p.Base == 1 { // the user may run servers
 		h.Role = []wire.Role{wire.RoleDataNode, wire.RoleNodeManager, wire.RoleExecutor}[random.IntN(3)]
 		h.Threads = random.Uint32()
 	}
@@ -324,7 +330,7 @@ func session(p plan, random *rand.Rand) (frames int, err error) {
 	}
 	a, err := connect(p.Socket, h)
 	if err != nil {
-		time.Sleep(100 * time.Millisecond) // it comes too often
+		time.Sleep(100 * time.Millisecond) // the daemon refuses connections that come too fast
 		return 0, nil
 	}
 	defer a.close()
