@@ -43,8 +43,8 @@ import (
 const (
 	maxDevices = 256
 	maxOpening = 32 // files being opened at a time in a server's directory, or for a device's tasks; each is a thread
-	// maxPeerOpening is how many of the latter a single task may have, so that a task that opens
-	// files without end leaves most of them to others.
+	// maxPeerOpening is the maximum for a single task, so that a task that keeps opening files
+	// leaves most of a device's slots to others.
 	maxPeerOpening = 4
 	reloadPeriod   = 250 * time.Millisecond
 	stopWait       = 5 * time.Second // the longest wait for requests in flight when the daemon stops
@@ -54,7 +54,7 @@ const (
 
 // Daemon is one node's daemon.
 type Daemon struct {
-	Build string // of the program, as shown in the status; set before Run
+	Build string // the program's build, as the status shows it; set before Run
 	// Peers create the schedulers of algorithms that the daemon is compared with; set before Run.
 	Peers map[string]func(maxFlows int) arbiter.Scheduler
 
@@ -75,7 +75,7 @@ type Daemon struct {
 	remote                 *peers.Client        // nil: this daemon asks no other nodes
 	answers                *peers.Server        // nil: this daemon answers no other nodes
 	stride                 uint32
-	rights                 [2]sync.Once // warned about files without permission: of a server, of a task
+	rights                 [2]sync.Once // log a missing permission once: for servers, for tasks
 	sending                uint32       // stride of processes that send
 	loaded                 string       // fingerprint of the weights file before its last read
 	started                time.Time
@@ -95,7 +95,7 @@ type Daemon struct {
 	granted   map[string]coordination.Right // grants of the cluster's policy
 	queues    map[string]*device.Queue      // queues of flows by that policy
 	refused   int64                         // weights files refused
-	mistake   string                        // in the weights file, while the last good one is in force
+	mistake   string                        // error in the weights file, while the last good file is in force
 }
 
 // New checks the settings and loads the weights.
@@ -174,8 +174,8 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	return d, err
 }
 
-// setBounds divides the descriptors that the process may have. The soft limit equals the hard
-// limit: Go's package os has raised it.
+// setBounds divides the process's file descriptors among connections, servers and tasks. The soft
+// limit equals the hard limit: Go's package os has raised it.
 func (d *Daemon) setBounds() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -245,8 +245,8 @@ func (d *Daemon) currentMode() device.Mode {
 	return d.mode
 }
 
-// watch checks the weights file and the kill switch four times a second. It compares the result
-// of stat, which works on every file system and through renames and links.
+// watch checks the weights file and the kill switch four times a second. It compares results of
+// stat, which works on every file system, and also when the file is replaced or is a link.
 func (d *Daemon) watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadPeriod)
 	defer ticker.Stop()
@@ -360,12 +360,21 @@ func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
 	return c, err
 }
 
-// govern returns the device of that name. It starts the device's loop if there is none.
+// govern returns the device of that name, or else one that shares a disk with it. It starts the
+// device's loop if there is neither.
 func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if g := d.devices[dev.Name]; g != nil {
 		return g, nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.devices)) {
+		// Two schedulers for one disk would each give away all of it.
+		if g := d.devices[name]; g.dev.Overlaps(dev) {
+			d.limited.Once(slog.LevelWarn, "the device shares disks with another one, whose scheduler governs both", dev.Name, "device", dev.Name,
+				"governed as", name, "disks", dev.Disks, "disks of the other", g.dev.Disks)
+			return g, nil
+		}
 	}
 	if d.run == nil || !d.ready {
 		return nil, errors.New("the daemon is not running")

@@ -202,51 +202,6 @@ func TestStageWithAndWithoutFolios(t *testing.T) {
 	}
 }
 
-func TestDeviceOfPartition(t *testing.T) {
-	d, root := dataDir(t)
-	if d.Device.Name == "" {
-		t.Error("no device name")
-	}
-	// A sysfs for the test, in which the directory is on partition sdz3.
-	major, minor := deviceNumbers(t, root)
-	sys := t.TempDir()
-	part := filepath.Join(sys, "devices/pci/block/sdz/sdz3")
-	put(t, filepath.Join(part, "partition"), 1)
-	if err := os.MkdirAll(filepath.Join(sys, "devices/pci/block/sdz/queue"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(sys, "devices/pci/block/sdz/queue/rotational"), []byte("0\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range map[string]string{"max_sectors_kb": "1280\n", "read_ahead_kb": "128\n"} {
-		if err := os.WriteFile(filepath.Join(sys, "devices/pci/block/sdz/queue", name), []byte(value), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.MkdirAll(filepath.Join(sys, "dev/block"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(part, filepath.Join(sys, "dev/block", major+":"+minor)); err != nil {
-		t.Fatal(err)
-	}
-	p, err := OpenDir(root, sys)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	if p.Device != (Device{Name: "sdz", Local: true, Readahead: 1280 << 10, Folios: true}) {
-		t.Errorf("device %+v, want sdz, not rotational, readahead of its largest request", p.Device)
-	}
-	none, err := OpenDir(root, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer none.Close()
-	if want := "dev-" + major + ":" + minor; none.Device.Name != want {
-		t.Errorf("without a block device: %q, want %q", none.Device.Name, want)
-	}
-}
-
 func FuzzFinalPath(f *testing.F) {
 	f.Add("current/BP-1/current/rbw/blk_1")
 	f.Add("x/tmp/blk_-9223372036854775808_1.meta")

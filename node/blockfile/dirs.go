@@ -10,8 +10,8 @@
 // sync_file_range(2) writes a range out at the device's pace, data only, without a barrier. Both
 // work on read-only descriptors, and neither can change a byte of a file.
 //
-// A block file is renamed when it is finalised. An open descriptor stays valid, and Open finds
-// the new place if it comes after the rename.
+// A block file is renamed when it is finalised. An open descriptor stays valid. If Open is called
+// after the rename, it finds the file at its new place.
 package blockfile
 
 import (
@@ -37,18 +37,6 @@ type Dir struct {
 	root   *os.File // opened once; files are resolved below it
 	folios folios
 }
-
-// Device is the block device that requests are scheduled for: the whole disk, not a partition.
-type Device struct {
-	Name       string // kernel name such as sda or loop3; dev-MAJ:MIN if there is no block device
-	Rotational bool   // according to the kernel; true if the kernel does not report it
-	Local      bool   // no server is needed for its files: a block device, or one of the kernel's own file systems
-	Readahead  int64  // maximum bytes of one readahead(2)
-	Folios     bool   // large folios may be staged: the kernel's own readahead is shorter than one
-}
-
-// defaultReadahead is the kernel's default, for devices that report none.
-const defaultReadahead = 128 << 10
 
 // OpenDir registers a data directory. sysfs is the root of sysfs: "/sys", except in tests.
 func OpenDir(path, sysfs string) (*Dir, error) {
@@ -91,8 +79,8 @@ func (d *Dir) Rel(path string) (string, error) {
 	return rel, nil
 }
 
-// Open opens a regular file below the directory without following links. It finds a block that
-// has been finalised meanwhile at its final place.
+// Open opens a regular file below the directory without following links. If a block has been
+// finalised in the meantime, Open finds it at its final place.
 func (d *Dir) Open(path string) (*File, error) {
 	rel, err := d.Rel(path)
 	if err != nil {
@@ -174,58 +162,4 @@ func finalPath(rel string) (string, bool) {
 		return "", false
 	}
 	return fmt.Sprintf("%s/current/finalized/subdir%d/subdir%d/%s", pool, (id>>16)&0x1f, (id>>8)&0x1f, base), true
-}
-
-// local reports whether a file system without a block device is served by the kernel alone.
-func local(root *os.File) bool {
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(int(root.Fd()), &st); err != nil {
-		return false
-	}
-	switch uint64(st.Type) {
-	case unix.TMPFS_MAGIC, unix.RAMFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC, zfsMagic:
-		return true
-	}
-	return false
-}
-
-const zfsMagic = 0x2fc12fc1 // of OpenZFS
-
-func deviceOf(root *os.File, sysfs string) (Device, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
-		return Device{}, fmt.Errorf("data directory %s: %w", root.Name(), err)
-	}
-	major, minor := unix.Major(st.Dev), unix.Minor(st.Dev)
-	link := filepath.Join(sysfs, "dev/block", fmt.Sprintf("%d:%d", major, minor))
-	target, err := filepath.EvalSymlinks(link)
-	if err != nil {
-		// tmpfs, overlay, network file systems: no block device to look up.
-		return Device{Name: fmt.Sprintf("dev-%d:%d", major, minor), Rotational: true, Local: local(root), Readahead: defaultReadahead}, nil
-	}
-	if _, err := os.Stat(filepath.Join(target, "partition")); err == nil {
-		target = filepath.Dir(target)
-	}
-	device := Device{Name: filepath.Base(target), Rotational: true, Local: true, Readahead: defaultReadahead}
-	if v, err := queueValue(target, "rotational"); err == nil {
-		device.Rotational = v != 0
-	}
-	// The kernel silently cuts a readahead(2) to the larger of the two.
-	if kb, err := queueValue(target, "max_sectors_kb"); err == nil {
-		device.Readahead = max(device.Readahead, kb<<10)
-	}
-	if kb, err := queueValue(target, "read_ahead_kb"); err == nil {
-		device.Readahead = max(device.Readahead, kb<<10)
-		device.Folios = kb<<10 < folioBytes
-	}
-	device.Readahead = device.Readahead / PageSize * PageSize
-	return device, nil
-}
-
-func queueValue(sysfsDevice, name string) (int64, error) {
-	b, err := os.ReadFile(filepath.Join(sysfsDevice, "queue", name))
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
 }

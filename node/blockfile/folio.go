@@ -21,16 +21,16 @@ const folioTries = 8
 // stageFolio brings in the folio at off, a multiple of folioBytes, and reports whether all of it
 // is now resident. It does nothing if a part is already resident.
 //
-// readahead(2) fills the page cache with single pages, and sending the same bytes from single
-// pages costs the DataNode up to twice the CPU time of large folios, which the kernel's own
-// readahead leaves. A page fault in a mapping advised MADV_HUGEPAGE brings in one large folio (on
-// file systems that have them: xfs since Linux 5.18, ext4 since 6.16), and MADV_RANDOM keeps it
-// at one. Only the first page is touched: a kernel that knows nothing of this fetches that page,
-// and the caller the rest.
+// readahead(2) fills the page cache with single pages. Sending bytes from single pages costs the
+// DataNode up to twice the CPU time of sending them from large folios, which the kernel's own
+// readahead creates. A page fault in a mapping advised MADV_HUGEPAGE brings in one large folio (on
+// file systems that have them: xfs since Linux 5.18, ext4 since 6.16), and MADV_RANDOM limits it to
+// one. Only the first page is touched: a kernel without large folios fetches only that page, and
+// the caller then fetches the rest.
 //
 // The kernel marks such a folio as the place where a reader's readahead continues. A reader that
-// meets the mark looks for a missing page within its readahead, finds none as long as that is
-// shorter than the folio (Device.Folios), and reads nothing.
+// reaches the mark looks for a missing page within the length of its readahead. If that length is
+// shorter than the folio (Device.Folios), the reader finds no missing page and reads nothing.
 func (b *File) stageFolio(off int64) bool {
 	if !b.dir.Device.Folios || b.dir.folios.missed.Load() >= folioTries {
 		return false

@@ -27,8 +27,8 @@ type Pages struct {
 // noCachestat is set once the kernel has reported that it lacks cachestat(2) (before 6.5).
 // Residency then comes from mincore(2), and every resident page of a written range counts as
 // unsaved. Both calls are only for the file's owner and for users with the right to write to it.
-// cachestat reports a missing right (EPERM); mincore would report every page as resident, so it
-// does not replace the right.
+// cachestat reports a missing right (EPERM); mincore would report every page as resident, so Query
+// does not use it in this case.
 var noCachestat atomic.Bool
 
 // File is one open block or meta file.
@@ -139,10 +139,11 @@ func (b *File) PrepareStaging() error {
 // range may extend beyond the end of the file.
 //
 // Whole folios are requested as folios, the rest by readahead(2). readahead(2) always reports
-// success: it only queues requests, is cut to the device's largest request, and may leave out
-// pages under memory pressure. So the range is requested in parts that are small enough not to be
-// cut, awaited, and checked; missing pages are then read. Folios are resident when stageFolio
-// returns; a read through this descriptor would meet their mark and fetch the next folio.
+// success: it only queues requests, is cut to the device's largest request, and may leave out pages
+// under memory pressure. So the range is requested in parts that are small enough not to be cut,
+// awaited, and checked; missing pages are then read. Folios are resident when stageFolio returns.
+// They are not read here, since a read through this descriptor would reach their mark and fetch the
+// next folio.
 func (b *File) Stage(off, length int64) error {
 	type part struct{ off, end int64 }
 	var parts []part // for readahead(2)
@@ -230,8 +231,8 @@ func (b *File) Drain(off, length int64) error {
 	return nil
 }
 
-// Deleted reports whether the file has lost its last name: its contents need not reach the device
-// any more.
+// Deleted reports whether the file has lost its last name: its contents then need not reach the
+// device.
 func (b *File) Deleted() bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(b.f.Fd()), &st) == nil && st.Nlink == 0
