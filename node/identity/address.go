@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"penstock/node/monitor/owner"
 )
 
 // parseAddress reads an ip:port in the forms that agents write: with or without brackets, and as
@@ -28,7 +30,7 @@ func parseAddress(s string) (netip.AddrPort, error) {
 	if err != nil {
 		return netip.AddrPort{}, fmt.Errorf("address %q: %w", s, err)
 	}
-	if !digits(port, 1, 5) {
+	if !owner.Digits(port, 1, 5) {
 		return netip.AddrPort{}, fmt.Errorf("address %q: no port", s)
 	}
 	n, err := strconv.ParseUint(port, 10, 16)

@@ -1,6 +1,10 @@
 package identity
 
-import "fmt"
+import (
+	"fmt"
+
+	"penstock/node/monitor/owner"
+)
 
 // facts are the evidence for or against a claim, collected before the claim is judged.
 type facts struct {
@@ -67,7 +71,7 @@ func judge(flow string, f facts) Verdict {
 				}
 			}
 			return Verdict{State: Refuted, Flow: clients, Evidence: Token, Detail: "token of " + quote(f.tokenUser)}
-		case f.known && p.Outside && p.Node != "" && digits(p.User, 1, 10):
+		case f.known && p.Outside && p.Node != "" && owner.Digits(p.User, 1, 10):
 			return unknown("%s: that machine has no name for its user", who)
 		case f.known && p.Outside && f.ofService(p):
 			return Verdict{State: Confirmed, Flow: flow, Evidence: Account, Detail: who}

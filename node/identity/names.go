@@ -1,6 +1,10 @@
 package identity
 
-import "strings"
+import (
+	"strings"
+
+	"penstock/node/monitor/owner"
+)
 
 // Names that YARN, Spark and the agents use. All come from other processes' memory or
 // directories, so each is accepted whole or not at all.
@@ -35,54 +39,18 @@ func OfManyUsers(flow string) bool { return classOf(flow) == classGroup }
 
 func isApplication(s string) bool { return isYARNApplication(s) || isSparkApplication(s) }
 
-// digits reports whether s is low to high decimal digits.
-func digits(s string, low, high int) bool {
-	if len(s) < low || len(s) > high {
-		return false
-	}
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return true
-}
-
 // isYARNApplication accepts application_<13 digits>_<4 to 10 digits>.
 func isYARNApplication(s string) bool {
 	rest, ok := strings.CutPrefix(s, "application_")
 	stamp, number, cut := strings.Cut(rest, "_")
-	return ok && cut && digits(stamp, 13, 13) && digits(number, 4, 10)
+	return ok && cut && owner.Digits(stamp, 13, 13) && owner.Digits(number, 4, 10)
 }
 
 // isSparkApplication accepts Spark standalone's app-<14 digits>-<4 to 10 digits>.
 func isSparkApplication(s string) bool {
 	rest, ok := strings.CutPrefix(s, "app-")
 	stamp, number, cut := strings.Cut(rest, "-")
-	return ok && cut && digits(stamp, 14, 14) && digits(number, 4, 10)
-}
-
-// applicationOf reads a YARN container's id, container_[eNN_]<13 digits>_<application>_
-// <attempt>_<number>, and returns the id of its application; "" if s is no such id.
-func applicationOf(s string) string {
-	rest, ok := strings.CutPrefix(s, "container_")
-	if !ok {
-		return ""
-	}
-	if after, ok := strings.CutPrefix(rest, "e"); ok {
-		epoch, tail, cut := strings.Cut(after, "_")
-		if !cut || !digits(epoch, 2, 10) {
-			return ""
-		}
-		rest = tail
-	}
-	stamp, rest, _ := strings.Cut(rest, "_")
-	number, rest, _ := strings.Cut(rest, "_")
-	attempt, serial, _ := strings.Cut(rest, "_")
-	if !digits(stamp, 13, 13) || !digits(number, 4, 10) || !digits(attempt, 2, 10) || !digits(serial, 6, 19) {
-		return ""
-	}
-	return "application_" + stamp + "_" + number
+	return ok && cut && owner.Digits(stamp, 14, 14) && owner.Digits(number, 4, 10)
 }
 
 // containerOfCgroup finds the container in the text of /proc/PID/cgroup. parent is the cgroup in
@@ -103,7 +71,7 @@ func containerOfCgroup(text, parent string) (container string) {
 			continue
 		}
 		id, _, _ := strings.Cut(after, "/")
-		if applicationOf(id) == "" {
+		if owner.ApplicationOf(id) == "" {
 			continue
 		}
 		if container != "" && container != id {
@@ -138,7 +106,7 @@ func placeOf(rel string) (place, bool) {
 	if len(parts) < 5 || parts[0] != "usercache" || parts[2] != "appcache" || !plain(parts[1]) {
 		return place{}, false
 	}
-	app := applicationOf(parts[4])
+	app := owner.ApplicationOf(parts[4])
 	if app == "" || app != parts[3] {
 		return place{}, false
 	}
@@ -149,7 +117,7 @@ func placeOf(rel string) (place, bool) {
 // directory.
 func sparkPlaceOf(rel string) (place, bool) {
 	parts := strings.SplitN(rel, "/", 3)
-	if len(parts) < 2 || !isSparkApplication(parts[0]) || !digits(parts[1], 1, 10) {
+	if len(parts) < 2 || !isSparkApplication(parts[0]) || !owner.Digits(parts[1], 1, 10) {
 		return place{}, false
 	}
 	return place{"", parts[0], parts[1], parts[0] + "/" + parts[1]}, true

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"penstock/node/monitor/owner"
 )
 
 const (
@@ -33,7 +35,7 @@ func TestApplicationOfContainer(t *testing.T) {
 		"container_1795320415451_0010_01_000002/..": "",
 		"": "",
 	} {
-		if got := applicationOf(id); got != want {
+		if got := owner.ApplicationOf(id); got != want {
 			t.Errorf("%q: %q, want %q", id, got, want)
 		}
 	}
@@ -122,8 +124,8 @@ func TestEveryContainerIsRecognised(t *testing.T) {
 		app := rapid.StringMatching(`[0-9]{13}_[0-9]{4,10}`).Draw(t, "application")
 		id := "container_" + rapid.SampledFrom([]string{"", "e01_", "e123_"}).Draw(t, "epoch") + app +
 			rapid.StringMatching(`_[0-9]{2}_[0-9]{6}`).Draw(t, "rest")
-		if applicationOf(id) != "application_"+app {
-			t.Fatalf("%s: %q", id, applicationOf(id))
+		if owner.ApplicationOf(id) != "application_"+app {
+			t.Fatalf("%s: %q", id, owner.ApplicationOf(id))
 		}
 		if containerOfCgroup("3:cpu:/hadoop-yarn/"+id+"\n", "hadoop-yarn") != id {
 			t.Fatal("cgroup")
@@ -141,11 +143,11 @@ func FuzzContainers(f *testing.F) {
 	f.Add("CONTAINER_ID=" + contA + "\x00")
 	f.Fuzz(func(t *testing.T, s string) {
 		for _, id := range []string{containerOfCgroup(s, "hadoop-yarn"), containerOfEnviron([]byte(s))} {
-			if id != "" && (!isYARNApplication(applicationOf(id)) || !strings.Contains(s, id)) {
+			if id != "" && (!isYARNApplication(owner.ApplicationOf(id)) || !strings.Contains(s, id)) {
 				t.Errorf("%q became %q", s, id)
 			}
 		}
-		if p, ok := placeOf(s); ok && (p.application != applicationOf(p.container) || !strings.HasPrefix(s, p.path)) {
+		if p, ok := placeOf(s); ok && (p.application != owner.ApplicationOf(p.container) || !strings.HasPrefix(s, p.path)) {
 			t.Errorf("%q became %+v", s, p)
 		}
 		if p, ok := sparkPlaceOf(s); ok && (!isSparkApplication(p.application) || !strings.HasPrefix(s, p.path)) {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/monitor/owner"
 )
 
 // Limits of what is read about one process, in bytes. A longer file is read up to the limit and
@@ -163,7 +165,7 @@ func (p proc) space(pid int) (string, error) { return os.Readlink(p.file(pid, "n
 func containerOfEnviron(text []byte) string {
 	for entry := range bytes.SplitSeq(text, []byte{0}) {
 		if v, ok := bytes.CutPrefix(entry, []byte("CONTAINER_ID=")); ok {
-			if id := string(v); applicationOf(id) != "" {
+			if id := string(v); owner.ApplicationOf(id) != "" {
 				return id
 			}
 			return ""
@@ -268,7 +270,7 @@ func (p proc) pids() ([]int, error) {
 	}
 	var pids []int
 	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil && pid > 0 && digits(name, 1, 10) {
+		if pid, err := strconv.Atoi(name); err == nil && pid > 0 && owner.Digits(name, 1, 10) {
 			pids = append(pids, pid)
 		}
 	}

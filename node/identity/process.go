@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/monitor/owner"
 )
 
 // Peer describes the process at the other end of a connection.
@@ -80,7 +82,7 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 		return err
 	}
 	if id := containerOfCgroup(string(text), in.cgroup); id != "" {
-		p.name(id, applicationOf(id), Cgroup)
+		p.name(id, owner.ApplicationOf(id), Cgroup)
 		return nil
 	}
 	line, err := in.line(ctx, self)
@@ -89,7 +91,7 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 	}
 	id, complete := in.records.lookup(line, since)
 	if id != "" {
-		p.name(id, applicationOf(id), Session)
+		p.name(id, owner.ApplicationOf(id), Session)
 		return nil
 	}
 	return in.hearsay(ctx, line, complete, p)
@@ -154,7 +156,7 @@ func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p 
 			return fmt.Errorf("environment: %w", err)
 		}
 		if id := containerOfEnviron(text); id != "" {
-			byEnvironment.container, byEnvironment.application = id, applicationOf(id)
+			byEnvironment.container, byEnvironment.application = id, owner.ApplicationOf(id)
 		} else if errors.Is(err, errLong) && i == 0 {
 			return fmt.Errorf("environment: %w", err)
 		}

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"penstock/node/monitor/owner"
 )
 
 // These tests run on the real process file system, with real connections of child processes. The
@@ -137,7 +139,7 @@ func server(t testing.TB) string {
 func nodeManager(t testing.TB, container string, session int) (local string) {
 	t.Helper()
 	local = t.TempDir()
-	dir := filepath.Join(local, "nmPrivate", applicationOf(container), container)
+	dir := filepath.Join(local, "nmPrivate", owner.ApplicationOf(container), container)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/monitor/owner"
 )
 
 // maxRecords is the maximum number of directories that are read for containers and for users; the
@@ -167,7 +169,7 @@ func (r *records) read() {
 				return nil
 			}
 			return each(filepath.Join(private, app), &left, func(container string) error {
-				if applicationOf(container) != app {
+				if owner.ApplicationOf(container) != app {
 					return nil
 				}
 				return r.readOne(filepath.Join(private, app, container, container+".pid"), container)
@@ -218,7 +220,7 @@ func (r *records) readOne(path, container string) error {
 		return err
 	}
 	text := strings.TrimSpace(string(buf[:n]))
-	if session, err := strconv.Atoi(text); err == nil && digits(text, 1, 10) && session > 1 {
+	if session, err := strconv.Atoi(text); err == nil && owner.Digits(text, 1, 10) && session > 1 {
 		r.sessions[session] = append(r.sessions[session], record{container, path, st.ModTime()})
 	}
 	return nil

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"penstock/node/monitor/owner"
 )
 
 // world is a made-up machine: a process file system and a NodeManager's directory.
@@ -150,14 +152,14 @@ func (w *world) connect(client, server string, uid uint32, inode int) {
 }
 
 func (w *world) dirOf(user, container string) string {
-	return filepath.Join(w.local, "usercache", user, "appcache", applicationOf(container), container)
+	return filepath.Join(w.local, "usercache", user, "appcache", owner.ApplicationOf(container), container)
 }
 
 // container creates the files that a NodeManager creates for a container, and the container's
 // first process.
 func (w *world) container(user, container string, session int) {
 	w.mkdir(w.dirOf(user, container))
-	dir := w.mkdir(w.local, "nmPrivate", applicationOf(container), container)
+	dir := w.mkdir(w.local, "nmPrivate", owner.ApplicationOf(container), container)
 	w.start(process{pid: session, uid: me, name: "bash", cwd: w.dirOf(user, container)})
 	w.write(strconv.Itoa(session)+"\n", dir, container+".pid")
 }

@@ -225,9 +225,20 @@ type ForeignUser struct {
 	Name     string `json:"name"` // chosen by the process
 	PID      uint32 `json:"pid"`  // 0: a kernel thread
 	Cgroup   string `json:"cgroup"`
+	Owner    Owner  `json:"owner"`
 	Bytes    Pair   `json:"bytes"`
 	DeviceNS int64  `json:"device_ns"` // time of its requests at the device; overlapping requests count fully
 	Window   Pair   `json:"window_bytes"`
+}
+
+// Owner is the container or systemd unit that a cgroup path names (package owner).
+type Owner struct {
+	Kind        string `json:"kind"` // yarn, mesos, kubernetes, docker, podman or unit; empty: none recognised
+	ID          string `json:"id"`   // of the container, or the unit's name
+	Application string `json:"application"`
+	Pod         string `json:"pod"`
+	Delegated   bool   `json:"delegated"` // below a user's session: the user may have chosen the names
+	Short       string `json:"short"`     // for people
 }
 
 // Flow is one application's queue at the device.

@@ -42,7 +42,7 @@ func moments() (docs []*status.Document) {
 				flow(teragen, 1, 0.7, 0.03, 0, 40*mb, 30<<20, 4), flow("clients", 1, 0, 0, 0, 0, 0, 0)))
 			d := &doc.Devices[len(doc.Devices)-1]
 			d.BacklogBytes = 30 << 20
-			d.ForeignUsers = status.ForeignUsers{Seconds: 5, Top: []status.ForeignUser{{Name: "fio", PID: 812, Cgroup: "/system.slice/fio.service", Window: status.Pair{Read: 2 * mb}}}}
+			d.ForeignUsers = status.ForeignUsers{Seconds: 5, Top: []status.ForeignUser{{Name: "fio", PID: 812, Cgroup: "/system.slice/fio.service", Owner: status.Owner{Kind: "unit", ID: "fio.service", Short: "fio.service"}, Window: status.Pair{Read: 2 * mb}}}}
 		}
 		docs = append(docs, doc)
 	}

@@ -21,7 +21,7 @@ func withForeigners() *status.Document {
 
 func TestForeignUsers(t *testing.T) {
 	const want = `
-FOREIGN USER  PID     DEVICE  CGROUP                                                 READ    WRITTEN
+FOREIGN USER  PID     DEVICE  OWNER                                                  READ    WRITTEN
 kworker       kernel  sdb     -                                                  0.0 MiB/s  20.0 MiB/s
 fio?          812     sdb     ...eep/deep/deep/deep/deep/deep/deep/fio.service  10.0 MiB/s   1.0 MiB/s
 `

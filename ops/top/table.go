@@ -100,7 +100,7 @@ func headline(doc *status.Document, address string) string {
 var (
 	deviceColumnsToDrop = []string{"ALGORITHM", "WRITTEN", "FOREIGN READ", "REFERENCE", "IN FLIGHT", "BACKLOG"}
 	flowColumnsToDrop   = []string{"WOULD WAIT", "STREAMS", "LIMIT", "WAITS/S", "QUEUED", "BACKLOG"}
-	othersToDrop        = []string{"PID", "CGROUP"}
+	othersToDrop        = []string{"PID", "OWNER"}
 )
 
 func deviceTable(doc *status.Document) *screen.Table {
@@ -187,17 +187,14 @@ func foreigners(doc *status.Document, n, width int) []string {
 		return nil
 	}
 	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(b.rate[0]+b.rate[1], a.rate[0]+a.rate[1]) })
-	t := screen.NewTable("FOREIGN USER|PID|DEVICE|CGROUP|>READ|>WRITTEN")
+	t := screen.NewTable("FOREIGN USER|PID|DEVICE|OWNER|>READ|>WRITTEN")
 	for _, u := range uses[:min(n, len(uses))] {
 		pid := "kernel"
 		if u.PID != 0 {
 			pid = fmt.Sprint(u.PID)
 		}
-		cgroup := screen.Printable(u.Cgroup)
-		if cgroup == "" {
-			cgroup = "-"
-		}
-		t.Add(screen.Printable(u.Name), pid, u.device, shortened(cgroup), settings.Rate(u.rate[0]), settings.Rate(u.rate[1]))
+		owner := screen.Printable(cmp.Or(u.Owner.Short, u.Cgroup, "-"))
+		t.Add(screen.Printable(u.Name), pid, u.device, shortened(owner), settings.Rate(u.rate[0]), settings.Rate(u.rate[1]))
 	}
 	return t.Within(width, othersToDrop...).Lines()
 }
