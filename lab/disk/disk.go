@@ -67,6 +67,10 @@ type Options struct {
 	// QueueDepth is the number of requests that the disk accepts at the same time; further requests
 	// wait in the kernel. Default 32, as in native command queueing; at most 128.
 	QueueDepth int
+	// Partitions divides the disk into partitions of equal size, each with a file system of its own:
+	// 2 to 15. With 0, the default, one file system fills the disk. Package judge does not know
+	// partitions: the offsets of the request log are those of the disk.
+	Partitions int
 	// BackingDir is the folder of the file that contains the disk's bytes. Default /dev/shm, which
 	// is in memory, so no real disk affects the measurement.
 	BackingDir string
@@ -110,6 +114,12 @@ func (o *Options) validate() error {
 	}
 	if o.QueueDepth < 1 || o.QueueDepth > 128 {
 		return fmt.Errorf("queue depth %d: want 1 to 128", o.QueueDepth)
+	}
+	if o.Partitions != 0 && (o.Partitions < 2 || o.Partitions > maxPartitions) {
+		return fmt.Errorf("%d partitions: want 2 to %d, or 0 for none", o.Partitions, maxPartitions)
+	}
+	if o.Partitions > 0 && o.partitionBytes() < partitionMin {
+		return fmt.Errorf("%d partitions of a disk of %d MiB: each must have at least %d MiB", o.Partitions, o.Size>>20, partitionMin>>20)
 	}
 	if o.BackingDir == "" {
 		o.BackingDir = "/dev/shm"
@@ -156,7 +166,7 @@ type Disk struct {
 	reason  error // why it is a plain folder; nil for a modelled disk
 
 	folder  string // contains the two mount points
-	mount   string // mount point of the file system
+	mount   string // mount point of the file system; those of partitions have a number appended
 	fuse    string // mount point of the server's two files
 	device  string // /dev/loopN
 	logPath string
@@ -182,7 +192,12 @@ func folder(o Options, reason error) (*Disk, error) {
 		return nil, err
 	}
 	d := &Disk{options: o, reason: reason, mount: filepath.Join(o.RunDir, o.Name, "fs")}
-	return d, os.MkdirAll(d.mount, 0o755)
+	for _, mount := range d.Mounts() {
+		if err := os.MkdirAll(mount, 0o755); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
 }
 
 // childVariable marks a server process in its environment. It stops a binary that does not call
@@ -221,7 +236,7 @@ func Start(ctx context.Context, o Options) (_ *Disk, err error) {
 			err = errors.Join(err, d.Stop())
 		}
 	}()
-	steps := []func(context.Context) error{d.shareFolder, d.startServer, d.attach, d.format, d.mountFileSystem}
+	steps := []func(context.Context) error{d.shareFolder, d.startServer, d.attach, d.partition, d.format, d.mountFileSystems}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -386,29 +401,24 @@ func (d *Disk) createBacking() (string, error) {
 func (d *Disk) format(ctx context.Context) error {
 	// All tables are written now, because initialisation in the background would disturb
 	// measurements. No blocks are reserved for root.
-	out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
-		"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
-		"-L", d.options.Name[:min(len(d.options.Name), 16)], d.device).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("mkfs.ext4 %s: %w: %s", d.device, err, bytes.TrimSpace(out))
+	for _, v := range d.volumes() {
+		out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
+			"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
+			"-L", d.options.Name[:min(len(d.options.Name), 16)], v.device).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("mkfs.ext4 %s: %w: %s", v.device, err, bytes.TrimSpace(out))
+		}
 	}
 	return nil
 }
 
-// mountFileSystem mounts the file system with noatime, as HDFS's guides advise, and with discard.
+// mountFileSystems mounts the file systems with noatime, as HDFS's guides advise, and with discard.
 // Discard costs the modelled disk no time and frees memory.
-func (d *Disk) mountFileSystem(context.Context) error {
-	if err := d.change(d.ledger.Remove(d.mount)); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(d.mount, 0o755); err != nil {
-		return err
-	}
-	if err := d.change(d.ledger.Mount(d.mount)); err != nil {
-		return err
-	}
-	if err := unix.Mount(d.device, d.mount, "ext4", unix.MS_NOATIME, "discard"); err != nil {
-		return fmt.Errorf("mount %s at %s: %w", d.device, d.mount, err)
+func (d *Disk) mountFileSystems(context.Context) error {
+	for _, v := range d.volumes() {
+		if err := d.mountVolume(v); err != nil {
+			return err
+		}
 	}
 	// This change is undone first. It turns the model off, so dirty pages are written back without
 	// delay.
@@ -416,10 +426,23 @@ func (d *Disk) mountFileSystem(context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := d.change(d.ledger.WriteWhenUndone(d.control(), string(fast))); err != nil {
+	return d.change(d.ledger.WriteWhenUndone(d.control(), string(fast)))
+}
+
+func (d *Disk) mountVolume(v volume) error {
+	if err := d.change(d.ledger.Remove(v.mount)); err != nil {
 		return err
 	}
-	return os.Chmod(d.mount, 0o755)
+	if err := os.MkdirAll(v.mount, 0o755); err != nil {
+		return err
+	}
+	if err := d.change(d.ledger.Mount(v.mount)); err != nil {
+		return err
+	}
+	if err := unix.Mount(v.device, v.mount, "ext4", unix.MS_NOATIME, "discard"); err != nil {
+		return fmt.Errorf("mount %s at %s: %w", v.device, v.mount, err)
+	}
+	return os.Chmod(v.mount, 0o755)
 }
 
 func (d *Disk) control() string { return filepath.Join(d.fuse, controlName) }
@@ -433,8 +456,17 @@ func (d *Disk) Reason() error { return d.reason }
 // Name returns the disk's name in its run.
 func (d *Disk) Name() string { return d.options.Name }
 
-// Mount returns the folder in which the disk is mounted.
-func (d *Disk) Mount() string { return d.mount }
+// Mount returns the folder in which the disk is mounted, or its first partition.
+func (d *Disk) Mount() string { return d.volumes()[0].mount }
+
+// Mounts returns the folders in which the disk's file systems are mounted: one for each partition,
+// or Mount alone. Without a modelled disk, they are plain folders.
+func (d *Disk) Mounts() (mounts []string) {
+	for _, v := range d.volumes() {
+		mounts = append(mounts, v.mount)
+	}
+	return mounts
+}
 
 // Device returns the path of the block device, such as /dev/loop0; "" for a plain folder.
 func (d *Disk) Device() string { return d.device }
@@ -520,8 +552,15 @@ func (d *Disk) Counters() (readBytes, writeBytes int64, err error) {
 // Forget writes back the disk's files and drops them from the page cache. It leaves other disks
 // alone, because other runs may be measuring on them. Files that are deleted meanwhile leave the
 // page cache anyway.
-func (d *Disk) Forget() error {
-	return filepath.WalkDir(d.mount, func(path string, e fs.DirEntry, err error) error {
+func (d *Disk) Forget() (err error) {
+	for _, mount := range d.Mounts() {
+		err = errors.Join(err, forgetBelow(mount))
+	}
+	return err
+}
+
+func forgetBelow(folder string) error {
+	return filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && !e.Type().IsRegular() {
 			return nil
 		}
@@ -545,15 +584,22 @@ func ForgetFile(path string) error {
 	return errors.Join(unix.Fsync(int(f.Fd())), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
-// Sync returns when all data written to the file system is on the disk.
-func (d *Disk) Sync() error {
-	f, err := os.Open(d.mount)
+// Sync returns when all data written to the disk's file systems is on the disk.
+func (d *Disk) Sync() (err error) {
+	for _, mount := range d.Mounts() {
+		err = errors.Join(err, syncFileSystem(mount))
+	}
+	return err
+}
+
+func syncFileSystem(mount string) error {
+	f, err := os.Open(mount)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
-		return fmt.Errorf("sync %s: %w", d.mount, err)
+		return fmt.Errorf("sync %s: %w", mount, err)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"unsafe"
 
 	"penstock/lab/ledger"
+	"penstock/node/blockfile"
 
 	"golang.org/x/sys/unix"
 )
@@ -124,6 +126,9 @@ func TestBadOptions(t *testing.T) {
 		"small request": func(o *Options) { o.RequestKB = 63 },
 		"large request": func(o *Options) { o.RequestKB = 1025 },
 		"log bound":     func(o *Options) { o.LogBytesMax = 100 },
+		"one partition": func(o *Options) { o.Size, o.Partitions = 1024*mib, 1 },
+		"partitions":    func(o *Options) { o.Size, o.Partitions = 1024*mib, maxPartitions+1 },
+		"small parts":   func(o *Options) { o.Size, o.Partitions = 32*mib, 2 },
 	} {
 		bad := good
 		spoil(&bad)
@@ -216,6 +221,51 @@ func TestDiskKeepsItsRateAndLogsEveryRequest(t *testing.T) {
 	}
 	if service < int64(ideal) {
 		t.Errorf("service %v of 64 MiB, want at least %v", time.Duration(service), ideal)
+	}
+}
+
+// TestPartitions: each partition has a file system of its own, requests are logged at their offsets
+// on the disk, and the daemon resolves both to the one disk.
+func TestPartitions(t *testing.T) {
+	d, ok := modelled(t, Options{Name: "parts", Size: 65 * mib, Partitions: 2})
+	mounts := d.Mounts()
+	if len(mounts) != 2 || mounts[0] == mounts[1] || d.Mount() != mounts[0] {
+		t.Fatalf("mounted at %v and %s", mounts, d.Mount())
+	}
+	if !ok {
+		return
+	}
+	for _, mount := range mounts {
+		if err := os.WriteFile(filepath.Join(mount, "file"), make([]byte, mib), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(d.Sync(), d.Forget(), d.SyncLog()); err != nil {
+		t.Fatal(err)
+	}
+	_, records, err := ReadLog(d.LogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, mount := range mounts {
+		from, to := d.Partition(i)
+		written := int64(0)
+		for _, r := range records {
+			if r.Op == Write && from <= r.Offset && r.Offset+r.Length <= to {
+				written += r.Length
+			}
+		}
+		if written < mib {
+			t.Errorf("partition %d: %d bytes were written there, want at least %d", i, written, mib)
+		}
+		dir, err := blockfile.OpenDir(mount, "/sys")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		if name := filepath.Base(d.Device()); dir.Device.Name != name || !slices.Equal(dir.Device.Disks, []string{name}) {
+			t.Errorf("partition %d is governed as %+v, want %s", i, dir.Device, name)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func (d *Disk) attach(context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = configureLoop(free, image)
+		err = configureLoop(free, image, d.options.Partitions > 0)
 		if errors.Is(err, unix.EBUSY) {
 			// Another process was faster. The ledger must not record the device as ours.
 			if err := d.ledger.Undo(id); err != nil {
@@ -74,7 +74,9 @@ func freeLoop() (string, error) {
 	return path, nil
 }
 
-func configureLoop(device string, image *os.File) error {
+// configureLoop attaches an image to a loop device. partitioned lets the device have partitions, and
+// makes the kernel remove them when the image is detached.
+func configureLoop(device string, image *os.File, partitioned bool) error {
 	loop, err := os.OpenFile(device, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -84,6 +86,9 @@ func configureLoop(device string, image *os.File) error {
 	// Direct I/O is necessary: otherwise the page cache would contain everything twice, and the
 	// model would see the cache's requests instead of the device's.
 	config.Info.Flags = unix.LO_FLAGS_DIRECT_IO
+	if partitioned {
+		config.Info.Flags |= unix.LO_FLAGS_PARTSCAN
+	}
 	copy(config.Info.File_name[:len(config.Info.File_name)-1], image.Name())
 	if err := unix.IoctlLoopConfigure(int(loop.Fd()), &config); err != nil {
 		return err
