@@ -11,6 +11,7 @@ import (
 	"penstock/node/device"
 	"penstock/node/identity"
 	"penstock/node/ipc"
+	"penstock/node/monitor/connections"
 	"penstock/wire"
 )
 
@@ -19,8 +20,8 @@ import (
 // daemon checks this claim against the client's connection, without delaying the stream.
 
 // introduce identifies a peer when it connects. own is the flow of a process that works for one
-// application; serves reports whether it is known to be a server; leave is to be called when it
-// disconnects.
+// application; serves reports whether the peer is known to be a server; leave must be called when
+// the peer disconnects.
 func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), err error) {
 	if !ipc.Serves(p.Hello.Role) {
 		v := within(introduction, func() identity.Verdict { return d.identity.Process(p.PID, p.UID, p.Hello.Flow) })
@@ -73,9 +74,10 @@ const (
 // manyLines is the maximum burst of log lines about processes of one user.
 const manyLines = 20
 
-// lookAgain examines a process until it is identified: it may have connected before the
-// NodeManager reported the directories of its containers. If its streams then belong to another
-// flow, lookAgain disconnects it, so that it connects again.
+// lookAgain examines a process again and again until the process is identified: it may have
+// connected before the NodeManager reported the directories of its containers. If the process's
+// streams turn out to belong to another flow, lookAgain disconnects the process, so that it
+// connects again.
 func (d *Daemon) lookAgain(ctx context.Context, p ipc.Peer, own string) {
 	for pause := lookAgainFirst; ; pause = min(2*pause, lookAgainMost) {
 		select {
@@ -100,8 +102,8 @@ func (d *Daemon) lookAgain(ctx context.Context, p ipc.Peer, own string) {
 // for each disk.
 const maxLocalDirs = 1024
 
-// addLocalDirs gives the checker the directories of a NodeManager's containers. They stay known
-// after the NodeManager ends: its containers may outlive it.
+// addLocalDirs gives the checker the directories of a NodeManager's containers. The directories
+// stay known after the NodeManager ends, because its containers may outlive it.
 func (d *Daemon) addLocalDirs(dirs []string) {
 	d.dirsMu.Lock() // not mu: a hung disk must not delay heartbeats and the kill switch
 	defer d.dirsMu.Unlock()
@@ -117,7 +119,7 @@ func (d *Daemon) addLocalDirs(dirs []string) {
 	d.identity.SetDirs(all, d.settings.Identity.SparkDirs)
 }
 
-// claim is a stream whose flow is checked while it is being opened.
+// claim is a stream whose flow is checked while the stream is being opened.
 type claim struct {
 	claimed string
 
@@ -125,6 +127,7 @@ type claim struct {
 	verdict *identity.Verdict // nil until known
 	loop    *device.Loop      // nil until the stream is open
 	stream  *device.Stream
+	use     *connections.Use // of the stream's connection; nil: not watched
 }
 
 // attribute returns the flow in which a server's stream begins, and the user of the operation (""
@@ -139,7 +142,7 @@ func (d *Daemon) attribute(m wire.Open) (flow, user string, c *claim) {
 		asked = identity.Claim{Flow: m.Flow, Own: true}
 	}
 	v, known := d.identity.Check(asked,
-		func(v identity.Verdict) { c.settle(mode, &v, nil, nil) })
+		func(v identity.Verdict) { c.settle(mode, &v, nil, nil, nil) })
 	if known {
 		return mode.Flow(m.Flow, v), cmp.Or(v.User, user), nil
 	}
@@ -147,21 +150,21 @@ func (d *Daemon) attribute(m wire.Open) (flow, user string, c *claim) {
 }
 
 // opened passes the stream to the claim.
-func (c *claim) opened(mode identity.Mode, loop *device.Loop, stream *device.Stream) {
+func (c *claim) opened(mode identity.Mode, loop *device.Loop, stream *device.Stream, use *connections.Use) {
 	if c != nil {
-		c.settle(mode, nil, loop, stream)
+		c.settle(mode, nil, loop, stream, use)
 	}
 }
 
 // settle stores the verdict or the stream. When both are known, it moves the stream.
-func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loop, stream *device.Stream) {
+func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loop, stream *device.Stream, use *connections.Use) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if v != nil {
 		c.verdict = v
 	}
 	if loop != nil {
-		c.loop, c.stream = loop, stream
+		c.loop, c.stream, c.use = loop, stream, use
 	}
 	if c.verdict == nil || c.loop == nil {
 		return
@@ -171,6 +174,7 @@ func (c *claim) settle(mode identity.Mode, v *identity.Verdict, loop *device.Loo
 		user = c.stream.User
 	}
 	c.loop.Reassign(c.stream, flow, turnOf(flow, user))
+	c.use.SetFlow(flow)
 }
 
 // turnOf returns the user under which a stream takes turns inside its flow. Only flows of several

@@ -21,7 +21,8 @@ import (
 // fraction of a weight, because many applications may divide a queue's weight.
 const partScale = 1 << 19
 
-// newCoordination creates the client of the brokers in the settings; nil if there are none.
+// newCoordination creates the client of the brokers in the settings; it returns nil if the settings
+// name no brokers.
 func (d *Daemon) newCoordination(b *config.Broker) (*coordination.Client, error) {
 	if b == nil {
 		return nil, nil

@@ -1,6 +1,6 @@
 // Package node is the daemon that runs on the machine of a DataNode. It accepts streams from the
-// agents (ipc), finds the block device under each data directory (blockfile), and gives each
-// device a loop of its own (device). This file connects them and keeps the operator's settings
+// agents (ipc), finds the block device under each data directory (blockfile), and gives each device
+// a loop of its own (device). This file connects these packages and keeps the operator's settings
 // (config) in force.
 //
 // The daemon writes nothing to the system except its own socket and an empty lock file next to
@@ -34,6 +34,7 @@ import (
 	"penstock/node/ipc"
 	"penstock/node/loglimit"
 	"penstock/node/monitor"
+	"penstock/node/monitor/connections"
 	"penstock/node/peers"
 	"penstock/node/profile"
 	files "penstock/settings"
@@ -42,7 +43,7 @@ import (
 
 const (
 	maxDevices = 256
-	maxOpening = 32 // files being opened at a time in a server's directory, or for a device's tasks; each is a thread
+	maxOpening = 32 // files being opened at a time in one directory of a server, or for all tasks on one device; each occupies a thread
 	// maxPeerOpening is the maximum for a single task, so that a task that keeps opening files
 	// leaves most of a device's slots to others.
 	maxPeerOpening = 4
@@ -70,6 +71,7 @@ type Daemon struct {
 	serverFiles, taskFiles ipc.Quota
 	identity               *identity.Checker
 	users                  *users
+	connections            *connectionWatch
 	metrics                *metrics
 	cluster                *coordination.Client // nil: no brokers
 	remote                 *peers.Client        // nil: this daemon asks no other nodes
@@ -77,7 +79,7 @@ type Daemon struct {
 	stride                 uint32
 	rights                 [2]sync.Once // log a missing permission once: for servers, for tasks
 	sending                uint32       // stride of processes that send
-	loaded                 string       // fingerprint of the weights file before its last read
+	loaded                 string       // fingerprint of the weights file just before it was last read
 	started                time.Time
 
 	mu      sync.Mutex
@@ -93,7 +95,7 @@ type Daemon struct {
 	ready     bool
 	reloads   int64                         // weights files accepted
 	granted   map[string]coordination.Right // grants of the cluster's policy
-	queues    map[string]*device.Queue      // queues of flows by that policy
+	queues    map[string]*device.Queue      // each flow's queue according to that policy
 	refused   int64                         // weights files refused
 	mistake   string                        // error in the weights file, while the last good file is in force
 }
@@ -169,13 +171,14 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	d.users = newUsers(log)
+	d.connections = &connectionWatch{Watch: connections.New()}
 	d.metrics = newMetrics(d)
 	d.cluster, err = d.newCoordination(settings.Broker)
 	return d, err
 }
 
 // setBounds divides the process's file descriptors among connections, servers and tasks. The soft
-// limit equals the hard limit: Go's package os has raised it.
+// limit equals the hard limit: Go's package os has raised the soft limit.
 func (d *Daemon) setBounds() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -193,8 +196,9 @@ func (d *Daemon) allow(uid uint32, role wire.Role) bool {
 	return d.allowed[uid] || !ipc.Serves(role) && (d.allTasks || d.taskUsers[uid])
 }
 
-// serviceUIDs returns the users' numbers on this machine. Tokens are valid in the whole cluster:
-// a user may not exist on this machine, and then no process here belongs to it.
+// serviceUIDs returns the ids of those service users that exist on this machine. The settings may
+// name other users, because tokens are valid in the whole cluster; no process on this machine
+// belongs to such a user.
 func serviceUIDs(services []string, log *slog.Logger) (uids []uint32) {
 	for _, name := range services {
 		uid, err := config.UserID(identity.ShortName(name))
@@ -246,7 +250,7 @@ func (d *Daemon) currentMode() device.Mode {
 }
 
 // watch checks the weights file and the kill switch four times a second. It compares results of
-// stat, which works on every file system, and also when the file is replaced or is a link.
+// stat: this works on every file system, even if the file has been replaced or is a link.
 func (d *Daemon) watch(ctx context.Context) {
 	ticker := time.NewTicker(reloadPeriod)
 	defer ticker.Stop()
@@ -335,12 +339,12 @@ func (d *Daemon) deviceNames() []string {
 	return slices.Sorted(maps.Keys(d.devices))
 }
 
-// device returns the block device. It starts the device's loop if there is none.
+// device returns the governed block device. It starts the device's loop if the device has none yet.
 func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
 	return d.govern(dev, countersOf(dev.Name), func() (device.Config, error) { return d.deviceConfig(dev) })
 }
 
-// network returns the device for sent data. It starts the device's loop if there is none.
+// network returns the device for sent data. It starts the device's loop if the device has none yet.
 func (d *Daemon) network() (*governed, error) {
 	return d.govern(blockfile.Device{Name: device.NetworkName}, nil, d.settings.NetworkConfig)
 }
@@ -360,8 +364,8 @@ func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
 	return c, err
 }
 
-// govern returns the device of that name, or else one that shares a disk with it. It starts the
-// device's loop if there is neither.
+// govern returns the governed device with the name of dev or, if there is none, a governed device
+// that shares a disk with dev. If there is neither, govern starts a loop for dev.
 func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -419,7 +423,7 @@ func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode) {
 	return tick, d.mode
 }
 
-// networkAlive reports whether the network's loop runs, or does not exist yet.
+// networkAlive returns true if the network's loop runs or does not exist yet.
 func (d *Daemon) networkAlive() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

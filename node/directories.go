@@ -14,8 +14,8 @@ import (
 // A DataNode's data directories are few and exist when it starts: each is opened by its own name.
 // Directories of tasks are created while the cluster runs and may not exist yet. So the daemon
 // opens a directory above them: the directory that the operator has listed or, without a list, the
-// nearest existing directory, which must belong to the peer. From there, the daemon opens files
-// without following links.
+// nearest existing directory, which must belong to the peer's user. From there, the daemon opens
+// files without following links.
 
 // dataDir opens a DataNode's directory.
 func (d *Daemon) dataDir(path string, uid uint32) (dir *blockfile.Dir, within string, err error) {

@@ -34,7 +34,7 @@ type governed struct {
 	parts  atomic.Pointer[device.Parts]
 	used   atomic.Int64 // when the device was last in use, Unix nanoseconds
 
-	opening chan struct{} // a slot for each file that is being opened for a task
+	opening chan struct{} // limits how many files are opened at a time for tasks
 
 	mu      sync.Mutex
 	asking  *answer        // a snapshot in progress
@@ -42,7 +42,7 @@ type governed struct {
 	history history
 }
 
-// answer is a snapshot with possibly several waiting callers.
+// answer is one requested snapshot; several callers may wait for it.
 type answer struct {
 	done chan struct{}
 	snap device.Snapshot
@@ -149,7 +149,7 @@ func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.P
 func nudge(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
-	default: // it is about to wake
+	default: // obey is about to wake
 	}
 }
 

@@ -123,7 +123,8 @@ func TestOnlyTheOwnersFiles(t *testing.T) {
 	}
 }
 
-// The same through the socket: the stream passes and is counted.
+// A task may not name a meta file through the socket either: its stream passes ungoverned and is
+// counted.
 func TestATasksMetaFileIsCounted(t *testing.T) {
 	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\n")
 	local := filepath.Join(filepath.Dir(r.dir), "local")

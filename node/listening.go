@@ -14,17 +14,16 @@ import (
 // bindPause is the time between two attempts to listen at an address that another process uses.
 const bindPause = time.Second
 
-// port is a TCP address that the daemon listens at. An address in use does not keep the daemon
-// from governing: a previous daemon may have been killed while a disk hangs, and keeps its ports
-// until the disk answers. The daemon then logs this once and listens as soon as the address is
-// free.
+// port is a TCP address that the daemon listens at. An address in use does not keep the daemon from
+// governing: a previous daemon that was killed while a disk hung keeps its ports until the disk
+// answers. The new daemon then logs this once and listens as soon as the address is free.
 type port struct {
 	what, address string
 	log           *slog.Logger
 	listener      net.Listener // nil: another process used the address
 }
 
-// listenOn listens at an address. what names its purpose in the log.
+// listenOn listens at an address. what names the address's purpose in the log.
 func (d *Daemon) listenOn(ctx context.Context, what, address string) (*port, error) {
 	p := &port{what: what, address: address, log: d.log}
 	var err error
@@ -47,8 +46,8 @@ func (p *port) bound() string {
 	return p.listener.Addr().String()
 }
 
-// serve waits for a listener and calls serve with it. It returns when that call returns or ctx
-// ends.
+// serve waits until the port has a listener and passes the listener to the function serve. The
+// method returns when that function returns or ctx ends.
 func (p *port) serve(ctx context.Context, serve func(net.Listener)) {
 	if p.listener != nil {
 		serve(p.listener)

@@ -13,23 +13,24 @@ import (
 	"penstock/node/blockfile"
 	"penstock/node/device"
 	"penstock/node/ipc"
+	"penstock/node/monitor/connections"
 	"penstock/wire"
 )
 
 // This file registers the directories that are governed for an agent (see directories.go), and
 // opens the files of its streams there.
 
-// maxTaskDirs is the maximum number of directories of a task or an executor; each needs a
-// descriptor. YARN has one for each local disk.
+// maxTaskDirs is the maximum number of directories of a task or an executor; each directory needs a
+// descriptor. YARN has one directory for each local disk.
 const maxTaskDirs = 64
 
-// maxPosition is the largest position at which a stream may begin, in bytes: sums with it do not
-// overflow.
+// maxPosition is the largest position at which a stream may begin, in bytes. It is so small that
+// sums of a position and a length do not overflow.
 const maxPosition = 1 << 50
 
-// maxSend is the maximum length of one sent stream, in bytes. The length is the agent's own
-// statement and there is no file to check it with; without the maximum, a few huge lengths would
-// overflow the accounts. Bytes beyond it are neither counted nor held back.
+// maxSend is the maximum length of one sent stream, in bytes. The agent states the length, and
+// there is no file to check the statement against; without the maximum, a few huge lengths would
+// overflow the accounts. Bytes beyond the maximum are neither counted nor held back.
 const maxSend = 1 << 40
 
 // Register implements ipc.Opener.
@@ -45,7 +46,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	}
 	user := fmt.Sprintf("user %d", p.UID)
 	dirs := p.Hello.Directories
-	reg.numbers = make([]uint8, len(dirs)) // no directory has a device
+	reg.numbers = make([]uint8, len(dirs)) // so far, no directory has a device
 	if ipc.Serves(role) {
 		reg.files = &d.serverFiles
 	} else {
@@ -70,9 +71,9 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		return nil, errors.New("none of the agent's directories can be governed")
 	}
 	if serves && role == wire.RoleDataNode && reg.ownsAll(p.UID) {
-		// Balancers and movers run as the DataNode's user, in JVMs without an agent. The owner is
-		// checked because other users that may connect, such as the NodeManager's, can register
-		// listed directories.
+		// Balancers and movers run as the DataNode's user, in JVMs without an agent. The owner of
+		// the directories is checked because other users that may connect, such as the
+		// NodeManager's, can register directories that the settings list.
 		d.identity.AddServiceUID(p.UID)
 	}
 	return reg, nil
@@ -99,19 +100,20 @@ type registration struct {
 	own     string     // flow of all its streams, if it works for one application
 	leave   func()
 	dirs    []registered
-	// opening has a slot for each of a task's opens in progress, since the devices' slots are
-	// shared by all tasks. nil for a server, which has slots of its own in each directory.
+	// opening limits how many files are opened at a time for a single task, since all tasks share
+	// the limit of a device. It is nil for a server, which has a limit of its own in each
+	// directory.
 	opening chan struct{}
-	// devices are the devices of the directories; for the agent, devices[i] has the number i+1.
+	// devices are the devices of the directories; the agent knows devices[i] by the number i+1.
 	devices []*governed
-	numbers []uint8 // by directory of the hello; 0: the directory is not governed
+	numbers []uint8 // for each directory of the hello, its device's number; 0: the directory is not governed
 }
 
 type registered struct {
 	*blockfile.Dir
 	within  string // the requested directory: Dir itself, or a directory below it
 	device  *governed
-	opening chan struct{} // a slot for each open in progress
+	opening chan struct{} // limits how many files are opened at a time
 }
 
 func (r *registration) add(uid uint32, path string) (g *governed, err error) {
@@ -156,7 +158,7 @@ func (r *registration) add(uid uint32, path string) (g *governed, err error) {
 }
 
 // number returns the device's number for the agent. Devices beyond wire.MaxDevice share the last
-// number. For the agent, they are alive only while all of them are.
+// number. The agent sees these devices as alive only while all of them are alive.
 func (r *registration) number(g *governed) uint8 {
 	i := slices.Index(r.devices, g)
 	if i < 0 {
@@ -191,14 +193,17 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 	if ipc.Serves(r.role) {
 		flow, user, claim = r.daemon.attribute(m)
 	}
-	loop, stream, err := r.open(flow, user, claim != nil, m, marker)
-	if err == nil {
-		claim.opened(r.daemon.identity.Mode(), loop, stream)
+	use := r.connectionOf(m, flow)
+	loop, stream, err := r.open(flow, user, claim != nil, m, marker, use)
+	if err != nil {
+		use.Close()
+		return nil, nil, err
 	}
-	return loop, stream, err
+	claim.opened(r.daemon.identity.Mode(), loop, stream, use)
+	return loop, stream, nil
 }
 
-func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker, use *connections.Use) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
 		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
 		Patience: r.patience(m), User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
@@ -232,7 +237,7 @@ func (r *registration) open(flow, user string, asked bool, m wire.Open, marker d
 		}
 		d.opening <- struct{}{}
 		defer func() { <-d.opening }()
-		if err := r.openFiles(&req, d.Dir, m); err != nil {
+		if err := r.openFiles(&req, d.Dir, m, use); err != nil {
 			return nil, nil, err
 		}
 		return d.device.loop, d.device.loop.Open(req), nil
@@ -289,7 +294,7 @@ func (r *registration) openFile(dir *blockfile.Dir, path string, staged bool) (f
 	return file, nil
 }
 
-func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m wire.Open) error {
+func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m wire.Open, use *connections.Use) error {
 	block, err := r.openFile(dir, m.Path, !req.Write)
 	if err != nil {
 		return err
@@ -302,6 +307,7 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 		}
 		req.To = min(req.To, size)
 	}
+	block.OnClose(use.Close)
 	if req.Block = block; m.Meta == "" {
 		return nil
 	}

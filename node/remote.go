@@ -16,7 +16,8 @@ import (
 // This file handles peers on other machines: the daemon asks other nodes about their processes, and
 // answers such questions from other nodes.
 
-// newRemote creates both sides, if the settings have certificates and enable them.
+// newRemote creates the client that asks other nodes and the server that answers them, each only if
+// the settings enable it. Both need certificates.
 func (d *Daemon) newRemote() error {
 	b := d.settings.Broker
 	if b == nil {
@@ -45,13 +46,13 @@ func (d *Daemon) newRemote() error {
 	return nil
 }
 
-// peerPort is the address for questions of other nodes.
+// peerPort is the address at which this node answers questions from other nodes.
 type peerPort struct {
 	port   *port
 	secure *tls.Config
 }
 
-// listenForPeers listens for questions of other nodes, and has the broker publish the address. It
+// listenForPeers listens for questions from other nodes, and has the broker publish the address. It
 // returns nil if the settings do not enable answers.
 func (d *Daemon) listenForPeers(ctx context.Context) (*peerPort, error) {
 	if d.answers == nil {

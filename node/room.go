@@ -21,7 +21,7 @@ import (
 const (
 	roomEvery = 4                // periods of the watch between two reads of the kernel's threshold
 	roomIdle  = 30 * time.Second // a disk is in use until it has been idle for this long
-	leastLazy = 1 << 20          // minimum for deletable files of an idle disk, or if nothing is left: a small spill
+	leastLazy = 1 << 20          // minimum for files that may still be deleted, if the disk is idle or no room is left; enough for a small spill
 )
 
 // Room for staging ahead of readers is divided in the same way: the disks in use share an eighth of
@@ -50,8 +50,9 @@ type wish struct {
 	inUse bool
 }
 
-// divide returns each disk's room, from the kernel's threshold of dirty memory: the value in the
-// settings, the minimum for idle disks, and equal parts of the rest for the others.
+// divide computes each disk's room from background, the kernel's threshold of dirty memory. A value
+// in the settings has precedence. Otherwise an idle disk gets the minimum, and the disks in use
+// share the rest equally.
 func divide(background int64, wishes []wish) []room {
 	left, sharing := background/4*3, int64(0)
 	for _, w := range wishes {

@@ -19,6 +19,7 @@ import (
 //	peers' server    answers other nodes
 //	file watcher     reloads weights, checks the kill switch
 //	foreign I/O      finds the users of foreign I/O on the devices
+//	connections      follows the connections of DataNodes
 //	coordination     the stream to the broker
 //
 // If another part fails, the daemon logs the error and continues to govern. The first four parts
@@ -67,11 +68,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if d.settings.Foreign == "users" {
 		p.add(func() { d.users.follow(ctx, d.deviceNames) })
 	}
+	p.add(func() { d.connections.follow(ctx) })
 	if d.cluster != nil {
 		d.cluster.Version = d.Build
 		p.add(func() { d.cluster.Run(ctx) })
 	}
-	_ = p.group.Run() // the error comes from the only part that may fail the daemon
+	_ = p.group.Run() // err was set by the agents' socket, the only part whose failure ends the daemon
 	return err
 }
 
@@ -113,8 +115,8 @@ type loops struct {
 	running sync.WaitGroup // the loops themselves
 }
 
-// acceptDevices lets agents register devices from now on. Each device gets its loop and its
-// followers.
+// acceptDevices lets agents register devices from now on. Each new device gets its loop, and
+// goroutines that run obey and follow.
 func (d *Daemon) acceptDevices() *loops {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &loops{stop: stop}

@@ -20,8 +20,8 @@ import (
 	"penstock/wire"
 )
 
-// Bounds on the flows in the document: of one device, and of all devices together. Each device may
-// show an equal part of maxStatusAllFlows, and at least minStatusFlows.
+// Bounds on the flows in the status document: of one device, and of all devices together. Each
+// device may show an equal part of maxStatusAllFlows, and at least minStatusFlows.
 const (
 	maxStatusFlows    = 256
 	maxStatusAllFlows = 4096
@@ -42,7 +42,7 @@ func (d *Daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// status returns the document.
+// status returns the status document.
 func (d *Daemon) status() status.Document {
 	readings := d.readAll()
 	tick, _ := d.Heartbeat()
@@ -83,6 +83,7 @@ func (d *Daemon) status() status.Document {
 	})
 	doc.Identity.Remote = d.remoteStatus()
 	doc.ForeignWatch = d.users.status()
+	doc.Connections = d.connections.status()
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {
 		dev := r.status(bound)

@@ -42,8 +42,8 @@ func countOf(f device.FlowSnapshot) flowCount {
 	return flowCount{f.Service, f.Bytes, f.Waits, f.WouldWait}
 }
 
-// since returns c minus old. The loop drops a flow, with its counts, that has been idle for long;
-// the flow then starts again at 0.
+// since returns c minus old. The loop drops a flow that has been idle for long, together with its
+// counts; if the flow becomes active again, its counts start at 0.
 func (c flowCount) since(old flowCount) flowCount {
 	if c.service < old.service {
 		old = flowCount{}
@@ -72,7 +72,7 @@ func (h *history) add(r reading, quantum int64) {
 		h.own[1] += moved.bytes[1]
 	}
 	if r.counted {
-		// Bytes in flight may be read or written. The kernel may also have written some of the
+		// Bytes in flight may be reads or writes. The kernel may also have written some of the
 		// backlog before its turn. Only a limited part of the backlog counts as possibly written:
 		// the kernel normally writes nothing of a large backlog by itself, and a large allowance
 		// could hide the foreign bytes of a minute.

@@ -10,12 +10,12 @@ import (
 // docs/dependencies.md lists for the laboratory only.
 var laboratoryOnly = []string{
 	"penstock/lab", "penstock/e2e", "github.com/hanwen/go-fuse", "gonum.org/v1/plot",
-	"github.com/vishvananda/netns", "github.com/vishvananda/netlink", "github.com/HdrHistogram/hdrhistogram-go",
+	"github.com/HdrHistogram/hdrhistogram-go",
 	"pgregory.net/rapid",
 }
 
 // The daemon runs as root, so its binary contains nothing of the laboratory: no FUSE, plotting,
-// network namespaces, launcher or load generator.
+// launcher or load generator.
 func TestTheProductHoldsNoLaboratory(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/penstock")
 	cmd.Dir = root

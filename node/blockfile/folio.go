@@ -24,9 +24,9 @@ const folioTries = 8
 // readahead(2) fills the page cache with single pages. Sending bytes from single pages costs the
 // DataNode up to twice the CPU time of sending them from large folios, which the kernel's own
 // readahead creates. A page fault in a mapping advised MADV_HUGEPAGE brings in one large folio (on
-// file systems that have them: xfs since Linux 5.18, ext4 since 6.16), and MADV_RANDOM limits it to
-// one. Only the first page is touched: a kernel without large folios fetches only that page, and
-// the caller then fetches the rest.
+// file systems that have them: xfs since Linux 5.18, ext4 since 6.16), and MADV_RANDOM limits the
+// fault to one folio. Only the first page is touched: a kernel without large folios fetches only
+// that page, and the caller then fetches the rest.
 //
 // The kernel marks such a folio as the place where a reader's readahead continues. A reader that
 // reaches the mark looks for a missing page within the length of its readahead. If that length is

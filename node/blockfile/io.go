@@ -14,8 +14,8 @@ import (
 // PageSize is the unit of residency counts and of ranges, in bytes.
 var PageSize = int64(os.Getpagesize())
 
-// probeBytes is the distance at which Stage touches a range to wait for it, and the length of the
-// reads that fetch pages that readahead left out.
+// probeBytes is the distance between the bytes that Stage reads to wait for a range, and the length
+// of the reads that fetch pages that readahead left out.
 const probeBytes = 128 << 10
 
 // Pages is the state of a range in the page cache, in bytes (whole pages).
@@ -26,9 +26,9 @@ type Pages struct {
 
 // noCachestat is set once the kernel has reported that it lacks cachestat(2) (before 6.5).
 // Residency then comes from mincore(2), and every resident page of a written range counts as
-// unsaved. Both calls are only for the file's owner and for users with the right to write to it.
-// cachestat reports a missing right (EPERM); mincore would report every page as resident, so Query
-// does not use it in this case.
+// unsaved. Both calls work only for the file's owner and for users with the right to write to the
+// file. For other users, cachestat fails (EPERM), and so does Query, because mincore would report
+// every page as resident.
 var noCachestat atomic.Bool
 
 // File is one open block or meta file.
@@ -38,8 +38,17 @@ type File struct {
 	closed func() // nil: the descriptor is not counted
 }
 
-// OnClose makes Close call closed. It must be called before the file is shared, and at most once.
-func (b *File) OnClose(closed func()) { b.closed = sync.OnceFunc(closed) }
+// OnClose makes Close call closed, once, after the functions of earlier calls. It must be called
+// before the file is shared.
+func (b *File) OnClose(closed func()) {
+	before := b.closed
+	b.closed = sync.OnceFunc(func() {
+		if before != nil {
+			before()
+		}
+		closed()
+	})
+}
 
 // Name returns the path under which the file was opened.
 func (b *File) Name() string { return b.f.Name() }

@@ -20,9 +20,9 @@ const maxBrokers = 16
 // Broker holds the settings for the cluster's brokers. Without brokers the node uses local
 // shares.
 type Broker struct {
-	// Addresses are the host:port of each broker, 1 to 16; the leader answers. A broker that does
-	// not lead names the leader's --advertise address. The node uses that address only if it is in
-	// this list.
+	// Addresses are the host:port of each of the 1 to 16 brokers; the leader answers. A broker that
+	// does not lead names the leader's --advertise address. The node uses that address only if it
+	// is in this list.
 	Addresses []string `yaml:"addresses"`
 	// Node is the name of this node, as in its certificate; default: the host's name.
 	Node string `yaml:"node"`
@@ -33,12 +33,12 @@ type Broker struct {
 	Key  string `yaml:"key"`
 	// Period is the time between reports, 100ms to 30s; default 1s.
 	Period settings.Duration `yaml:"period"`
-	// Peers is the host:port at which this node answers questions of other nodes about
-	// connections; empty: it does not answer.
+	// Peers is the host:port at which this node answers questions from other nodes about
+	// connections; empty: this node does not answer such questions.
 	Peers string `yaml:"peers"`
 }
 
-// validateBroker fills in the defaults and adds mistakes to those of the document.
+// validateBroker fills in the defaults and adds the mistakes that it finds to those in doc.
 func (n *Node) validateBroker() {
 	b := n.Broker
 	if b == nil {

@@ -1,9 +1,9 @@
 // Package config reads the node daemon's two YAML files: its settings, which are read once, and
 // the weights, which are reloaded while it runs.
 //
-// Both are decoded strictly. An unknown field is an error with its position: to ignore a misspelt
-// setting is worse than not to start. An error lists all mistakes of a file, with line and
-// column. A weights file with mistakes never replaces one without.
+// Both files are decoded strictly. An unknown field is an error with its position: to ignore a
+// misspelt setting is worse than not to start. An error lists all mistakes of a file, with line and
+// column. A weights file with mistakes never replaces a valid one.
 package config
 
 import (
@@ -42,15 +42,16 @@ type Node struct {
 	// TaskUsers may connect only as tasks and executors: names or ids, or "*" for all users who
 	// can reach the socket.
 	TaskUsers []string `yaml:"task_users"`
-	// DataDirs are the data directories in which the daemon may open files. If the list is empty,
-	// an agent registers its directories, which must belong to its user.
+	// DataDirs are the data directories in which the daemon may open files. If the list is empty, a
+	// DataNode may register any directory that belongs to its own user.
 	DataDirs []string `yaml:"data_dirs"`
 	// LocalDirs are the YARN local directories in which the daemon may open files for tasks,
-	// executors and NodeManagers; these may name any directory below them. If the list is empty,
-	// such a directory must belong to the peer's user.
+	// executors and NodeManagers; a process may name one of these directories or any directory
+	// below one of them. If the list is empty, the process may name any directory that belongs to
+	// its own user.
 	LocalDirs []string `yaml:"local_dirs"`
-	// Listen is the address of /metrics, /-/healthy and /-/ready; default
-	// 127.0.0.1:9707; "off" for none.
+	// Listen is the address of the HTTP server for /metrics, /status, /-/healthy and /-/ready;
+	// default 127.0.0.1:9707; "off": no server.
 	Listen string `yaml:"listen"`
 	// Mode is off, observe (default) or enforce; the weights file may override it while the
 	// daemon runs.
@@ -60,14 +61,16 @@ type Node struct {
 	// KillSwitch is a path: while a file exists there, nothing is governed, regardless of other
 	// settings; default: the socket's path with ".off" at the end.
 	KillSwitch string `yaml:"kill_switch"`
-	// Device applies to every device; Devices, by kernel name, to single devices.
+	// Devices holds the settings of single devices, by kernel name; Device applies to all devices
+	// that are not in Devices.
 	Device  Device            `yaml:"device"`
 	Devices map[string]Device `yaml:"devices"`
 	// Network limits what the machine may send. Without it, sent bytes are counted and nothing is
 	// held back.
 	Network *Network `yaml:"network"`
 	// Foreign is "users" (default): foreign I/O is attributed to processes and cgroups by BPF
-	// programs, if the kernel and the daemon's rights allow it; or "totals".
+	// programs, if the kernel and the daemon's rights allow it. With "totals", only each device's
+	// total foreign I/O is known.
 	Foreign string `yaml:"foreign"`
 	// Identity determines how claims are checked.
 	Identity Identity `yaml:"identity"`
@@ -81,9 +84,9 @@ type Node struct {
 	peers []string // algorithms that LoadNode's caller can create
 }
 
-// LoadNode reads the settings file. peers are algorithms that the caller can create in addition
-// to the daemon's own, to compare with it. The error contains all mistakes of the file, as
-// settings.Mistakes.
+// LoadNode reads the settings file. peers are algorithms that the caller can create in addition to
+// the daemon's own, for comparison. The error wraps a settings.Mistakes with all mistakes of the
+// file.
 func LoadNode(file string, peers ...string) (*Node, error) {
 	n, err := load(file, peers)
 	if err == nil {
@@ -118,7 +121,7 @@ func CheckNode(file string, peers ...string) (*Node, error) {
 	return n, nil
 }
 
-// load reads a settings file and checks it; the mistakes are in doc.
+// load reads a settings file and checks it; the mistakes found are in the result's doc.
 func load(file string, peers []string) (*Node, error) {
 	n := &Node{peers: peers}
 	var err error
@@ -160,7 +163,7 @@ func (n *Node) lookUp() {
 	}
 }
 
-// UserID returns the number of a user by name or number.
+// UserID returns the id of a user; name may be the user's name or its id.
 func UserID(name string) (uint32, error) {
 	if id, err := strconv.ParseUint(name, 10, 32); err == nil {
 		return uint32(id), nil
@@ -179,7 +182,7 @@ func UserID(name string) (uint32, error) {
 // maxSocketPath is the maximum length of a Unix socket's path, in bytes.
 const maxSocketPath = 107
 
-// validate fills in the defaults and adds mistakes to those of the document.
+// validate fills in the defaults and adds the mistakes that it finds to those in doc.
 func (n *Node) validate() {
 	fail := func(format string, args ...any) { n.doc.Add("", fmt.Errorf(format, args...)) }
 	if n.Socket == "" {
@@ -271,7 +274,7 @@ type Weights struct {
 	Rules   []Rule  `yaml:"rules" entry:"a rule"`
 
 	doc    *settings.Document       // nil without a file
-	places map[string]*device.Queue // by path
+	places map[string]*device.Queue // the rules' queues, by path
 }
 
 // Rule matches flows by shell patterns (* ? [abc]). Application matches only ids of applications,
@@ -289,8 +292,8 @@ type Rule struct {
 // MaxRules is the maximum number of rules in a weights file.
 const MaxRules = 10_000
 
-// LoadWeights reads and checks a weights file; an empty name returns the defaults. The error
-// contains all mistakes of the file, as settings.Mistakes.
+// LoadWeights reads and checks a weights file; an empty name returns the defaults. The error wraps
+// a settings.Mistakes with all mistakes of the file.
 func LoadWeights(file string) (*Weights, error) {
 	w := &Weights{}
 	if file == "" {
@@ -310,7 +313,7 @@ func LoadWeights(file string) (*Weights, error) {
 
 const maxWeight = 1_000_000
 
-// validate fills in the defaults and adds mistakes to those of the document.
+// validate fills in the defaults and adds the mistakes that it finds to those in doc.
 func (w *Weights) validate() {
 	if w.Mode != "" {
 		if _, err := device.ParseMode(w.Mode); err != nil {

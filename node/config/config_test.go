@@ -201,7 +201,7 @@ weights: ` + filepath.Dir(name) + `/w.yaml: line 1, column 1: default: weight 0:
   line 9, column 28: rule 7: mode "sometimes": use off, observe or enforce
   line 9, column 45: rule 7: limit 10: use 65536 (64KiB) to 1099511627776 bytes a second
   line 10, column 6: rule 8: flow: pattern "[": use * ? and [abc]
-  line 10, column 17: rule 8: queue "root.etl": give it, or one above it, a weight under queues`
+  line 10, column 17: rule 8: queue "root.etl": give it, or a queue above it, a weight under queues`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}

@@ -20,8 +20,9 @@ import (
 // Device is device.Config in the form of the settings file. Values that are not set have the
 // default for the kind of device.
 type Device struct {
-	// Profile is the path of the device's profile, written by `penstock profile`: costs,
-	// reference latencies and quantum, unless they are set here.
+	// Profile is the path of the device's profile, which `penstock profile` writes. The profile
+	// provides the costs, and also the reference latencies and the quantum unless they are set
+	// here.
 	Profile   string            `yaml:"profile"`
 	Algorithm string            `yaml:"algorithm"`
 	Quantum   settings.Bytes    `yaml:"quantum"`
@@ -41,8 +42,8 @@ type Device struct {
 	MaxFlows  int               `yaml:"max_flows"`
 }
 
-// Depth configures the depth D: fixed for sfqd, the rest for sfqd2. Read and Write are the
-// reference latency of a request, Lref = fixed + per_mib * MiB.
+// Depth configures the depth D. Fixed applies to the algorithm sfqd, the other values to sfqd2.
+// Read and Write define the reference latency of a request, Lref = fixed + per_mib * MiB.
 type Depth struct {
 	Fixed int     `yaml:"fixed"`
 	Min   float64 `yaml:"min"`
@@ -59,14 +60,14 @@ type Line struct {
 	PerMiB settings.Duration `yaml:"per_mib"`
 }
 
-// Reference latencies if neither the file nor a profile of the device has any: the time of two
-// requests on a 7,200 rpm disk at 150 MB/s, and of four on a SATA flash disk at 400 MB/s.
+// Reference latencies if neither the settings file nor a profile of the device has any: the time of
+// two requests on a 7,200 rpm disk at 150 MB/s, and of four on a SATA flash disk at 400 MB/s.
 var (
 	rotational = depth.Line{Fixed: 20 * time.Millisecond, PerMiB: 14 * time.Millisecond}
 	flash      = depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
 )
 
-// seek is the time of two short seeks of such a disk, because rotational is the time of two
+// seek is the time of two short seeks of a 7,200 rpm disk, because rotational is the time of two
 // requests. The seeks are short because the disk serves its queue in the order of positions.
 const seek = 2 * 4 * time.Millisecond
 
@@ -116,8 +117,8 @@ func (n *Node) SetsRoom(name string) (dirty, lazy bool) {
 // device.
 func (n *Node) SetsStaged(name string) bool { return n.device(name).Staged != 0 }
 
-// Profile returns the profile of the device with that kernel name, and its file; nil if it has
-// none.
+// Profile returns the profile of the device with that kernel name, and the profile's file; p is nil
+// if the device has no profile.
 func (n *Node) Profile(name string) (file string, p *profile.Profile) {
 	file = n.device(name).Profile
 	return file, n.profiles[file]
@@ -145,8 +146,8 @@ func (n *Node) DeviceConfig(name string, rotates bool) (device.Config, error) {
 	return c, ofDevice(name, err)
 }
 
-// ofDevice adds the name of the device to an error. Without a name, it is about the settings for
-// all devices.
+// ofDevice adds the name of the device to an error. If name is empty, the error is about the
+// settings for all devices.
 func ofDevice(name string, err error) error {
 	switch {
 	case err == nil:
@@ -218,7 +219,7 @@ func (n *Node) checkAlgorithm(name string) error {
 // laboratory lists the algorithms of `penstock-lab node`.
 var laboratory = []string{"drr", "fifo"}
 
-// or returns the line or, if the file has none, the other one.
+// or returns l or, if the settings file has no such line, other.
 func (l *Line) or(other depth.Line) depth.Line {
 	if l == nil {
 		return other

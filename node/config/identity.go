@@ -18,12 +18,12 @@ type Identity struct {
 	SparkDirs []string `yaml:"spark_dirs"`
 	// Cgroup is the NodeManager's cgroups.hierarchy; default hadoop-yarn.
 	Cgroup string `yaml:"cgroup"`
-	// Services are the users that DataNodes and balancers run as, as in block tokens.
+	// Services are the users that DataNodes and balancers run as, named as in block tokens.
 	Services []string `yaml:"services"`
 }
 
 // IdentitySettings returns the settings of the checker, without the fields that the daemon fills
-// in. Errors begin with the field.
+// in. An error begins with the name of the field that is invalid.
 func (n *Node) IdentitySettings() (identity.Settings, error) {
 	i := n.Identity
 	if i.Mode == "" {

@@ -9,8 +9,8 @@ import (
 	"penstock/settings"
 )
 
-// Network is the settings file's form of the network device: what the machine may send. Values
-// that are not set have device.Config's default for networks.
+// Network holds the settings of the network device, which limits what the machine may send. Values
+// that are not set have device.Config's defaults for networks.
 type Network struct {
 	Rate     settings.Bytes    `yaml:"rate"` // per second; required
 	Quantum  settings.Bytes    `yaml:"quantum"`

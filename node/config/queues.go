@@ -8,14 +8,14 @@ import (
 	"penstock/node/device"
 )
 
-// Queue is a queue's weight among its siblings, in the weights file as in a policy.
+// Queue sets a queue's weight among its siblings. It means the same as in the broker's policy.
 type Queue struct {
 	Queue  string `yaml:"queue"` // its path, such as root.etl
 	Weight int    `yaml:"weight"`
 }
 
 // place finds the place of each rule's queue in the tree of queues. It uses package policy, so that
-// a queue means the same in a weights file and in the broker's policy.
+// a queue's name means the same in a weights file and in the broker's policy.
 func (w *Weights) place() {
 	p := policy.Policy{Default: 1}
 	for _, q := range w.Queues {
@@ -41,7 +41,7 @@ func (w *Weights) place() {
 		}
 		g := p.Grant(policy.Facts{Queue: q})
 		if g.Queue == "" {
-			fail("queue %q: give it, or one above it, a weight under queues", q)
+			fail("queue %q: give it, or a queue above it, a weight under queues", q)
 			continue
 		}
 		if made[g.Queue] == nil {

@@ -56,7 +56,7 @@ func TestBadQueues(t *testing.T) {
 		"queues:\n  - {queue: a, weight: 1}\n  - {queue: b, wieght: 1}":      "line 3",
 		"queues: [{queue: " + strings.Repeat("a.", 16) + "a, weight: 1}]":    "at most 16 levels",
 		"queues: [" + strings.Repeat("{queue: a, weight: 1},", 10_001) + "]": "at most 10000",
-		"rules:\n  - {flow: x}\n  - {flow: y, queue: root.a}":                "line 3, column 15: rule 2: queue \"root.a\": give it, or one above it, a weight",
+		"rules:\n  - {flow: x}\n  - {flow: y, queue: root.a}":                "line 3, column 15: rule 2: queue \"root.a\": give it, or a queue above it, a weight",
 		"queues: [{queue: q.x, weight: 1}]" + rule:                           "line 2, column 19: rule 1: queue \"q\"",
 		"rules: [{flow: x, queue: " + strings.Repeat("a", 257) + "}]":        "line 1, column 19: rule 1: a queue's path has at most 256",
 	} {

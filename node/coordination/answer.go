@@ -29,7 +29,7 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 	}
 	before := c.State().InForce
 	if a.GetSettling() {
-		return before, nil // the parts from before the restart may still be in force
+		return before, nil // the totals are incomplete; the parts from an earlier broker may still be in force
 	}
 	answered := false
 	for _, t := range c.devices {
@@ -54,7 +54,7 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 		t.parts, answered = true, true
 		inForce = inForce || len(parts) > 0
 	}
-	if !answered && len(c.apps.byName) > 0 { // the first answer of a stream: before it only names were known
+	if !answered && len(c.apps.byName) > 0 { // the first answer of a stream: the broker has received only names so far
 		return before, nil
 	}
 	return inForce || len(c.apps.byName) == 0, nil
@@ -91,10 +91,10 @@ func (c *Client) right(app int) (coord.Right, bool) {
 func (s *entries) take(numbers []uint32, rates, rooms, had, weights []uint64) error {
 	n := len(numbers)
 	if n != len(rates) || n != len(rooms) || len(had) != len(weights) || len(had) != 0 && len(had) != n {
-		return fmt.Errorf("an answer has %d entries with %d rates and %d rooms, and for members %d and %d", n, len(rates), len(rooms), len(had), len(weights))
+		return fmt.Errorf("an answer has %d entries, but %d rates, %d rooms, %d values of had and %d weights", n, len(rates), len(rooms), len(had), len(weights))
 	}
 	for i, number := range numbers {
-		// An answer sent before may contain an entry that has been freed since.
+		// An answer may contain an entry that was freed after the answer was sent.
 		e := s.of(number)
 		if e == nil || rates[i] > math.MaxInt64 || rooms[i] > math.MaxInt64 {
 			continue

@@ -23,16 +23,16 @@ import (
 )
 
 const (
-	// stale is how many periods parts stay in force without an answer. With several brokers it is
-	// longer: with the usual session of three periods, a new broker leads after at most four and
-	// a half periods, and the node has to find it.
+	// stale is how many periods parts stay in force without an answer. With several brokers they
+	// stay longer: with the usual session of three periods, a new broker leads after at most four
+	// and a half periods, and the node has to find it.
 	stale        = 5
 	staleSeveral = stale + 3
 	// underWay is the maximum number of reports without an answer; then no more are sent.
 	underWay = 5
 	// forget is the number of reports in a row without an application after which its entry is
-	// freed. The entry's number is reused after as many further reports: by then no answer with the
-	// old meaning can arrive.
+	// freed. The entry's number is reused after as many further reports: by then, no answer can
+	// arrive that uses the number for the old entry.
 	forget = 30
 	// unanswered is the number of periods (but at least unansweredLeast) for which a node with
 	// several brokers waits for an answer before it tries another one.
@@ -41,14 +41,14 @@ const (
 	// asks is how many times a node asks a broker that names an unresponsive leader, before it
 	// tries that leader again.
 	asks = 4
-	// fence is the time after an answer for which answers of smaller epochs are refused. No deposed
-	// leader lives longer, so a smaller epoch is then accepted: the clock that gave the larger
-	// epoch may have been wrong.
+	// fence is the time after an answer during which answers of smaller epochs are refused. No
+	// deposed leader lives longer. After that time a smaller epoch is accepted, because the clock
+	// that gave the larger epoch may have been wrong.
 	fence = 10 * time.Minute
 	// connectWait limits the wait for a machine to accept a connection, and shakeWait the wait for
-	// the broker to authenticate it. When a broker starts, all nodes wait for their turn, and a
-	// node that gave up early would only come back at the end of the queue. With several brokers,
-	// severalWait limits both waits, because the node can ask another broker.
+	// the broker to authenticate the connection. When a broker starts, all nodes wait for their
+	// turn, and a node that gave up early would only come back at the end of the queue. With
+	// several brokers, severalWait limits both waits, because the node can ask another broker.
 	connectWait = 3 * time.Second
 	shakeWait   = 20 * time.Second
 	severalWait = 2 * time.Second
@@ -70,11 +70,12 @@ type Device interface {
 	SetParts(Parts)
 }
 
-// Parts replace weights at every level of the queue tree, on the same scale: among the members of
-// a queue, a member without a part keeps its own weight. Both nil: no parts are in force.
+// Parts replace weights at every level of the queue tree. They are on the same scale as weights: a
+// member of a queue that has no part keeps its own weight, and competes with the others' parts. If
+// both maps are nil, no parts are in force.
 type Parts struct {
-	Flows  map[string]float64 // of a flow, in its queue
-	Queues map[string]float64 // of a queue, in its parent; by its path from the root, "/a/b"
+	Flows  map[string]float64 // by flow: its part in its queue
+	Queues map[string]float64 // by a queue's path from the root, such as "/a/b": its part in its parent
 }
 
 // Right holds what the policy grants an application.
@@ -104,7 +105,7 @@ type Options struct {
 type State struct {
 	Broker   string        // of the stream; empty: none
 	Answered time.Time     // the last answer; zero: none yet
-	Delay    time.Duration // of that answer
+	Delay    time.Duration // from the report to that answer
 	InForce  bool          // the totals are in force; otherwise local shares
 	Policy   uint64        // version
 	Entries  int           // applications that are reported
@@ -114,7 +115,7 @@ type State struct {
 	Refused  uint64        // answers of smaller epochs, which were refused
 }
 
-// Client maintains the stream.
+// Client maintains the stream to the broker.
 type Client struct {
 	Version string // of the program; set before Run
 	Address string // address that answers other nodes' questions, empty: none; set before Run
@@ -185,7 +186,8 @@ func (c *Client) Run(ctx context.Context) {
 			return
 		}
 		// A broker may name the leader, but only the addresses in this node's settings count.
-		// Brokers may name a leader that is gone, until they notice; the node then asks again.
+		// Brokers may name a leader that is gone, until they notice that it is; the node then asks
+		// again.
 		var refusal notLeading
 		refused := errors.As(err, &refusal)
 		named := slices.Index(c.o.Brokers, refusal.leader)

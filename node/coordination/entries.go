@@ -5,8 +5,8 @@ import (
 	"penstock/core/sfq"
 )
 
-// entries are the applications, or the queues, that the node reports by number. Each kind has its
-// own numbers.
+// entries are the applications, or the queues, that the node reports by number. Applications and
+// queues are numbered separately.
 type entries struct {
 	most, longest int
 	byName        map[string]*entry
@@ -14,7 +14,7 @@ type entries struct {
 	freed         []freed // oldest first
 }
 
-// freed is a number that has been unused since a report.
+// freed is a number that no entry has used since report number since.
 type freed struct {
 	number uint32
 	since  uint64
@@ -25,10 +25,10 @@ type entry struct {
 	name   string
 	number uint32
 	unseen int // reports in a row without it
-	// The broker's knowledge about it, on this stream.
+	// What the broker knows about the entry from this stream.
 	named bool
 	sent  coord.Service
-	total coord.Service // in its last answer
+	total coord.Service // in the broker's last answer
 	known bool          // total is valid
 	sum   coord.Service
 	// The queue's place, and its weight there, according to the rights of this report.
@@ -41,8 +41,8 @@ func newEntries(most, longest int) entries {
 	return entries{most: most, longest: longest, byName: map[string]*entry{}}
 }
 
-// enter finds or creates the entry of a name; nil if the bound is reached or the name is too
-// long.
+// enter finds or creates the entry of a name; it returns nil if the bound is reached or the name is
+// too long.
 func (s *entries) enter(name string, reports uint64) *entry {
 	if e := s.byName[name]; e != nil {
 		return e
@@ -66,7 +66,7 @@ func (s *entries) enter(name string, reports uint64) *entry {
 	return e
 }
 
-// of returns the entry of a number; nil if there is none.
+// of returns the entry of a number; nil if the number has no entry.
 func (s *entries) of(number uint32) *entry {
 	if int(number) >= len(s.byNumber) {
 		return nil

@@ -83,7 +83,7 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 type look struct {
 	device Device
 	done   chan struct{}
-	// Valid once it is done:
+	// Valid once done is closed:
 	uses []Use
 	ok   bool
 	at   time.Time
@@ -140,8 +140,8 @@ func (c *Client) free(s *entries, e *entry, app int) {
 	}
 }
 
-// reportDevice adds one device's service to the entries. The first query of a device, and the
-// first one of a stream, only sets the starting point of its accounts.
+// reportDevice adds one device's service to the entries. The first query of a device, and its first
+// query in each stream, only sets the starting point of the device's accounts.
 func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	d, uses, now := l.device, l.uses, l.at
 	t := c.devices[d.Name()]

@@ -18,7 +18,7 @@ const (
 // overloaded, and the waits grow.
 type Retry struct {
 	Period time.Duration // between reports
-	Most   time.Duration // between attempts; 0: retryMost
+	Most   time.Duration // the longest wait; 0: retryMost
 	Rand   *rand.Rand    // random source, for runs that are repeated with their seed; nil: the process's own
 
 	next time.Duration
@@ -28,8 +28,8 @@ type Retry struct {
 func (r *Retry) Reset() { r.next = 0 }
 
 // After returns the wait after a failed attempt. reached reports whether the broker's machine had
-// accepted the connection. Waits differ by up to half, so that not all nodes try at the same
-// time.
+// accepted the connection. Waits vary at random by up to half, so that not all nodes try at the
+// same time.
 func (r *Retry) After(reached bool) time.Duration {
 	most := r.Most
 	if most == 0 {

@@ -9,9 +9,9 @@ import (
 	"penstock/wire/cluster"
 )
 
-// rightOf reads a right; ok is false if it is not valid. A path that no scheduler would accept is
-// not valid. In that case, and with a broker that sends no paths, the application's weight among
-// all applications applies.
+// rightOf reads a right; ok is false if the right is not valid. If the broker sends no path of
+// queues, or one that no scheduler would accept, the result has no Queues, and its Weight is the
+// application's weight among all applications.
 func rightOf(r *cluster.Right) (right Right, ok bool) {
 	if r.GetLimit() > math.MaxInt64 {
 		return Right{}, false
@@ -34,7 +34,8 @@ func rightOf(r *cluster.Right) (right Right, ok bool) {
 	return right, true
 }
 
-// whole reads a scheduler's weight.
+// whole converts a weight to the whole number that a scheduler needs; false if the weight is out of
+// range.
 func whole(weight float64) (int, bool) {
 	if !(weight > 0 && weight <= sfq.MaxWeight) {
 		return 0, false

@@ -35,7 +35,7 @@ func Dial(broker string, secure *tls.Config, more ...grpc.DialOption) (*grpc.Cli
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second})}, more...)...)
 }
 
-// Connect makes the TCP connection of a Dial.
+// Connect makes the TCP connection of a client that Dial returns.
 func Connect(ctx context.Context, address string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: connectWait}).DialContext(ctx, "tcp", address)
 }
@@ -46,7 +46,8 @@ type notLeading struct {
 	leader string // the leader as this broker knows it; may be empty
 }
 
-// open opens a stream. Parts may expire while it tries to reach the broker.
+// open opens a stream. While it tries to reach the broker, it also checks whether the parts in
+// force have expired.
 func (c *Client) open(ctx context.Context, nodes cluster.NodesClient) (s cluster.Nodes_ExchangeClient, err error) {
 	opened := make(chan struct{})
 	go func() {

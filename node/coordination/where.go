@@ -11,8 +11,8 @@ import (
 
 var errNoBroker = errors.New("no broker answers")
 
-// Where asks the broker for the node at an address: its name, and its own address for questions
-// of other nodes.
+// Where asks the broker which node lives at an address. The result has the node's name, and the
+// address at which that node answers questions from other nodes.
 func (c *Client) Where(ctx context.Context, address netip.Addr) (*cluster.Node, error) {
 	c.mu.Lock()
 	broker := c.broker

@@ -248,7 +248,8 @@ func TestALazyFileIsDrainedByAge(t *testing.T) {
 	})
 }
 
-// Beyond the bound of kept files the oldest is drained; at the bound none is.
+// If more files are kept than the bound allows, the oldest one is drained; at the bound, no file is
+// drained.
 func TestKeptFilesAreBounded(t *testing.T) {
 	for _, c := range []struct{ perFlow, files, drained int }{
 		{4, 4, 0}, {4, 6, 2},
@@ -516,7 +517,7 @@ func TestAMomentsContentionDrainsLittle(t *testing.T) {
 	})
 }
 
-// Spilling flows divide the room for backlogs in the same way.
+// Two spilling flows divide the room for backlogs, so that files of each may wait in a half of it.
 func TestTwoThatSpillShareTheRoomForBacklogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.Dirty, c.Lazy = 64*mib, 64*mib }, map[string]int{"reads": 1, "a": 10, "b": 10})

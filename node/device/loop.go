@@ -56,14 +56,15 @@ type Options struct {
 	// known.
 	Counters func() (c Counters, ok bool)
 
-	// Scheduler returns a scheduler to compare the daemon's own with. It may be nil.
+	// Scheduler, if not nil, makes a scheduler that replaces the daemon's own, so that the two can
+	// be compared.
 	Scheduler func(maxFlows int) arbiter.Scheduler
 }
 
 const (
 	tickPeriod    = 100 * time.Millisecond
 	countersEvery = time.Second
-	// Bounds of the reports that are processed in one turn of the loop, so that requests that end
+	// Bounds on the reports that the loop processes in one turn, so that requests that end
 	// meanwhile are not delayed.
 	newsAtOnce = 256
 	newsTime   = 2 * time.Millisecond
@@ -139,8 +140,8 @@ func (l *Loop) Close(s *Stream, pos int64) {
 	})
 }
 
-// Reassign sets the final flow of a stream, and the user in it. At the opening, the flow was only
-// a claim. Reassign does not wait.
+// Reassign sets the final flow of a stream, and its user in that flow. When the stream was opened,
+// the flow was only a claim. Reassign does not wait.
 func (l *Loop) Reassign(s *Stream, flow, user string) {
 	l.mail.put(s, func(n *news) { n.reassign, n.flow, n.user = true, flow, user })
 }
@@ -250,7 +251,7 @@ func (l *Loop) finishAll() {
 	}
 }
 
-// answerCalls runs the calls of the daemon. It comes before the reports, so that a new rule
+// answerCalls runs the calls of the daemon. Run calls it before readNews, so that a new rule
 // applies to all streams that are opened after it.
 func (l *Loop) answerCalls() {
 	for {

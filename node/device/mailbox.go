@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// mailbox keeps the agents' reports until the loop processes them. A stream has one place in it,
-// however often it reports, with its newest position. Connections take turns, with one stream
-// each, so that a connection with thousands of streams does not delay the others.
+// mailbox keeps the agents' reports until the loop processes them. Each stream has one place in the
+// mailbox, however often it reports; the place holds the newest position. The loop takes one stream
+// of each connection in turn, so that a connection with thousands of streams does not delay the
+// others.
 type mailbox struct {
 	mu      sync.Mutex
 	ended   bool
@@ -40,8 +41,8 @@ func newMailbox() mailbox {
 	return mailbox{from: map[Marker]*sender{}, arrived: make(chan struct{}, 1)}
 }
 
-// put changes a stream's news. It reports whether the loop will process it; false after the loop
-// has ended.
+// put changes a stream's news. It reports whether the loop will process the news; false after the
+// loop has ended.
 func (m *mailbox) put(s *Stream, change func(*news)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,12 +63,12 @@ func (m *mailbox) put(s *Stream, change func(*news)) bool {
 	from.streams = append(from.streams, s)
 	select {
 	case m.arrived <- struct{}{}:
-	default: // the loop is about to process
+	default: // the loop is about to wake
 	}
 	return true
 }
 
-// take returns the next stream with news, and its news; nil if there is none.
+// take returns the next stream with news, and its news; nil if no stream has news.
 func (m *mailbox) take(now time.Time) (*Stream, news) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -98,8 +99,8 @@ func (m *mailbox) more() bool {
 	return len(m.turns) > 0
 }
 
-// oldest returns since when the connection with the next turn has been waiting; any is false if
-// there is none.
+// oldest returns since when the connection with the next turn has been waiting; any is false if no
+// connection waits.
 func (m *mailbox) oldest() (since time.Time, any bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -67,8 +67,8 @@ func TestAReaderIsReassignedBeforeItsFirstQuantum(t *testing.T) {
 	})
 }
 
-// A writer's backlog moves with it: its old application may continue to write and its new one must
-// wait.
+// A writer's backlog moves with the writer: other writers of its old application may continue, and
+// those of its new application must wait.
 func TestAWriterIsReassigned(t *testing.T) {
 	for _, kind := range []Kind{Persistent, Intermediate} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -234,8 +234,8 @@ func TestAFlowIsKeptWhileItPays(t *testing.T) {
 	})
 }
 
-// The same holds for a flow with a forced request, which bypassed the queue and is unknown to the
-// scheduler.
+// A flow with a forced request is not forgotten either, although the request bypassed the queue and
+// is unknown to the scheduler.
 func TestAFlowIsKeptWhileItPaysForWhatWasForced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newFixture(t, func(c *Config) { c.FixedDepth, c.MaxFlows, c.MaxWait = 1, 3, time.Second }, map[string]int{"big": 1_000_000})

@@ -41,9 +41,9 @@ type OpenRequest struct {
 	From, To int64         // offsets in the block file; To is set for reads and for sent data (0: not known)
 	Patience time.Duration // the longest wait that the client accepts; 0: not known
 
-	// Refusable reports whether the agent can still refuse the operation, as HDFS itself does
-	// when all of its threads are busy. Threads is the number of its process's threads for
-	// operations.
+	// Refusable reports whether the agent can still refuse the operation, as HDFS itself does when
+	// all of its threads are busy. Threads is the number of threads that the agent's process has
+	// for operations.
 	Refusable bool
 	Threads   int
 }
@@ -51,7 +51,7 @@ type OpenRequest struct {
 // Stream is one operation of an agent's process on one file.
 type Stream struct {
 	OpenRequest
-	missing []int64         // read: bytes that were not resident at open, by quantum
+	missing []int64         // of a read: the bytes of each quantum that were not resident when the stream was opened
 	at      *arbiter.Stream // the arbiter's stream; only for the loop's goroutine
 	news    news            // protected by the mailbox's lock
 }
@@ -82,7 +82,7 @@ func (f facts) Saved(off, length int64) int64 {
 	return length - f.unsaved(off, length)
 }
 
-// unsaved returns how much of a range the device does not have yet.
+// unsaved returns how many bytes of a range the device does not have yet.
 func (f facts) unsaved(off, length int64) int64 {
 	pages, err := f.Query(off, length)
 	if err != nil {

@@ -31,8 +31,8 @@ type Settings struct {
 	LocalDirs, SparkDirs []string
 	// Cgroup is the NodeManager's cgroups.hierarchy; default hadoop-yarn.
 	Cgroup string
-	// Services are the users that DataNodes and balancers run as: their names, as in block
-	// tokens. ServiceUIDs are the numbers of those that exist on this machine.
+	// Services are the users that DataNodes and balancers run as: their names, as in block tokens.
+	// ServiceUIDs are the ids of those users that exist on this machine.
 	Services    []string
 	ServiceUIDs []uint32
 	Users       Users  // nil: only the local directories are evidence
@@ -42,17 +42,17 @@ type Settings struct {
 	Proc     string        // /proc
 	Workers  int           // concurrent lookups on this machine; 2
 	Asking   int           // concurrent questions to other nodes; 8
-	Queue    int           // waiting lookups, and as many waiting questions; 1024
+	Queue    int           // waiting lookups, and waiting questions, at most so many of each; 1024
 	Waiters  int           // claims that wait for the same lookup; 1024
 	Cache    int           // verdicts kept; 8192
 	Budget   time.Duration // for one lookup on this machine; 500 ms
 	Patience time.Duration // for one question to another node; 2 s
 }
 
-// How long a verdict is kept. A verdict found through a local socket ends with the socket; the
-// age is only a second limit. A verdict from another node ends with the DataNode's end of the
-// connection. If that end is not found, only the addresses are known, and the next process there
-// may get the same port.
+// How long a verdict is kept. A verdict found through a local socket ends with the socket; the age
+// is only a second limit. A verdict from another node ends with the DataNode's end of the
+// connection. If that end is not found, only the addresses are known, and another process on that
+// node may soon get the same port.
 const (
 	socketAge  = time.Minute
 	otherAge   = 10 * time.Second
@@ -398,10 +398,10 @@ func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, rem
 	return f.verdict(claim.Flow), h, false
 }
 
-// Process checks the flow that a local process names against evidence about the process. It is
-// for the agents and plug-ins of tasks and executors, whose pid and user come from the kernel
+// Process checks the flow that a local process names against evidence about the process. It is for
+// the agents and plug-ins of tasks and executors, whose pid and user come from the kernel
 // (SO_PEERCRED). It reads a few files. This may take some milliseconds: at most the settings'
-// Budget and the time of one system call, or of reading the NodeManager's records.
+// Budget, plus the time of one system call or of reading the NodeManager's records.
 func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 	if c.Mode() == Trust {
 		return Verdict{}
@@ -491,8 +491,8 @@ func (c *Checker) isServer(l life) bool {
 	return c.servers[serving{l.pid, l.start}] > 0
 }
 
-// AddServiceUID adds a user to the services' users, for processes outside of containers. It is
-// the user that a DataNode on this machine runs as.
+// AddServiceUID adds uid, the user that a DataNode on this machine runs as, to the services' users.
+// Only processes outside of containers are recognised by their user.
 func (c *Checker) AddServiceUID(uid uint32) {
 	name, named := userName(uid) // reads a file
 	c.mu.Lock()

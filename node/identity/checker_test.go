@@ -135,7 +135,7 @@ func TestConnectionThatEnds(t *testing.T) {
 	}
 }
 
-// Another process gets its pid before the lookup ends.
+// Another process gets the pid of the client's process before the lookup ends.
 func TestPidThatIsUsedAgain(t *testing.T) {
 	w := newWorld(t)
 	w.start(process{pid: 101, uid: me, age: time.Hour})

@@ -65,8 +65,9 @@ const (
 	// Directory: the working directory, or the command line of an ancestor, is in the container's
 	// directory, which belongs to the user of the process. Any process of that user can fake it.
 	Directory
-	// Environment: CONTAINER_ID, or a directory that contradicts the NodeManager's record. Any
-	// process can fake it, so it can refute a claim but never confirms one.
+	// Environment: the variable CONTAINER_ID, or a container's directory for which the conditions
+	// of Directory could not be verified. Any process can fake it, so it can refute a claim but
+	// never confirms one.
 	Environment
 	// Token: the user of the block token is, or is not, the user of the application.
 	Token

@@ -10,7 +10,7 @@ import (
 type facts struct {
 	known bool   // the peer is known
 	peer  Peer   // if known
-	why   string // if not
+	why   string // if not: the reason
 	own   bool   // the DataNode reports the operation as its own
 	// tokenUser is the user of the block token, owner the user of the claimed application; "" if
 	// not known.
@@ -141,7 +141,7 @@ func quote(s string) string { return fmt.Sprintf("%q", s) }
 // choose picks one of several processes that hold a connection's end. A process can get another
 // process's socket if the other process passes it on, or if it may trace the other process. So the
 // connection belongs to an application if any process of that application holds it. No process
-// evades its container by passing its socket out of it.
+// evades its container by passing its socket to a process outside.
 func choose(flow string, holders []Peer) Peer {
 	rank := func(p Peer) int {
 		switch class := classOf(flow); {

@@ -18,15 +18,15 @@ var (
 	errClosed    = errors.New("the connection is closed")
 )
 
-// maxHints is the maximum number of recently seen processes that are examined first; hintFDs is
-// the number of their newest descriptors that are examined first. A JVM has hundreds of open
-// jars, and opens its connections after them.
+// maxHints is the maximum number of recently found processes, which are examined first; of each of
+// them, the hintFDs newest descriptors are examined first. A JVM has hundreds of open jars, and
+// opens its connections after them.
 const (
 	maxHints = 64
 	hintFDs  = 48
 )
 
-// hint is a process that had a connection.
+// hint is a process that a recent lookup found.
 type hint struct {
 	pid         int
 	application string

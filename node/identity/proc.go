@@ -33,8 +33,8 @@ const (
 
 // Errors of examining a process.
 var (
-	errGone = errors.New("the process has ended or is another one now")
-	errLong = errors.New("longer than is read")
+	errGone = errors.New("the process has ended, or its pid now belongs to another process or user")
+	errLong = errors.New("longer than the limit")
 	errTime = errors.New("it took too long")
 )
 
@@ -294,7 +294,7 @@ func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, err
 		names = names[len(names)-n:]
 	}
 	var link [64]byte
-	// The newest first, here too.
+	// The newest descriptor is examined first.
 	for i, name := range slices.Backward(names) {
 		if i%256 == 0 && ctx.Err() != nil {
 			return -1, errTime

@@ -110,8 +110,8 @@ func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
 		}
 		parent, err := in.proc.life(l.parent)
 		if err != nil {
-			// The parent has ended and its children have another parent, so its ancestors are not
-			// theirs.
+			// The parent has ended in the meantime, and its children have got another parent: the
+			// known ancestors end here.
 			break
 		}
 		if parent.start > l.start {
@@ -208,8 +208,8 @@ func (in *inspector) certain(dir string, p place, uid uint32) bool {
 	return ok && st.Uid == uid && (p.user == "" || in.user(p.application) == p.user)
 }
 
-// really reports whether the target of a process's link is the file of that name below dir as
-// seen here: in its own mount namespace, a process can have anything at any path.
+// really reports whether the target of a process's link is the file that this daemon sees at that
+// name below dir. A process in a mount namespace of its own can have anything at any path.
 func really(link, dir, name string) bool {
 	ours, ok := beneath(dir, strings.TrimPrefix(name, dir+"/"))
 	var theirs unix.Stat_t

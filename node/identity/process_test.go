@@ -76,8 +76,8 @@ func TestRecordsAreReadAgainForANewContainer(t *testing.T) {
 	want(t, look(200), "", NoEvidence)
 }
 
-// A record may outlive its container by minutes, and then another process may have the number. Or
-// the clock may have been changed. So such a record proves nothing in either direction.
+// A record may outlive its container by minutes, and then another process may have the recorded
+// number. Or the clock may have been changed. So such a record proves nothing in either direction.
 func TestStaleRecordIsNotTheNextProcess(t *testing.T) {
 	w := newWorld(t)
 	w.container("ann", contA, 100)

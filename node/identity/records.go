@@ -16,8 +16,9 @@ import (
 	"penstock/node/monitor/owner"
 )
 
-// maxRecords is the maximum number of directories that are read for containers and for users; the
-// rest is not known.
+// maxRecords is the maximum number of directory entries that are read for containers, and again for
+// users. If there are more, it is not certain which processes are in no container, and no
+// application's user is known.
 const maxRecords = 10000
 
 // slack is the longest time by which a session's leader may seem to have begun after its record's
@@ -50,11 +51,11 @@ type records struct {
 	// Then a process that is in none of the sessions is in no container.
 	complete bool
 	usersAt  time.Time
-	users    map[string]string // an application's user; "" if several claim it
+	users    map[string]string // an application's user; "" if several users have a directory for it
 }
 
-// record is one file. Two NodeManagers in different pid namespaces may have records with the same
-// number.
+// record is one container's file. Two NodeManagers in different pid namespaces may have records
+// with the same number.
 type record struct {
 	container string
 	path      string // of the file
@@ -99,8 +100,8 @@ func (r *records) standalone() bool {
 	return len(spark) > 0
 }
 
-// lookup returns the container of the nearest process of a line with a recorded session. It reads
-// the records again unless they were read after since: a container's record exists before its
+// lookup returns the container of the first process in line whose session is recorded. It reads the
+// records again unless they were last read after since: a container's record exists before its
 // first process connects. complete reports whether a process without a record is certainly in no
 // container.
 func (r *records) lookup(line []life, since time.Time) (container string, complete bool) {
@@ -114,8 +115,9 @@ func (r *records) lookup(line []life, since time.Time) (container string, comple
 	return container, r.complete && !doubt
 }
 
-// find looks up a line's sessions. doubt reports that a number matches but its times do not: the
-// number may belong to another process in the meantime, or the clock was changed.
+// find looks up the sessions of the processes in line. doubt reports that a session's number
+// matches a record but the times do not: the number may belong to another session by now, or the
+// clock was changed.
 func (r *records) find(line []life) (container string, doubt bool) {
 	for _, l := range line {
 		nearest := time.Duration(-1)
@@ -142,7 +144,8 @@ func (r *records) find(line []life) (container string, doubt bool) {
 	return "", doubt
 }
 
-// leads reports whether a process leads a session, and how long it began before the record.
+// leads reports whether the leader of a session still lives, and how long before the record was
+// written the leader began.
 func (r *records) leads(session int, rec record) (before time.Duration, ok bool) {
 	l, err := r.proc.life(session)
 	if err != nil || l.session != session || l.zombie {
@@ -188,8 +191,9 @@ func (r *records) read() {
 	r.complete = whole && missing < len(r.local) && !r.managers.hidden && (len(r.managers.known) > 0 || r.living())
 }
 
-// living is used if no NodeManager was found. It reports whether the numbers may be from the
-// namespace that we see: at least one leads a session, or there are no records.
+// living is used if no NodeManager was found. It reports whether the records' numbers may be from
+// the namespace that we see: at least one of them is the number of a living session, or there are
+// no records.
 func (r *records) living() bool {
 	for session, recs := range r.sessions {
 		for _, rec := range recs {
@@ -264,8 +268,9 @@ const (
 )
 
 // user returns the user in whose directory an application's containers are; "" if that is not
-// certain. Below its own directory a user can create any directory. So the NodeManager must keep
-// files of the application too, and only one user may have a directory for it.
+// certain. Below its own directory a user can create any directory. So the answer is certain only
+// if the NodeManager also keeps files of the application and only one user has a directory for the
+// application.
 func (r *records) user(application string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

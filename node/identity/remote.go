@@ -12,9 +12,10 @@ import (
 
 // Remote answers for processes on other nodes.
 type Remote interface {
-	// Who returns the process that has the end at client of a connection with server. Its evidence
-	// is accepted as it is. Who returns before ctx ends. The error is ErrNobody if the other node
-	// answers that no process has the connection.
+	// Who returns the process that has the client's end of the connection between client and
+	// server. The evidence that Who returns is accepted without further checks. Who returns before
+	// ctx ends. The error is ErrNobody if the other node answers that no process has the
+	// connection.
 	Who(ctx context.Context, client, server netip.AddrPort) (Peer, error)
 }
 
@@ -50,14 +51,14 @@ func (c *Checker) who(ctx context.Context, claim Claim) (Peer, error) {
 	}
 	p, err := c.settings.Remote.Who(ctx, client, server)
 	if err == nil && p.Evidence > Environment {
-		return Peer{}, fmt.Errorf("another node gave evidence of a container by %v", p.Evidence)
+		return Peer{}, fmt.Errorf("another node's evidence for a container has the kind %v, which is not valid for containers", p.Evidence)
 	}
 	return p, err
 }
 
-// Whose returns the process of this machine that has a connection's end at local, for other nodes:
-// its User, and its application if there is evidence. The statistics do not count it as a claim.
-// The error is ErrNobody if there is no such connection here.
+// Whose answers other nodes: it returns the process of this machine that has the end at local of a
+// connection, with its User, and with its application if there is evidence. The statistics do not
+// count the question as a claim. The error is ErrNobody if there is no such connection here.
 func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Budget)
 	defer cancel()

@@ -160,7 +160,7 @@ func TestRemoteVerdictWithoutTheServersEnd(t *testing.T) {
 	})
 }
 
-// However many questions to other nodes wait, claims from here are looked up.
+// However many questions to other nodes wait, claims of clients on this machine are looked up.
 func TestQuestionsHaveABoundOfTheirOwn(t *testing.T) {
 	w, g := newWorld(t), newGate()
 	w.container("ann", contA, 100)

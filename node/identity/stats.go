@@ -74,7 +74,7 @@ func (r *rights) say(once *sync.Once, err error, what string) {
 type RemoteStats struct {
 	Confirmed  atomic.Int64 // claims that the other node's evidence confirms, or corrects
 	Refuted    atomic.Int64
-	Undecided  atomic.Int64 // it answered, but its evidence decides nothing
+	Undecided  atomic.Int64 // the other node answered, but its evidence decides nothing
 	Unanswered atomic.Int64 // no node there, or no answer in time
 }
 

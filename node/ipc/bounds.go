@@ -15,8 +15,9 @@ type Bounds struct {
 // brokers, other nodes, and reads of /proc and /sys.
 const ownFiles = 512
 
-// BoundsFor returns the bounds for a process that may have that many descriptors. With 4,096 or
-// more, the connections have their full number; with fewer, all bounds shrink in proportion.
+// BoundsFor returns the bounds for a process that may have that many descriptors. With 4,096
+// descriptors or more, the bounds on connections have their full values; with fewer, all bounds
+// shrink in proportion.
 func BoundsFor(descriptors uint64) Bounds {
 	n := int(min(descriptors, 1<<20))
 	if n < 8*ownFiles {

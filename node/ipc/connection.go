@@ -19,9 +19,9 @@ import (
 	"penstock/wire"
 )
 
-// opened is a stream that has sent its OPEN frame. Its files are opened in another goroutine than
-// the receiving one, so that a device that does not answer delays only its own streams. Frames that
-// arrive before the files are open are kept.
+// opened is a stream whose OPEN frame has arrived. Its files are opened in another goroutine than
+// the one that receives frames, so that a device that does not answer delays only its own streams.
+// Frames that arrive before the files are open are kept.
 type opened struct {
 	mu     sync.Mutex
 	loop   *device.Loop // nil until the files are open
@@ -192,9 +192,9 @@ func causeOf(err error) string {
 	return "other"
 }
 
-// beginOpen takes a slot for another stream; it returns nil if there is none. A stream may be
-// closed while its opening still waits for the device. So the slot is free only after both, and
-// release must be called twice.
+// beginOpen takes a slot for another stream; it returns nil if no slot is free. A stream may be
+// closed while its opening still waits for the device. So release must be called twice, and frees
+// the slot only when the stream is closed and its opening has ended.
 func (c *connection) beginOpen(m wire.Open) (release func()) {
 	s, bound := c.server, streamsOf(c.role)
 	if len(c.streams) >= bound || int(c.opening.Load()) >= bound {
@@ -242,8 +242,8 @@ func (c *connection) closeAll() {
 	clear(c.streams)
 }
 
-// tellVersion sends a WELCOME to an agent of another version. The agent refuses it and can report
-// the mismatch. The WELCOME contains nothing of the daemon's state.
+// tellVersion sends a WELCOME to an agent of another version. The agent refuses the WELCOME, and
+// can report that the versions differ. The WELCOME contains nothing of the daemon's state.
 func tellVersion(c *net.UnixConn, refused error) {
 	if !errors.Is(refused, wire.ErrVersion) {
 		return

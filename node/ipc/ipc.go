@@ -40,8 +40,8 @@ const (
 	maxContainerGreets      = 16 // the same, of one container
 
 	MaxStreams     = 16384 // open at once on a server's connection; HDFS's own bound is 4,096 threads
-	MaxTaskStreams = 1024  // on a task's
-	MaxExecStreams = 4096  // on an executor's: each of its tasks may write a file for each of a shuffle's partitions at once
+	MaxTaskStreams = 1024  // on a task's connection
+	MaxExecStreams = 4096  // on an executor's connection: each of its tasks may write a file for each of a shuffle's partitions at once
 
 	MaxContainerStreams = 8192     // on all connections of a container of tasks
 	MaxAllTaskStreams   = 65536    // on all connections of tasks and executors
@@ -55,11 +55,11 @@ const (
 
 // Opener is the daemon's side of the socket.
 type Opener interface {
-	// Register registers the directories of a peer and returns what Open needs.
+	// Register registers the directories of a peer. The result opens the peer's streams.
 	Register(p Peer) (Registration, error)
-	// Heartbeat returns a counter that shows that the daemon is alive, and its mode.
+	// Heartbeat returns a counter that grows while the daemon is alive, and the daemon's mode.
 	Heartbeat() (tick uint64, mode device.Mode)
-	// Stride returns the bytes between progress reports of a process with that role.
+	// Stride returns how many bytes lie between two progress reports of a process with that role.
 	Stride(role wire.Role) uint32
 }
 
@@ -131,7 +131,7 @@ type Server struct {
 
 // Agent is one connection in the form shown to the operator.
 type Agent struct {
-	PID         int32 // PID and UID come from the kernel, the rest from the peer
+	PID         int32 // PID, UID and Container come from the kernel; Role, Flow, Name and Directories from the peer
 	UID         uint32
 	Container   string // or its process, if the kernel names no container
 	Role        wire.Role

@@ -18,25 +18,25 @@ import (
 	"penstock/settings/plain"
 )
 
-// An existing socket may belong to a living daemon, and then a second daemon must not start. Or
-// its daemon was killed while a disk hangs: such a process cannot end before the disk answers,
-// and until then the kernel accepts connections for it.
+// An existing socket may belong to a living daemon, and then a second daemon must not start. Or its
+// daemon was killed while a disk hung: such a process cannot end before the disk answers, and until
+// then the kernel accepts connections for the process.
 //
 // So a connection proves nothing, but an answer does. A living daemon closes a connection at once
 // when the other side ends it, even when its bounds are reached, and its accepting goroutine never
 // waits for a disk. If no answer comes in time, the kernel's data decide: which process listens
 // (SO_PEERCRED of the connection), and whether that process is ending. A stopped process (SIGSTOP,
 // a debugger, a frozen cgroup) is not ending. It would continue with a socket that is no longer its
-// own, next to another daemon on the same disks. So it is not replaced, and the error names the
-// process to continue or to kill. A listener in another pid namespace cannot be examined; it is
-// replaced after the whole time without an answer.
+// own, next to another daemon on the same disks. So its socket is not replaced, and the error names
+// the process to continue or to kill. A listener in another pid namespace cannot be examined; its
+// socket is replaced if no answer comes within answersAll.
 //
 // A lock for the life of the daemon would not help: a dying process holds the lock for as long as
 // it holds the socket. So the lock is held only while the socket is being replaced. If two daemons
 // are started together, one of them then sees the other's socket.
 const (
 	answerWait = 1500 * time.Millisecond // for one answer
-	answersAll = 3 * time.Second         // for any answer, of a process that does not seem to be ending
+	answersAll = 3 * time.Second         // for all attempts to get an answer from a process that does not seem to be ending
 	lockWait   = 20 * time.Second
 	askPause   = 50 * time.Millisecond
 )
@@ -94,7 +94,7 @@ func (at listener) listen(path string, mode os.FileMode, gid int) (*net.UnixList
 
 // makeFolder creates the socket's folder if its parent exists: /run/penstock, for example, is
 // missing after each boot. All users may enter it, as with systemd's RuntimeDirectory; the socket
-// has permissions of its own. Errors name a folder that must be created by hand.
+// has permissions of its own. If the operator must create a folder, the error names it.
 func makeFolder(folder string) error {
 	err := os.Mkdir(folder, 0o755)
 	switch {
@@ -111,8 +111,8 @@ func makeFolder(folder string) error {
 	return fmt.Errorf("the folder %s is missing and cannot be created: %w", folder, plain.File(err))
 }
 
-// lockStart keeps other processes from replacing the socket at the same time. The lock file stays:
-// without it, two processes could hold locks on two files of the same name.
+// lockStart keeps other processes from replacing the socket at the same time. The lock file is
+// never removed: otherwise, two processes could hold locks on two files of the same name.
 func lockStart(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -161,9 +161,9 @@ func (at listener) mayReplace(path string) error {
 	}
 }
 
-// ask connects and ends its own side. A living daemon, of any version, then closes the
-// connection; ask does not wait for a process that is ending. pid is the process that listens; 0:
-// a process in another pid namespace.
+// ask connects and closes its sending side of the connection. A living daemon, of any version, then
+// closes the other side. ask does not wait for a process that is ending. pid is the id of the
+// listening process; it is 0 if that process is in another pid namespace.
 func (at listener) ask(path string) (answered bool, pid int32, err error) {
 	d := net.Dialer{Timeout: answerWait}
 	conn, err := d.Dial("unix", path)
@@ -188,8 +188,8 @@ func (at listener) ask(path string) (answered bool, pid int32, err error) {
 // exiting is PF_EXITING among the kernel's flags of a process.
 const exiting = 0x4
 
-// state returns the kernel's state of a process, and whether the process is ending: it is gone, a
-// zombie, has begun to exit, or has a SIGKILL that one of its threads has not obeyed yet.
+// state returns the kernel's state of a process, and whether the process is ending: it is gone or a
+// zombie, it has begun to exit, or it has a SIGKILL that one of its threads has not obeyed yet.
 func (at listener) state(pid int32) (state string, ending bool) {
 	if pid <= 0 {
 		return "unknown", false

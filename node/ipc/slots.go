@@ -122,8 +122,9 @@ type greeting struct {
 	c     *net.UnixConn
 }
 
-// beginGreeting adds a connection to those without a hello. A peer may delay its hello for a
-// while. At a bound, the oldest connection is closed, since agents send their hello at once.
+// beginGreeting adds a connection to those without a hello. A peer may delay its hello for a while.
+// If a bound is reached, the oldest of the connections that count towards this bound is closed,
+// since agents send their hello at once.
 func (s *Server) beginGreeting(g *greeting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +178,8 @@ const (
 	ratesKept         = 4096
 )
 
-// rateLimiters are token buckets by user and by owner. Peers may appear as any number of users
-// and owners, so only the most recently used buckets are kept. They are not safe for concurrent
+// rateLimiters are token buckets by user and by owner. Peers may appear as any number of users and
+// owners, so only the most recently used buckets are kept. The methods are not safe for concurrent
 // use.
 type rateLimiters struct {
 	users  *simplelru.LRU[uint32, *rate.Limiter]
@@ -212,15 +213,15 @@ func bucket[K comparable](of *simplelru.LRU[K, *rate.Limiter], key K, perSecond 
 }
 
 // Rates of frames from tasks and executors. Beyond these rates, the daemon does not read the
-// connection for a while, which delays only the connection's own streams. A connection makes one
-// request to its user's rate at a time, so the connections of a user take turns. A task that reads
-// or writes 1 GB/s sends 16,000 frames per second, since it reports every 64 KiB at most.
+// connection for a while, which delays only the connection's own streams. A connection has at most
+// one request waiting at its user's limiter, so the connections of a user take turns. A task that
+// reads or writes 1 GB/s sends 16,000 frames per second, since it reports every 64 KiB at most.
 const (
 	framesOfContainer = 20_000 // per second
 	containerFrames   = 65_536 // at once: an executor may open 4,096 files
 	framesOfUser      = 100_000
 	userFrames        = 400_000
-	framesAtOnce      = 64 // are accounted together
+	framesAtOnce      = 64 // frames that are accounted together
 	openFrames        = 10 // cost of an OPEN, in frames
 )
 
@@ -241,7 +242,7 @@ func (s *Server) frameRates(role wire.Role, o Owner) []*rate.Limiter {
 	}
 }
 
-// pay waits until that many frames may be received.
+// pay waits until the given number of frames may be received.
 func (c *connection) pay(ctx context.Context, frames int) error {
 	if c.paid -= frames; c.paid >= 0 {
 		return nil

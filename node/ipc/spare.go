@@ -33,7 +33,8 @@ func (s *spare) close() {
 // acceptPause is the pause after a failed accept.
 const acceptPause = 50 * time.Millisecond
 
-// refuse closes the connection that could not be accepted, or pauses.
+// refuse frees the spare descriptor, accepts the waiting connection with it and closes the
+// connection. If no connection can be accepted, it pauses.
 func (s *spare) refuse(l *net.UnixListener) {
 	s.close()
 	defer s.take()

@@ -9,10 +9,10 @@ package monitor
 //
 //	dev - own - transit  <=  foreign  <=  dev - own
 //
-// and the count follows the lower bound when that rises. It is thus late by transit (a constant
-// while the load is steady) and does not grow from noise. If the count exceeds the upper bound,
-// the daemon has charged for bytes that never reached the device; counting then continues from
-// the upper bound, and the count itself never falls.
+// and the count follows the lower bound when that rises. So the count is late by transit (a
+// constant while the load is steady) and does not grow from noise. If the count exceeds the upper
+// bound, the daemon has charged for bytes that never reached the device; counting then continues
+// from the upper bound, and the count itself never falls.
 //
 // Its errors:
 //   - counted as foreign although HDFS caused it: the file system's metadata and
@@ -24,18 +24,18 @@ package monitor
 //     applications that staged the same range at once, holes in a file, and
 //     pages written that were deleted before the device saw them.
 type Foreign struct {
-	seen  int64 // foreign bytes as of the bounds
+	seen  int64 // the foreign bytes so far, on the scale of dev - own
 	begun bool
 	last  int64 // the device's count
 }
 
-// Observe takes a reading and returns how many bytes have proved to be foreign since the last
-// one, never negative. transit is the maximum that the device may have done and the daemon has
-// not charged yet; slack is the maximum that the daemon may have charged between the two
-// readings. All values are in bytes.
+// Observe takes a reading of both counts, device first. It returns how many bytes have proved to be
+// foreign since the previous reading, never a negative number. transit is the most bytes that the
+// device can have moved without the daemon having charged them yet. slack is the most bytes that
+// the daemon can have charged between the reading of device and the reading of own.
 func (f *Foreign) Observe(device, own, transit, slack int64) int64 {
 	upper := device - own
-	if !f.begun || device < f.last { // the first, or another device under the same name
+	if !f.begun || device < f.last { // the first reading, or another device under the same name
 		f.begun, f.seen, f.last = true, upper, device
 		return 0
 	}

@@ -11,9 +11,10 @@ import (
 	"strings"
 )
 
-// DirtyBackground returns how many bytes may be dirty in the page cache before the kernel begins
-// to write them out by itself, for all devices together. procfs is the root of procfs: "/proc",
-// except in tests. The value follows vm.dirty_background_bytes or _ratio and the free memory.
+// DirtyBackground returns how many bytes may be dirty in the page cache before the kernel begins to
+// write them out by itself, for all devices together. procfs is the root of procfs: "/proc", except
+// in tests. The value depends on vm.dirty_background_bytes or vm.dirty_background_ratio, and on the
+// free memory.
 func DirtyBackground(procfs string) (int64, error) {
 	f, err := os.Open(filepath.Join(procfs, "vmstat"))
 	if err != nil {

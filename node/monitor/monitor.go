@@ -9,10 +9,10 @@
 // difference is foreign. This costs the read of one small file per second and needs no right.
 // (IBIS has nothing comparable: its section 3 interposes on all the I/O that it wants to share.)
 //
-// The two counts are not read at the same instant, and bytes do not enter them at the same
-// instant, so their difference varies by the bytes in transit. Foreign therefore works with a
-// lower and an upper bound and counts only bytes that must be foreign; its comment lists its
-// errors. Package blockio attributes foreign I/O to processes and cgroups.
+// The two counts are not read at the same instant, and bytes do not enter them at the same instant,
+// so their difference varies by the bytes in transit. Foreign therefore works with a lower and an
+// upper bound and counts only bytes that must be foreign; the comment on Foreign lists the errors
+// of this method. Package blockio attributes foreign I/O to processes and cgroups.
 package monitor
 
 import (
@@ -37,7 +37,7 @@ type Counters struct {
 }
 
 const (
-	sectorBytes = 512 // of the file, regardless of the device's sector size
+	sectorBytes = 512 // unit of the stat file, regardless of the device's sector size
 	busyWrap    = 1 << 32 * time.Millisecond
 	maxStat     = 4096 // bytes; the kernel writes about 150
 )

@@ -6,13 +6,13 @@ import (
 )
 
 // bounded is a listener with a maximum number of open connections. Further connections are closed
-// at once, so that their peers do not wait for the end of others.
+// at once, so that their peers do not wait until other connections end.
 type bounded struct {
 	net.Listener
 	free chan struct{}
 }
 
-// Bounded returns such a listener for l.
+// Bounded returns a listener that accepts from l and keeps at most n connections open.
 func Bounded(l net.Listener, n int) net.Listener { return &bounded{l, make(chan struct{}, n)} }
 
 func (b *bounded) Accept() (net.Conn, error) {

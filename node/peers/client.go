@@ -36,9 +36,9 @@ const (
 	errorAge  = 2 * time.Second
 	// pause is the time for which a node that did not answer is not asked.
 	pause = 5 * time.Second
-	// inVain is the maximum number of questions that wait for a node that has not answered yet,
-	// or that has been silent for at least silence: a few workers ask for all nodes. Further
-	// questions wait for the node's first answer for up to firstWait.
+	// inVain is the maximum number of questions that wait for a node that has not answered yet, or
+	// that has been silent for longer than silence: only a few workers ask, for all nodes together.
+	// Further questions wait for the node's first answer for up to firstWait.
 	inVain    = 2
 	silence   = 250 * time.Millisecond
 	firstWait = 200 * time.Millisecond
@@ -72,11 +72,11 @@ type Client struct {
 type home struct {
 	name string
 	port uint16
-	err  error // there is no node
+	err  error // why there is no node; nil if there is one
 	till time.Time
 }
 
-// route is the addresses between which a node is reached.
+// route identifies a connection to a node: the node's name, and the addresses of both ends.
 type route struct {
 	name string
 	from netip.Addr
@@ -89,7 +89,7 @@ type node struct {
 	users int           // calls in progress
 	used  time.Time     // time of the last call
 	heard time.Time     // time of its last answer, or of the first of the calls in progress
-	well  chan struct{} // closed while it answers
+	well  chan struct{} // closed while the node answers questions
 	// left is the time until which the node is not asked, because of err. logged reports whether
 	// err has been logged.
 	left   time.Time
@@ -185,7 +185,7 @@ func (c *Client) home(ctx context.Context, address netip.Addr) (home, error) {
 	}
 	if h.err != nil && !logged {
 		c.say.Do(func() {
-			c.o.Log.Warn("nobody can be asked whose connections from there are; their claims stay unknown", "address", address, "error", h.err)
+			c.o.Log.Warn("no node can be asked about connections from this address; their claims stay unknown", "address", address, "error", h.err)
 		})
 	}
 	c.mu.Lock()
@@ -206,7 +206,7 @@ func homeOf(n *cluster.Node) (home, error) {
 // crowded is the error that enough questions already wait for a node.
 type crowded struct {
 	error
-	answers <-chan struct{} // closed at its first answer; nil: it has answered before
+	answers <-chan struct{} // closed at the node's first answer; nil: the node has answered before
 }
 
 // takeOrWait does what take does. If enough questions already wait for a node that has not answered
@@ -229,7 +229,7 @@ func (c *Client) takeOrWait(ctx context.Context, r route) (*node, error) {
 	return nil, err
 }
 
-// take returns a connection for one call. giveBack must be called after it.
+// take returns a connection for one call. giveBack must be called after the call.
 func (c *Client) take(r route) (*node, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -333,8 +333,9 @@ func (c *Client) giveBack(r route, n *node, err error) {
 	}
 }
 
-// dial makes a connection. Its source is this machine's address in the peer's connection, since
-// only that address may ask. Its target must have the node's certificate.
+// dial makes a connection. The new connection's source is this machine's address in the connection
+// that the question is about, since only that address may ask. The other side must have the node's
+// certificate.
 func (c *Client) dial(r route) (*grpc.ClientConn, error) {
 	secure := c.o.TLS.Clone()
 	secure.ServerName = r.name

@@ -337,8 +337,8 @@ func TestTheBrokersWord(t *testing.T) {
 	}
 }
 
-// TestANodeThatDoesNotAnswer: the client does not ask such a node for a while, and asks the broker
-// again where the node is.
+// TestANodeThatDoesNotAnswer: after a node has not answered, the client does not ask it for a
+// while, and asks the broker again where the node is.
 func TestANodeThatDoesNotAnswer(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	hang := make(chan struct{})
@@ -384,7 +384,7 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// TestANodeThatComesBack: the client asks such a node once the pause is over, however often the
+// TestANodeThatComesBack: the client asks a node again once the pause is over, however often the
 // node did not answer before.
 func TestANodeThatComesBack(t *testing.T) {
 	files := authority(t, "asks", "answers")
@@ -688,7 +688,7 @@ func TestAnAddressOfNobodyIsLoggedOnce(t *testing.T) {
 			}
 		}
 	}
-	if lines := strings.Count(out.String(), "nobody can be asked"); lines < logBurst || lines >= 3*logBurst/2 {
+	if lines := strings.Count(out.String(), "no node can be asked"); lines < logBurst || lines >= 3*logBurst/2 {
 		t.Errorf("%d lines about %d addresses", lines, 3*logBurst/2)
 	}
 }

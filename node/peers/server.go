@@ -1,15 +1,15 @@
 // Package peers lets nodes ask each other which application a connection belongs to.
 //
 // Problem: a DataNode's client is often a process of another machine, and the evidence for its
-// claim is there: cgroups, sessions and directories of its containers. The difficulty is
-// security. The node that answers must not become a way to spy on others or to load a machine,
-// and the node that asks must not believe the wrong node. Choices: both sides have certificates
-// of the cluster's authority. An answer covers only connections with the asking machine: the
-// question must come from the address that the connection goes to. The question goes to the
-// address that the connection comes from, to a node with the name that the broker knows for that
-// address. So a node gains nothing by claiming another node's address, since the question does
-// not reach it. I/O never waits for an answer: identity asks with workers of its own, and without
-// an answer the claim stays unknown. docs/design/identity.md has the bounds.
+// claim is there: cgroups, sessions and directories of its containers. The difficulty is security.
+// The node that answers must not become a way to spy on others or to load a machine, and the node
+// that asks must not believe the wrong node. Choices: both sides have certificates of the cluster's
+// authority. An answer covers only connections with the asking machine: the question must come from
+// the address at the other end of the connection. The asking node sends the question to the
+// client's address, and only to a node whose certificate has the name that the broker knows for
+// that address. So a node gains nothing by claiming another node's address, since no question
+// reaches the claiming node. I/O never waits for an answer: identity asks with workers of its own,
+// and without an answer the claim stays unknown. docs/design/identity.md has the bounds.
 package peers
 
 import (
@@ -39,7 +39,7 @@ import (
 const (
 	perSecond   = 100 // questions of one node, after a burst
 	burst       = 200
-	maxCallers  = 4096 // nodes with a known rate; beyond, all rates are forgotten
+	maxCallers  = 4096 // nodes with a known rate; beyond this number, all rates are forgotten
 	atOnce      = 2    // lookups
 	maxWaiting  = 64   // questions that wait for a lookup, of all callers
 	maxOfOne    = 8    // waiting questions of one caller; one at a time is looked up
@@ -53,7 +53,7 @@ const (
 type Server struct {
 	cluster.UnimplementedPeersServer
 	Answered atomic.Int64
-	Refused  atomic.Int64 // questions that the caller has no right to ask, or too many
+	Refused  atomic.Int64 // questions refused because the caller has no right to ask them, or asks too many
 
 	whose   func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error)
 	log     *slog.Logger
@@ -69,10 +69,10 @@ type Server struct {
 type asker struct {
 	*rate.Limiter
 	waiting atomic.Int64
-	turn    chan struct{} // holds one element while a question of this node is, or is about to be, looked up
+	turn    chan struct{} // holds one element while a question of this node is being looked up or waits for a free lookup
 }
 
-// NewServer returns a server; whose is the method of identity.Checker.
+// NewServer returns a server; whose is the method Whose of identity.Checker.
 func NewServer(whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error), log *slog.Logger) *Server {
 	return &Server{whose: whose, log: log, lookups: make(chan struct{}, atOnce), callers: map[string]*asker{}}
 }
@@ -193,8 +193,8 @@ func (s *Server) asker(name string) *asker {
 	return a
 }
 
-// caller returns the name and the address of the calling node. The name is the first machine's
-// name in its certificate; an operator's certificate has none.
+// caller returns the name and the address of the calling node. The name is the first machine name
+// in the node's certificate; an operator's certificate has no machine name.
 func caller(ctx context.Context) (name string, from netip.Addr, err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -3,11 +3,11 @@
 // writes it to a file; the node daemon reads the file that its settings name.
 //
 // A profile is valid for one device, and a wrong profile is worse than none: shares would be
-// computed from another disk's seeks. So the file identifies the measured device by model and
-// size, which stay when kernel names change from boot to boot, and Fits compares them. The file
-// is YAML, so that people can read and correct it, with a version. It is read strictly: an
+// computed from another disk's seeks. So the file identifies the measured device by model and size,
+// which stay the same when kernel names change from boot to boot, and Fits compares them. The file
+// is YAML with a version number, so that people can read and correct it. It is read strictly: an
 // unknown field, a missing unit or a value that no disk has is an error with its reason. IBIS
-// (section 4) profiles once for each storage setup, by hand, and only the reference latency.
+// (section 4) profiles each storage setup once, manually, and measures only the reference latency.
 package profile
 
 import (
@@ -75,8 +75,8 @@ type Cost struct {
 	Write *Coefficients `yaml:"write,omitempty" json:"write,omitempty"`
 }
 
-// Coefficients are one direction's lines; Alone is the latency of a random
-// request while the device has no other.
+// Coefficients are one direction's lines; Alone is the latency of a random request while the device
+// has no other request.
 type Coefficients struct {
 	Random     Line `yaml:"random" json:"random"`
 	Sequential Line `yaml:"sequential" json:"sequential"`
@@ -89,13 +89,13 @@ type Line struct {
 	PerMiB Duration `yaml:"per_mib" json:"per_mib_ns"`
 }
 
-// Reference holds the reference latencies. Without Write they are those of reads.
+// Reference holds the reference latencies. If Write is nil, Read applies to writes, too.
 type Reference struct {
 	Read  Latency  `yaml:"read" json:"read"`
 	Write *Latency `yaml:"write,omitempty" json:"write,omitempty"`
 }
 
-// Latency is the latency of requests with that many in flight.
+// Latency is the latency of requests while Concurrency of them are in flight.
 type Latency struct {
 	Line        `yaml:",inline"`
 	Concurrency int `yaml:"concurrency" json:"concurrency"`

@@ -60,7 +60,7 @@ func unanswered(ctx context.Context, address string, err error) error {
 	return fmt.Errorf("no daemon answers at %w: %s", plain.Network(address, err), advice)
 }
 
-// Parse reads a document. It ignores unknown fields, since a newer daemon has more.
+// Parse reads a document. It ignores unknown fields, since a newer daemon may send more fields.
 func Parse(body []byte) (*Document, error) {
 	if len(body) > maxDocument {
 		return nil, fmt.Errorf("over %d bytes", maxDocument)
@@ -73,7 +73,7 @@ func Parse(body []byte) (*Document, error) {
 	case d.Version == 0:
 		return nil, errors.New("no document of a Penstock daemon")
 	case d.Version != Version:
-		return nil, fmt.Errorf("version %d of the document, this penstock reads %d: use the daemon's own", d.Version, Version)
+		return nil, fmt.Errorf("the document has version %d, but this penstock reads version %d: use the penstock that belongs to the daemon", d.Version, Version)
 	}
 	return d, nil
 }

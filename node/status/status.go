@@ -39,6 +39,7 @@ type Document struct {
 	SocketCounts Socket       `json:"socket_counts"`
 	Identity     Identity     `json:"identity"`
 	ForeignWatch ForeignWatch `json:"foreign_watch"`
+	Connections  Connections  `json:"connections"`
 	Devices      []Device     `json:"devices"`
 	Silent       []string     `json:"silent"` // devices whose loop did not answer in time
 }
@@ -209,6 +210,33 @@ type Window struct {
 type ForeignWatch struct {
 	On    bool   `json:"on"`
 	Error string `json:"error"` // the missing right or part of the kernel
+}
+
+// Connections are the established connections to the machine's DataNodes (package connections).
+type Connections struct {
+	Error       string       `json:"error"`   // of the last look at the kernel's connections
+	Seconds     float64      `json:"seconds"` // between the last two looks, to which rates refer; 0: there was only one
+	Ports       []uint16     `json:"ports"`   // of DataNodes, from their agents
+	Established int          `json:"established"`
+	AtBound     bool         `json:"at_bound"` // there are more than can be watched
+	Top         []Connection `json:"top"`      // sorted by rate, the fastest first
+	LeftOff     int          `json:"left_off"`
+}
+
+// Connection is a connection between a DataNode and a client.
+type Connection struct {
+	Server        string  `json:"server"` // ip:port of the DataNode
+	Client        string  `json:"client"`
+	Flow          string  `json:"flow"`      // of its present or last stream; empty: no stream was seen
+	Direction     string  `json:"direction"` // of that stream: read or write; empty: no stream was seen
+	Block         string  `json:"block"`     // name of the stream's file
+	Streaming     bool    `json:"streaming"` // the stream has not ended
+	SentBytes     int64   `json:"sent_bytes"`
+	ReceivedBytes int64   `json:"received_bytes"`
+	SentRate      float64 `json:"sent_bytes_per_second"`
+	ReceivedRate  float64 `json:"received_bytes_per_second"`
+	RTTNS         int64   `json:"rtt_ns"`                  // smoothed
+	PacingRate    int64   `json:"pacing_bytes_per_second"` // 0: the kernel does not pace
 }
 
 // ForeignUsers are the users of a device with foreign I/O, according to the kernel.

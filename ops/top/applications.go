@@ -30,8 +30,8 @@ const (
 const (
 	starvedBelow = 0.5  // of its due
 	lessThanDue  = 0.9  // of its due
-	moreThanDue  = 1.1  // of its due,
-	moreAtLeast  = 0.02 // and at least this part of the disks
+	moreThanDue  = 1.1  // of its due
+	moreAtLeast  = 0.02 // of the disks' service: the least excess that counts as more than the due
 	limitReached = 0.9
 )
 
@@ -249,8 +249,9 @@ func columns(h *History) []column {
 
 const stateWidth = len(OverDue)
 
-// applicationLines draws the first view, the head first: it always has name, state and bar, then as
-// many columns as fit, then a wider bar and longer names.
+// applicationLines draws the first view; its first line is the head. Name, state and bar are always
+// shown. The remaining width goes first to as many more columns as fit, and then to longer names
+// and a wider bar.
 func applicationLines(all []Application, h *History, width int) []string {
 	name, bar := nameLeast, barLeast
 	left := width - name - bar - stateWidth - 2

@@ -44,6 +44,11 @@ func moments() (docs []*status.Document) {
 			d.BacklogBytes = 30 << 20
 			d.ForeignUsers = status.ForeignUsers{Seconds: 5, Top: []status.ForeignUser{{Name: "fio", PID: 812, Cgroup: "/system.slice/fio.service", Owner: status.Owner{Kind: "unit", ID: "fio.service", Short: "fio.service"}, Window: status.Pair{Read: 2 * mb}}}}
 		}
+		doc.Connections = status.Connections{Seconds: 5, Ports: []uint16{9866}, Established: 3, Top: []status.Connection{
+			{Server: "10.0.0.7:9866", Client: "10.0.0.7:41822", Flow: teragen, Direction: "write", Block: "blk_1073741866", Streaming: true, ReceivedRate: 16 * mb / 5, RTTNS: 61e3},
+			{Server: "10.0.0.7:9866", Client: "10.0.0.8:50114", Flow: count, Direction: "read", Block: "blk_1073741831", Streaming: true, SentRate: 6 * mb / 5, RTTNS: 180e3},
+			{Server: "10.0.0.7:9866", Client: "10.0.0.9:50230", RTTNS: 210e3},
+		}}
 		docs = append(docs, doc)
 	}
 	return docs
@@ -59,7 +64,7 @@ func TestScreens(t *testing.T) {
 	for name, at := range map[string]struct {
 		size tea.WindowSizeMsg
 		keys string
-	}{"80x24": {small, ""}, "200x50": {large, ""}, "devices-80x24": {small, "d"}, "flows-80x24": {small, "f"}, "help-80x24": {small, "?"}} {
+	}{"80x24": {small, ""}, "200x50": {large, ""}, "devices-80x24": {small, "d"}, "flows-80x24": {small, "f"}, "connections-80x24": {small, "c"}, "help-80x24": {small, "?"}} {
 		size := at.size
 		s := open(t, size.Width, size.Height)
 		for _, doc := range moments() {

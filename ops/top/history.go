@@ -35,7 +35,8 @@ func (h *History) Add(at time.Time, all []Application) {
 }
 
 // Sparkline draws an application's share over the last minute, the newest on the right. Each
-// character is the mean of its part of the minute; there is none for a part without documents.
+// character stands for a part of the minute and shows the mean of its shares; it is blank if no
+// document arrived in that part.
 func (h *History) Sparkline(name string, width int) string {
 	blocks := []rune(" ▁▂▃▄▅▆▇█")
 	if h == nil || len(h.moments) == 0 {

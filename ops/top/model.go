@@ -13,6 +13,7 @@ import (
 // Names of the views.
 const (
 	applicationsView = "applications"
+	connectionsView  = "connections"
 	devicesView      = "devices"
 	flowsView        = "flows"
 )
@@ -32,15 +33,16 @@ var help = []string{
 	"content       has what it wants",
 	"idle          wants nothing",
 	"",
-	"a applications    d devices, I/O of others    f flows by device    tab next",
-	"s S sort    r reverse    / filter    i hide idle    p pause    q quit",
+	"a applications    d devices, I/O of others    f flows by device    c connections",
+	"tab next view     s S sort                    r reverse            / filter",
+	"i hide idle       p pause                     q quit",
 }
 
 // View returns the terminal's view of one daemon; source returns the daemon's status.
 func View(source func(context.Context) (*status.Document, error), address string) screen.View[*status.Document] {
 	history := &History{}
 	return screen.View[*status.Document]{Title: "penstock " + screen.Printable(address), Asked: "the daemon", Columns: Columns, Source: source,
-		Views: []screen.Key{{Key: "a", View: applicationsView}, {Key: "d", View: devicesView}, {Key: "f", View: flowsView}},
+		Views: []screen.Key{{Key: "a", View: applicationsView}, {Key: "d", View: devicesView}, {Key: "f", View: flowsView}, {Key: "c", View: connectionsView}},
 		Help:  help,
 		Take:  func(doc *status.Document) { history.Add(doc.Time, Applications(doc)) },
 		Draw: func(doc *status.Document, s Selection, width, height int) screen.Page {
@@ -60,6 +62,13 @@ func draw(doc *status.Document, s Selection, history *History, address string, w
 		lines := foreigners(doc, max(1, height), width)
 		if len(lines) == 0 {
 			lines = []string{"no I/O of others was seen"}
+		}
+		p.Head, p.Rows = lines[0], lines[1:]
+	case connectionsView:
+		p.Above = []string{connectionSummary(doc), ""}
+		lines := connectionLines(doc, len(doc.Connections.Top), width)
+		if len(lines) == 0 {
+			lines = []string{"no connection was seen"}
 		}
 		p.Head, p.Rows = lines[0], lines[1:]
 	case flowsView:
@@ -118,7 +127,8 @@ func devices(doc *status.Document, width int) []string {
 // WriteJSON writes a document as one line.
 func WriteJSON(w io.Writer, doc *status.Document) error { return json.NewEncoder(w).Encode(doc) }
 
-// WriteText returns a writer of documents as text of a width, an empty line after each.
+// WriteText returns a function that writes a document as text of the given width, followed by an
+// empty line.
 func WriteText(address string, s Selection, width int) func(io.Writer, *status.Document) error {
 	history := &History{}
 	return func(w io.Writer, doc *status.Document) error {

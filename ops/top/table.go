@@ -224,11 +224,11 @@ func leftOff(doc *status.Document) string {
 // noDevice explains an empty view.
 const noDevice = "no device yet: an agent registers one with its data directories"
 
-// maxForeigners is the number of foreign users that a text shows.
+// maxForeigners is the number of foreign users, and of connections, that a text shows.
 const maxForeigners = 10
 
 // Text draws a document for a pipe or a file: the first view at a width, and below it devices,
-// flows and the I/O of others, at their full width.
+// flows, the I/O of others and connections, at their full width.
 func Text(doc *status.Document, address string, s Selection, h *History, width int) string {
 	all := Applications(doc)
 	lines := []string{headline(doc, address), Verdict(doc, all), ""}
@@ -243,6 +243,9 @@ func Text(doc *status.Document, address string, s Selection, h *History, width i
 	}
 	if others := foreigners(doc, maxForeigners, math.MaxInt); len(others) > 0 {
 		lines = append(append(lines, ""), others...)
+	}
+	if connections := connectionLines(doc, maxForeigners, math.MaxInt); len(connections) > 0 {
+		lines = append(append(lines, "", connectionSummary(doc)), connections...)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

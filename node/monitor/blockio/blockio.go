@@ -4,10 +4,10 @@
 // Problem: the device's own counters show how much I/O was foreign, but not which process caused
 // it, and an operator has to find that process. /proc/PID/io counts for all devices together, and
 // attributes page cache writes to the process that dirtied the pages, at that time. The cgroups'
-// counters (blkio.throttle.io_service_bytes, io.stat) are per device, but know only cgroups, and
-// a plain machine has only one. Choice: four small BPF programs (bpf/) count at the moment at
-// which a thread passes its I/O to the block layer. They need CAP_BPF, CAP_PERFMON and a kernel
-// with its types (BTF), 5.14 or later. Without these, the daemon shows only the totals.
+// counters (blkio.throttle.io_service_bytes, io.stat) are per device, but know only cgroups, and a
+// plain machine has only one. Choice: four small BPF programs (bpf/) count at the moment at which a
+// thread passes its I/O to the block layer. They need CAP_BPF, CAP_PERFMON and a kernel 5.14 or
+// later that provides its type information (BTF). Without these, the daemon shows only the totals.
 //
 // Each user is the process in whose context the I/O was requested, together with the cgroup that
 // the kernel charges for it. So reads and direct writes belong to their process, and readahead to
@@ -20,7 +20,7 @@
 // dm-crypt on a governed disk, btrfs, nfsd, loop devices). For a bio that blk-throttle held back,
 // the cgroup is right and the process is a kernel worker. Device time is 0 on devices without
 // requests of their own (dm, md). Bytes count when they are passed to the block layer: a little
-// before the device's own counters contain them, and also if they fail.
+// before the device's own counters contain them, and even if the I/O then fails.
 //
 // The daemon's own I/O is recognised by its process: readahead(2), sync_file_range(2) and page
 // faults queue their I/O in the calling thread, whichever thread issues the request later.
@@ -29,13 +29,13 @@ package blockio
 import "time"
 
 // User holds the I/O of one process, or of the kernel's threads with one name, on a device in one
-// cgroup. Counts begin with the watch or with the user, and never decrease.
+// cgroup. Counts begin when the watch is opened or when the user appears, and never decrease.
 type User struct {
 	Device uint32 // see Number
 	PID    uint32 // 0: a kernel thread, known by its name
 	Name   string // chosen by the process itself, at most 15 bytes; valid UTF-8
 	Cgroup string // path below the hierarchy's root, "/" for the root; empty: not known
-	Own    bool   // this process
+	Own    bool   // the process is this daemon
 
 	Pieces [2]int64 // passed to the block layer; read, written
 	Bytes  [2]int64

@@ -14,9 +14,9 @@ const (
 	walkPeriod = 10 * time.Second // the least time between two walks of the hierarchy
 )
 
-// cgroups finds the paths of cgroups by their ids, which are the inodes of their directories. A
-// walk needs no right, unlike a lookup by handle. It is made when an unknown id appears, since
-// cgroups come and go all the time.
+// cgroups finds the paths of cgroups by their ids, which are the inodes of their directories. The
+// hierarchy is walked when an unknown id appears, since cgroups come and go all the time. A walk
+// needs no right, unlike a lookup by file handle.
 type cgroups struct {
 	root   string // empty: no hierarchy
 	paths  map[uint64]string
@@ -37,8 +37,8 @@ func (c *cgroups) path(id uint64, now time.Time) string {
 	return path
 }
 
-// walk records all existing cgroups. An ended cgroup keeps its path, since its I/O may follow
-// later, until there are too many.
+// walk records all existing cgroups. The path of a removed cgroup is kept, since I/O of that cgroup
+// may follow later, until too many paths are known.
 func (c *cgroups) walk() {
 	if c.paths == nil || len(c.paths) >= maxCgroups {
 		c.paths = map[uint64]string{}

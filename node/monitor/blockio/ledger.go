@@ -45,8 +45,8 @@ type Summary struct {
 	Lost    Lost
 }
 
-// Of returns the users of the device, at most n. Equal users are sorted by name, so that their
-// order is stable.
+// Of returns the users of the device, at most n. Users with equal bytes are sorted by name, so that
+// their order is stable.
 func (l *Ledger) Of(device uint32, n int) Summary {
 	var s Summary
 	if len(l.at) == 0 {

@@ -20,15 +20,15 @@ import (
 const MaxDevices = 256
 
 const (
-	maxUsers  = 4096 // of all devices, as in that file
+	maxUsers  = 4096 // of all devices, as in bpf/blockio.c
 	manyUsers = maxUsers * 3 / 4
-	forget    = 5 * time.Minute  // for a user without I/O
+	forget    = 5 * time.Minute  // a user without I/O is dropped after this time
 	forgetAt  = 10 * time.Second // the same, if there are many users
 	kernelBTF = "/sys/kernel/btf/vmlinux"
 )
 
-// Number returns a block device's number, as in users' keys. sysfs is the root of sysfs: "/sys",
-// except in tests. It is an error if there is no such device.
+// Number returns a block device's number in the form of User.Device. sysfs is the root of sysfs:
+// "/sys", except in tests. If the device does not exist, Number returns an error.
 func Number(sysfs, name string) (uint32, error) {
 	text, err := os.ReadFile(filepath.Join(sysfs, "block", name, "dev"))
 	if err != nil {
@@ -37,7 +37,7 @@ func Number(sysfs, name string) (uint32, error) {
 	return parseNumber(strings.TrimSpace(string(text)))
 }
 
-// parseNumber reads major:minor. In the kernel, they have 12 and 20 bits.
+// parseNumber reads major:minor. In the kernel, the two numbers have 12 and 20 bits.
 func parseNumber(text string) (uint32, error) {
 	before, after, _ := strings.Cut(text, ":")
 	major, err := strconv.ParseUint(before, 10, 12)
@@ -67,11 +67,11 @@ type activity struct {
 	at    time.Time
 }
 
-// Open loads the programs and watches the devices. There may be none yet; Govern adds devices.
-// The error names the missing right or part of the kernel.
+// Open loads the programs and watches the devices. The list may be empty; Govern adds devices. The
+// error names the missing right or part of the kernel.
 func Open(devices ...uint32) (*Watch, error) {
 	if _, err := os.Stat(kernelBTF); err != nil {
-		return nil, fmt.Errorf("the kernel does not provide its types (CONFIG_DEBUG_INFO_BTF): %w", err)
+		return nil, fmt.Errorf("the kernel does not provide its type information (CONFIG_DEBUG_INFO_BTF): %w", err)
 	}
 	w := &Watch{
 		cgroups: cgroups{root: findHierarchy("/proc/self/mountinfo")}, seen: map[bpf.BlockioUserKey]activity{},
@@ -91,7 +91,7 @@ func refused(what string, err error) error {
 	if errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%s BPF programs: CAP_BPF and CAP_PERFMON are needed, or root: %w", what, os.ErrPermission)
 	}
-	return fmt.Errorf("%s BPF programs: this kernel cannot (5.14 or later is needed): %w", what, err)
+	return fmt.Errorf("%s BPF programs: not supported by this kernel (5.14 or later is needed): %w", what, err)
 }
 
 func (w *Watch) begin(devices []uint32) error {

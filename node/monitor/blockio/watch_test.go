@@ -65,7 +65,7 @@ func watch(t *testing.T) (w *Watch, disk uint32, dir string) {
 	disk = device(t, dir)
 	w, err = Open(disk)
 	if err != nil {
-		for _, reason := range []string{"CAP_BPF and CAP_PERFMON", "CONFIG_DEBUG_INFO_BTF", "this kernel cannot"} {
+		for _, reason := range []string{"CAP_BPF and CAP_PERFMON", "CONFIG_DEBUG_INFO_BTF", "not supported by this kernel"} {
 			if strings.Contains(err.Error(), reason) {
 				t.Log(err)
 				return nil, 0, ""

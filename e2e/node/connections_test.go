@@ -1,0 +1,62 @@
+package node
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/client"
+	"penstock/node/status"
+)
+
+// TestConnections: while an application reads a file, the daemon lists the connection with the
+// application, the block and the bytes, and it lists as many connections as ss does.
+func TestConnections(t *testing.T) {
+	ctx := shared.Begin(t, 2*time.Minute)
+	const number, size = 21, 24 * fixture.MiB
+	path := fmt.Sprintf("/%s/file", t.Name())
+	shared.Remove(t, "/"+t.Name())
+	fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=%s attempt=%s bytes=%d block=%d replication=1 seed=1", path, client.Attempt(number), int64(size), int64(size))))
+	block := shared.Blocks(t, path)[0]
+	for _, d := range shared.Disks {
+		fixture.Must(t, d.Forget())
+	}
+	slow(t)
+	done := make(chan error, 1)
+	go func() {
+		done <- do(ctx, "get", fmt.Sprintf("path=%s attempt=%s bytes=%d seed=1", path, client.Attempt(number), int64(size)))
+	}()
+	var found status.Connection
+	var doc *status.Document
+	fixture.Eventually(t, "the reader's connection is listed with its rate", func() bool {
+		doc = shared.Look(t)
+		for _, c := range doc.Connections.Top {
+			if c.Block == block && c.Flow == client.Application(number) && c.Streaming && c.SentRate > 0 {
+				found = c
+				return true
+			}
+		}
+		return false
+	})
+	if found.Direction != "read" || found.SentBytes < fixture.MiB || found.SentBytes > size+size/50 || found.RTTNS <= 0 {
+		t.Errorf("the reader's connection is %+v", found)
+	}
+	kernel := 0
+	for _, port := range doc.Connections.Ports {
+		out, err := exec.CommandContext(ctx, "ss", "-Htn", "state", "established", fmt.Sprintf("sport = :%d", port)).Output()
+		fixture.Must(t, err)
+		kernel += bytes.Count(out, []byte("\n"))
+		if strings.HasSuffix(found.Server, fmt.Sprintf(":%d", port)) && !strings.Contains(string(out), found.Client[strings.LastIndexByte(found.Client, ':'):]) {
+			t.Errorf("ss does not list the connection from %s:\n%s", found.Client, out)
+		}
+	}
+	// Connections may begin and end between the two lists.
+	if n := doc.Connections.Established; doc.Connections.Error != "" || n < kernel-2 || n > kernel+2 {
+		t.Errorf("%d connections (%s), ss lists %d", n, doc.Connections.Error, kernel)
+	}
+	fixture.Must(t, <-done)
+}
