@@ -61,7 +61,7 @@ func (g *coordinated) Name() string { return g.dev.Name }
 func (g *coordinated) SetParts(parts coordination.Parts) {
 	of := device.Parts(parts)
 	g.parts.Store(&of)
-	nudge(g.parted)
+	signal(g.partsChanged)
 }
 
 func (g *coordinated) Uses() ([]coordination.Use, bool) {

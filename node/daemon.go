@@ -321,7 +321,7 @@ func (d *Daemon) checkKillSwitch() {
 // apply makes every loop use the rules in force, without waiting for a loop. d.mu is held.
 func (d *Daemon) apply() {
 	for _, g := range d.devices {
-		nudge(g.ruled)
+		signal(g.rulesChanged)
 	}
 }
 

@@ -22,12 +22,12 @@ import (
 // loop: messages to a loop go through a goroutine of the device, and the wait for a snapshot is
 // bounded.
 type governed struct {
-	dev    blockfile.Device
-	config device.Config
-	loop   *device.Loop
-	ruled  chan struct{} // signals new rules for the loop; holds one element
-	roomy  chan struct{} // the same for new room
-	parted chan struct{} // the same for new parts
+	dev          blockfile.Device
+	config       device.Config
+	loop         *device.Loop
+	rulesChanged chan struct{} // signals new rules for the loop; holds one element
+	roomChanged  chan struct{} // the same for new room
+	partsChanged chan struct{} // the same for new parts
 
 	room   atomic.Pointer[room]
 	staged atomic.Int64 // bytes that may be staged ahead of readers; 0: the device's default
@@ -54,7 +54,7 @@ type answer struct {
 const snapshotWait = time.Second
 
 func newGoverned(dev blockfile.Device, config device.Config, loop *device.Loop) *governed {
-	g := &governed{dev: dev, config: config, loop: loop, ruled: make(chan struct{}, 1), roomy: make(chan struct{}, 1), parted: make(chan struct{}, 1),
+	g := &governed{dev: dev, config: config, loop: loop, rulesChanged: make(chan struct{}, 1), roomChanged: make(chan struct{}, 1), partsChanged: make(chan struct{}, 1),
 		opening: make(chan struct{}, maxOpening), dirs: map[string]int{}}
 	g.room.Store(&room{dirty: config.Dirty, lazy: config.Lazy})
 	return g
@@ -128,28 +128,28 @@ func (g *governed) follow(ctx context.Context) {
 	}
 }
 
-// obey passes changed rules and changed room to the loop.
-func (g *governed) obey(ctx context.Context, rules func() (device.Mode, device.Policy)) {
+// applyChanges passes changed rules and changed room to the loop.
+func (g *governed) applyChanges(ctx context.Context, rules func() (device.Mode, device.Policy)) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.ruled:
+		case <-g.rulesChanged:
 			g.loop.Apply(rules())
-		case <-g.roomy:
+		case <-g.roomChanged:
 			r := g.room.Load()
 			g.loop.SetRoom(r.dirty, r.lazy, g.staged.Load())
-		case <-g.parted:
+		case <-g.partsChanged:
 			g.loop.SetParts(*g.parts.Load())
 		}
 	}
 }
 
-// nudge wakes obey.
-func nudge(changed chan<- struct{}) {
+// signal wakes applyChanges.
+func signal(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
-	default: // obey is about to wake
+	default: // applyChanges is about to wake
 	}
 }
 

@@ -171,11 +171,11 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		}
 		gauge(silentDesc, silent, dev)
 		r.mu.Lock()
-		alien := r.history.alien
+		foreignBytes := r.history.foreignBytes
 		r.mu.Unlock()
 		if r.counted {
-			count(foreignDesc, float64(alien[0]), dev, "read")
-			count(foreignDesc, float64(alien[1]), dev, "write")
+			count(foreignDesc, float64(foreignBytes[0]), dev, "read")
+			count(foreignDesc, float64(foreignBytes[1]), dev, "write")
 			count(busyDesc, r.counters.Busy.Seconds(), dev)
 			gauge(inFlightDesc, float64(r.counters.InFlight), dev)
 		}

@@ -122,7 +122,7 @@ func (d *Daemon) shareRoom() {
 		if differ(was.dirty, now.dirty) || differ(was.lazy, now.lazy) || differ(g.staged.Load(), of) {
 			g.room.Store(&now)
 			g.staged.Store(of)
-			nudge(g.roomy)
+			signal(g.roomChanged)
 		}
 	}
 }

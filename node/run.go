@@ -116,7 +116,7 @@ type loops struct {
 }
 
 // acceptDevices lets agents register devices from now on. Each new device gets its loop, and
-// goroutines that run obey and follow.
+// goroutines that run applyChanges and follow.
 func (d *Daemon) acceptDevices() *loops {
 	ctx, stop := context.WithCancel(context.Background())
 	l := &loops{stop: stop}
@@ -124,7 +124,7 @@ func (d *Daemon) acceptDevices() *loops {
 	defer d.mu.Unlock()
 	d.run = func(g *governed) {
 		l.running.Go(func() { g.loop.Run(ctx) })
-		go g.obey(ctx, d.rules)
+		go g.applyChanges(ctx, d.rules)
 		go g.follow(ctx)
 	}
 	d.ready = true

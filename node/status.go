@@ -139,7 +139,7 @@ func (r reading) status(bound int) status.Device {
 	r.mu.Lock()
 	var windows []status.FlowWindow
 	s.Window, windows = r.history.window(r)
-	s.Foreign = status.Pair{Read: r.history.alien[0], Written: r.history.alien[1]}
+	s.Foreign = status.Pair{Read: r.history.foreignBytes[0], Written: r.history.foreignBytes[1]}
 	r.mu.Unlock()
 	for i, f := range snap.Flows {
 		s.Flows = append(s.Flows, status.Flow{

@@ -15,19 +15,19 @@ const (
 
 // history holds samples of a device from the last seconds, oldest first.
 type history struct {
-	samples []sample
-	own     [2]int64 // bytes moved or charged, also of flows that have ended; read, written
-	foreign [2]monitor.Foreign
-	alien   [2]int64 // foreign bytes so far
+	samples      []sample
+	own          [2]int64 // bytes moved or charged, also of flows that have ended; read, written
+	foreign      [2]monitor.Foreign
+	foreignBytes [2]int64 // foreign bytes so far
 }
 
 // sample holds the counts at the beginning of a window.
 type sample struct {
-	at       time.Time
-	counters monitor.Counters
-	counted  bool
-	alien    [2]int64
-	flows    map[string]flowCount
+	at           time.Time
+	counters     monitor.Counters
+	counted      bool
+	foreignBytes [2]int64
+	flows        map[string]flowCount
 }
 
 // flowCount holds the counters of a flow at one moment.
@@ -80,10 +80,10 @@ func (h *history) add(r reading, quantum int64) {
 		transit := [2]int64{int64(r.snap.Outstanding) * quantum, int64(r.snap.Outstanding)*quantum + early}
 		slack := int64(r.snap.Depth+1) * quantum
 		for i, done := range [2]int64{r.counters.ReadBytes, r.counters.WrittenBytes} {
-			h.alien[i] += h.foreign[i].Observe(done, h.own[i], transit[i], slack)
+			h.foreignBytes[i] += h.foreign[i].Observe(done, h.own[i], transit[i], slack)
 		}
 	}
-	s.alien = h.alien
+	s.foreignBytes = h.foreignBytes
 	h.samples = append(h.samples, s)
 	if len(h.samples) > windowSamples+1 {
 		h.samples = append(h.samples[:0], h.samples[1:]...)
@@ -101,7 +101,7 @@ func (h *history) window(r reading) (status.Window, []status.FlowWindow) {
 	elapsed := r.at.Sub(old.at)
 	w := status.Window{
 		Seconds: elapsed.Seconds(),
-		Foreign: status.Pair{Read: h.alien[0] - old.alien[0], Written: h.alien[1] - old.alien[1]},
+		Foreign: status.Pair{Read: h.foreignBytes[0] - old.foreignBytes[0], Written: h.foreignBytes[1] - old.foreignBytes[1]},
 	}
 	if r.counted && old.counted {
 		w.Utilisation = monitor.Utilisation(old.counters, r.counters, elapsed)

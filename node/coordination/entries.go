@@ -110,10 +110,10 @@ func (s *entries) inOrder() (all []*entry) {
 // its entry.
 func queueNumber(e *entry) int { return -1 - int(e.number) }
 
-// stand enters the queues on the path to an application, for this report. ok is false if a bound
+// entriesOfPath enters the queues on the path to an application, for this report. ok is false if a bound
 // is reached, or if another application has a queue of the same name with another place or
 // weight: while a new policy spreads, there are rights of two policies.
-func (c *Client) stand(levels []sfq.Level) (queues []*entry, ok bool) {
+func (c *Client) entriesOfPath(levels []sfq.Level) (queues []*entry, ok bool) {
 	path, in := "", 0
 	for _, l := range levels {
 		e := c.queues.enter(l.Name, c.reports)

@@ -178,7 +178,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 			continue
 		}
 		right, _ := c.rights.of(e.name)
-		path, ok := c.stand(right.Queues)
+		path, ok := c.entriesOfPath(right.Queues)
 		if !ok {
 			leftOut++
 			continue

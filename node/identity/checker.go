@@ -79,22 +79,22 @@ type Checker struct {
 	cancel  context.CancelFunc
 	workers sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	here    pool // lookups on this machine
-	abroad  pool // questions to other nodes, which may take long
-	pending map[Claim]*lookup
-	cache   *simplelru.LRU[Claim, *entry]
-	servers map[serving]int // number of connections of each
-	hints   []hint          // processes found by lookups, the latest first
+	mu            sync.Mutex
+	closed        bool
+	localLookups  pool // lookups on this machine
+	nodeQuestions pool // questions to other nodes, which may take long
+	pending       map[Claim]*lookup
+	cache         *simplelru.LRU[Claim, *entry]
+	servers       map[serving]int // number of connections of each
+	hints         []hint          // processes found by lookups, the latest first
 }
 
 // lookup is one lookup in progress, with the callers that wait for its result.
 type lookup struct {
-	claim   Claim
-	waiters []func(Verdict)
-	abroad  bool // another node is asked
-	own     hold // this machine's end of the connection, if another node is asked
+	claim    Claim
+	waiters  []func(Verdict)
+	asksNode bool // another node is asked
+	own      hold // this machine's end of the connection, if another node is asked
 }
 
 // pool is a set of workers and their queue.
@@ -154,7 +154,7 @@ func New(s Settings) *Checker {
 		pending: map[Claim]*lookup{}, servers: map[serving]int{},
 	}
 	c.cache, _ = simplelru.NewLRU[Claim, *entry](s.Cache, nil) // fails only for a size below 1
-	c.here, c.abroad = pool{workers: s.Workers, do: c.lookHere}, pool{workers: s.Asking, do: c.askAbroad}
+	c.localLookups, c.nodeQuestions = pool{workers: s.Workers, do: c.lookHere}, pool{workers: s.Asking, do: c.askNode}
 	c.log, c.rights.log = limitedLog{loglimit.New(s.Log)}, s.Log
 	c.records.denied = c.rights.records
 	c.records.setDirs(s.LocalDirs, s.SparkDirs)
@@ -180,8 +180,8 @@ func (c *Checker) SetDirs(local, spark []string) { c.records.setDirs(local, spar
 func (c *Checker) Close() {
 	c.mu.Lock()
 	c.closed = true
-	left := append(c.here.queue, c.abroad.queue...)
-	c.here.queue, c.abroad.queue = nil, nil
+	left := append(c.localLookups.queue, c.nodeQuestions.queue...)
+	c.localLookups.queue, c.nodeQuestions.queue = nil, nil
 	for _, l := range left {
 		delete(c.pending, l.claim)
 	}
@@ -206,7 +206,7 @@ func (c *Checker) Check(claim Claim, done func(Verdict)) (Verdict, bool) {
 		return v, true
 	}
 	if class := classOf(claim.Flow); class == classOther ||
-		claim.nobody() && (claim.User == "" || class != classApplication) {
+		claim.withoutConnection() && (claim.User == "" || class != classApplication) {
 		v := c.facts(claim).verdict(claim.Flow)
 		c.Stats.count(v)
 		return v, true
@@ -249,12 +249,12 @@ func (c *Checker) enqueue(claim Claim, done func(Verdict)) (Verdict, bool) {
 		l.waiters = append(l.waiters, done)
 		return Verdict{}, false
 	}
-	if c.closed || len(c.here.queue) >= c.settings.Queue {
+	if c.closed || len(c.localLookups.queue) >= c.settings.Queue {
 		return unknown("too many lookups wait"), true
 	}
 	l := &lookup{claim: claim, waiters: []func(Verdict){done}}
 	c.pending[claim] = l
-	c.begin(&c.here, l)
+	c.begin(&c.localLookups, l)
 	return Verdict{}, false
 }
 
@@ -301,14 +301,14 @@ func (c *Checker) lookHere(l *lookup) {
 		return
 	}
 	c.mu.Lock()
-	closed, full := c.closed, len(c.abroad.queue) >= c.settings.Queue
+	closed, full := c.closed, len(c.nodeQuestions.queue) >= c.settings.Queue
 	switch {
 	case closed:
 	case full:
 		delete(c.pending, l.claim)
 	default:
-		l.abroad, l.own = true, h
-		c.begin(&c.abroad, l)
+		l.asksNode, l.own = true, h
+		c.begin(&c.nodeQuestions, l)
 	}
 	c.mu.Unlock()
 	switch {
@@ -335,9 +335,9 @@ func (c *Checker) keep(l *lookup, v Verdict, h hold) {
 	switch {
 	case v.State == Unknown:
 		age, h = unknownAge, hold{}
-	case l.abroad && h.inode == 0:
+	case l.asksNode && h.inode == 0:
 		age = remoteAge
-	case !l.abroad && h.inode != 0:
+	case !l.asksNode && h.inode != 0:
 		age = socketAge
 	}
 	c.mu.Lock()
@@ -370,7 +370,7 @@ func (c *Checker) facts(claim Claim) facts {
 }
 
 // nobody reports whether there is no peer to look up.
-func (c Claim) nobody() bool { return c.Own || c.Client == "" && c.Server == "" }
+func (c Claim) withoutConnection() bool { return c.Own || c.Client == "" && c.Server == "" }
 
 // loopback reports whether the client must be on this machine.
 func (c Claim) loopback() bool {
@@ -385,7 +385,7 @@ func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, rem
 	if f.tokenUser != "" && classOf(claim.Flow) == classApplication {
 		f.owner = c.inspect.user(claim.Flow)
 	}
-	if !claim.nobody() {
+	if !claim.withoutConnection() {
 		var err error
 		if f.peer, h, err = c.peer(ctx, claim); errors.Is(err, errElsewhere) && c.settings.Remote != nil && !claim.loopback() {
 			return Verdict{}, h, true

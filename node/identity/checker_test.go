@@ -452,7 +452,7 @@ func TestQueueBound(t *testing.T) {
 	s := w.settings()
 	s.Queue = 3
 	c := newChecker(t, s)
-	c.here.running = c.here.workers // as if all were busy
+	c.localLookups.running = c.localLookups.workers // as if all were busy
 	for n := range 4 {
 		if v, ok := c.Check(remote(n), func(Verdict) {}); ok != (n == 3) || ok && (v.State != Unknown || c.Stats.Overflows.Load() != 1) {
 			t.Errorf("lookup %d here: %+v, %v", n, v, ok)

@@ -94,7 +94,7 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 		p.name(id, owner.ApplicationOf(id), Session)
 		return nil
 	}
-	return in.hearsay(ctx, line, complete, p)
+	return in.weakerEvidence(ctx, line, complete, p)
 }
 
 func (p *Peer) name(container, application string, e Evidence) {
@@ -123,11 +123,11 @@ func (in *inspector) line(ctx context.Context, self life) ([]life, error) {
 	return line, nil
 }
 
-// hearsay collects the weaker evidence, which is used if there are no records: working directories
+// weakerEvidence collects the weaker evidence, which is used if there are no records: working directories
 // (a process can enter any directory, but cannot create one under another user's) and environments.
 // A standalone Spark worker keeps no records. If recorded is true, the NodeManagers' records are
 // complete, and this evidence does not count for their containers.
-func (in *inspector) hearsay(ctx context.Context, line []life, recorded bool, p *Peer) error {
+func (in *inspector) weakerEvidence(ctx context.Context, line []life, recorded bool, p *Peer) error {
 	if recorded && !in.records.standalone() {
 		p.Outside = true
 		return nil

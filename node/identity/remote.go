@@ -22,8 +22,8 @@ type Remote interface {
 // ErrNobody: no process has the connection.
 var ErrNobody = errors.New("no process has the connection any more")
 
-// askAbroad asks the node of a claim's client.
-func (c *Checker) askAbroad(l *lookup) {
+// askNode asks the node of a claim's client.
+func (c *Checker) askNode(l *lookup) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Patience)
 	defer cancel()
 	f := c.facts(l.claim)

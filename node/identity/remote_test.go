@@ -175,7 +175,7 @@ func TestQuestionsHaveABoundOfTheirOwn(t *testing.T) {
 		}
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 			c.mu.Lock()
-			there := len(c.abroad.queue) == n && c.abroad.running == 1
+			there := len(c.nodeQuestions.queue) == n && c.nodeQuestions.running == 1
 			c.mu.Unlock()
 			if there {
 				break

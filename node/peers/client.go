@@ -36,12 +36,12 @@ const (
 	errorAge  = 2 * time.Second
 	// pause is the time for which a node that did not answer is not asked.
 	pause = 5 * time.Second
-	// inVain is the maximum number of questions that wait for a node that has not answered yet, or
+	// maxUnanswered is the maximum number of questions that wait for a node that has not answered yet, or
 	// that has been silent for longer than silence: only a few workers ask, for all nodes together.
 	// Further questions wait for the node's first answer for up to firstWait.
-	inVain    = 2
-	silence   = 250 * time.Millisecond
-	firstWait = 200 * time.Millisecond
+	maxUnanswered = 2
+	silence    = 250 * time.Millisecond
+	firstWait  = 200 * time.Millisecond
 	// Rate of log lines about nodes that do not answer: a burst, then one per interval.
 	logBurst = 10
 	logEvery = 10 * time.Second
@@ -85,16 +85,16 @@ type route struct {
 
 // node is a connection to a node.
 type node struct {
-	conn  *grpc.ClientConn
-	users int           // calls in progress
-	used  time.Time     // time of the last call
-	heard time.Time     // time of its last answer, or of the first of the calls in progress
-	well  chan struct{} // closed while the node answers questions
-	// left is the time until which the node is not asked, because of err. logged reports whether
+	conn      *grpc.ClientConn
+	users     int           // calls in progress
+	used      time.Time     // time of the last call
+	heard     time.Time     // time of its last answer, or of the first of the calls in progress
+	answering chan struct{} // closed while the node answers questions
+	// avoidUntil is the time until which the node is not asked, because of err. logged reports whether
 	// err has been logged.
-	left   time.Time
-	err    error
-	logged bool
+	avoidUntil time.Time
+	err        error
+	logged     bool
 }
 
 // NewClient returns a client.
@@ -238,7 +238,7 @@ func (c *Client) take(r route) (*node, error) {
 	switch {
 	case c.ended:
 		return nil, errors.New("the daemon is stopping")
-	case n != nil && now.Before(n.left):
+	case n != nil && now.Before(n.avoidUntil):
 		return nil, fmt.Errorf("node %q did not answer a moment ago: %w", r.name, n.err)
 	case n == nil:
 		if len(c.nodes) >= maxNodes && !c.drop() {
@@ -248,7 +248,7 @@ func (c *Client) take(r route) (*node, error) {
 		if err != nil {
 			return nil, err
 		}
-		n = &node{conn: conn, well: make(chan struct{})}
+		n = &node{conn: conn, answering: make(chan struct{})}
 		c.nodes[r] = n
 	case n.users == 0 && n.err != nil:
 		// A connection waits before it tries again, longer each time; a new one does not wait.
@@ -258,9 +258,9 @@ func (c *Client) take(r route) (*node, error) {
 		}
 		n.conn.Close()
 		n.conn, n.err = conn, nil
-	case n.users >= inVain && !n.answers():
-		return nil, crowded{fmt.Errorf("node %q has not answered yet, and %d questions wait for it", r.name, n.users), n.well}
-	case n.users >= inVain && now.Sub(n.heard) > silence:
+	case n.users >= maxUnanswered && !n.answers():
+		return nil, crowded{fmt.Errorf("node %q has not answered yet, and %d questions wait for it", r.name, n.users), n.answering}
+	case n.users >= maxUnanswered && now.Sub(n.heard) > silence:
 		return nil, crowded{error: fmt.Errorf("node %q is silent, and %d questions wait for it", r.name, n.users)}
 	}
 	if n.users == 0 {
@@ -274,18 +274,18 @@ func (c *Client) take(r route) (*node, error) {
 // answers reports whether the last call was answered.
 func (n *node) answers() bool {
 	select {
-	case <-n.well:
+	case <-n.answering:
 		return true
 	default:
 		return false
 	}
 }
 
-// hears records an answer.
-func (n *node) hears() {
+// noteAnswer records an answer.
+func (n *node) noteAnswer() {
 	n.heard = time.Now()
 	if !n.answers() {
-		close(n.well)
+		close(n.answering)
 	}
 }
 
@@ -313,17 +313,17 @@ func (c *Client) giveBack(r route, n *node, err error) {
 	switch status.Code(err) {
 	case codes.OK:
 		n.logged = false
-		n.hears()
+		n.noteAnswer()
 		return
 	case codes.Canceled:
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Unimplemented:
-		n.left, n.err = time.Now().Add(pause), err
+		n.avoidUntil, n.err = time.Now().Add(pause), err
 		if n.answers() {
-			n.well = make(chan struct{})
+			n.answering = make(chan struct{})
 		}
 		c.homes.Remove(r.to.Addr()) // the node may have moved to another address
 	default: // a refusal is an answer, too
-		n.hears()
+		n.noteAnswer()
 	}
 	if !n.logged {
 		n.logged = true

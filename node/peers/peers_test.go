@@ -376,7 +376,7 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	close(hang)
 	c.mu.Lock()
 	for _, n := range c.nodes { // as if the pause had ended
-		n.left = time.Time{}
+		n.avoidUntil = time.Time{}
 	}
 	c.mu.Unlock()
 	if p, err := who(t, c, 40000); err != nil || p.User != "ann" {
@@ -399,7 +399,7 @@ func TestANodeThatComesBack(t *testing.T) {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		for _, n := range c.nodes {
-			n.left = time.Time{}
+			n.avoidUntil = time.Time{}
 		}
 	}
 	for range 3 {
@@ -665,7 +665,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 func TestASilentNodeIsLoggedOnce(t *testing.T) {
 	var out bytes.Buffer
 	c := NewClient(Options{Log: slog.New(slog.NewTextHandler(&out, nil))})
-	n, w := &node{well: make(chan struct{})}, route{name: "n"}
+	n, w := &node{answering: make(chan struct{})}, route{name: "n"}
 	down := status.Error(codes.Unavailable, "down")
 	for i, err := range []error{down, down, nil, down, down} {
 		n.users++
