@@ -17,7 +17,7 @@ import (
 	"penstock/lab/ledger"
 )
 
-// Weights of bfq.
+// Bounds of a weight for bfq.
 const (
 	WeightMin = 1
 	WeightMax = 1000

@@ -33,8 +33,8 @@ type Bar struct {
 	Kind   string // entry in the legend; "": no entry
 	Colour Colour
 	Value  float64
-	// Low and High are the ends of the bar's whisker. It is drawn only if there is more than one
-	// run.
+	// Low and High are the ends of the bar's whisker. The whisker is drawn only if Runs is more than
+	// 1.
 	Low, High float64
 	Runs      int
 	Label     string // text to the right of the bar

@@ -1,6 +1,6 @@
 // Package chart draws the charts of all reports as SVG: lines in several panels, and bars with
-// intervals. The legend is above the panels, never over the curves. A chart has the colours for a
-// light page, and a style sheet with the colours for a dark page.
+// intervals. The legend is above the panels, never over the curves. A chart is drawn in the colours
+// for a light page, and contains a style sheet that replaces them on a dark page.
 package chart
 
 import (
@@ -56,8 +56,8 @@ func (c Colour) on(page [colours]color.RGBA) string {
 
 func (c Colour) drawn() color.Color { return light[c] }
 
-// styleSheet recolours a chart on a dark page. Programs without support for it show the light
-// colours.
+// styleSheet recolours a chart on a dark page. Programs that do not support style sheets show the
+// light colours.
 var styleSheet = func() string {
 	var b strings.Builder
 	b.WriteString("<style>@media (prefers-color-scheme: dark) {\n")

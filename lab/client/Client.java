@@ -19,13 +19,13 @@ import org.apache.hadoop.hdfs.protocol.DatanodeInfo;
 import org.apache.hadoop.hdfs.protocol.LocatedBlock;
 
 /**
- * HDFS clients on demand: each operation is Hadoop's own client, with the name of a task of the
- * application in the command. One JVM runs them all, because on a small machine the start of a JVM
- * per client would take more time than its data.
+ * HDFS clients on demand: a separate client of Hadoop performs each operation. Each client has the
+ * name of a task of the application that the command names. One JVM runs all clients, because on a small
+ * machine the start of a JVM for each client would take longer than the transfer of its data.
  *
- * <p>A line on standard input is {@code <id> <operation> key=value ...}, a line on standard output
- * {@code <id> <event> <value>}. A transfer stops at its limit ("to") until the test raises the
- * limit, so that a test can act in the middle of a transfer. The end of standard input ends the
+ * <p>A line on standard input is {@code <id> <operation> key=value ...}, and a line on standard
+ * output is {@code <id> <event> <value>}. A transfer stops at its limit ("to") until the test raises
+ * the limit, so that a test can act in the middle of a transfer. The end of standard input ends the
  * process.
  */
 public final class Client {
@@ -166,7 +166,7 @@ public final class Client {
         event("done", hex(digest.digest()));
     }
 
-    /** Every block as name:length:address,address, in order. */
+    /** Returns every block of the file as name:length:address,address, in order. */
     private static String blocks(DistributedFileSystem fs, Path path) throws Exception {
         StringBuilder text = new StringBuilder();
         for (LocatedBlock b : fs.getClient().getLocatedBlocks(path.toUri().getPath(), 0).getLocatedBlocks()) {
@@ -204,7 +204,7 @@ public final class Client {
         notifyAll();
     }
 
-    /** The file's bytes from pos on: a mixed counter, so that any part can be computed anywhere. */
+    /** Computes the file's bytes from pos on: a mixed counter, so any part can be computed by itself. */
     static void fill(byte[] buffer, long seed, long pos) {
         for (int i = 0; i < buffer.length; i += 8) {
             long z = seed + ((pos + i) / 8 + 1) * 0x9e3779b97f4a7c15L;

@@ -8,13 +8,14 @@ import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.hdfs.DistributedFileSystem;
 
 /**
- * Small operations at a steady rate, each timed, to measure the delay for clients. Each is reported
- * when it has ended, as {@code write|read|create|close <start> <nanoseconds>}, the start in
- * microseconds since 1970. An operation that fails is reported as {@code trouble <text>}, and the
- * probe continues with a new file.
+ * Performs small operations at a steady rate and times each of them, to measure how long clients
+ * wait. An operation that has ended is reported as
+ * {@code write|read|create|close <start> <nanoseconds>}; the start is in microseconds since 1970. An
+ * operation that fails is reported as {@code trouble <text>}, and the probe continues with a new
+ * file.
  */
 final class Probe {
-    /** Bytes of one of the files that are written in turn. */
+    /** Size in bytes of each of the files that are written in turn. */
     private static final long ROLL = 8 << 20;
     private static final int FILES = 4;
 

@@ -3,8 +3,8 @@
 // Tests need clients that belong to different applications, pause at a given byte, and verify each
 // byte. A JVM per client is too expensive on a small machine, and WebHDFS shows nothing in the
 // middle of a stream. So one JVM (Client.java) runs all clients. It reads commands from standard
-// input and reports events on standard output. Each operation is a separate client. Its client name
-// is that of a task of the application in the command.
+// input and reports events on standard output. Each operation is a separate client. The client's
+// name is that of a task of the application that the command names.
 //
 // The bytes of a file are a function of a seed and the position (Fill). So both this package and
 // the JVM can compute any part of a file and verify file contents.
@@ -44,7 +44,7 @@ func Compile(ctx context.Context, lib, dir string) error {
 	return CompileSources(ctx, lib, dir, map[string][]byte{"Client.java": clientSource, "Probe.java": probeSource})
 }
 
-// CompileSources compiles other sources, given by file name, in the same way.
+// CompileSources compiles other sources in the same way. The keys of sources are the file names.
 func CompileSources(ctx context.Context, lib, dir string, sources map[string][]byte) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -250,9 +250,9 @@ func Sum(seed, bytes int64) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Fill computes the bytes of a file from position pos on, which must be a multiple of 8. It is
-// SplitMix64 of the position (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
-// 2014).
+// Fill computes the bytes of a file from position pos on, which must be a multiple of 8. The bytes
+// are SplitMix64 of the position (Steele, Lea, Flood: Fast splittable pseudorandom number
+// generators, 2014).
 func Fill(buf []byte, seed, pos int64) {
 	var word [8]byte
 	for i := 0; i < len(buf); i += 8 {

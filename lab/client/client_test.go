@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// The published first numbers of SplitMix64 with seed 0.
+// With seed 0, Fill computes the published first numbers of SplitMix64.
 func TestFillIsSplitMix64(t *testing.T) {
 	buf := make([]byte, 24)
 	Fill(buf, 0, 0)

@@ -11,10 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cut breaks one of the connections that a process has accepted on a Unix socket. which is the
-// connection's index, modulo the number of connections. Neither end takes part. Cut borrows the
-// process's descriptor (pidfd_getfd, Linux 5.6; it needs the right to trace the process) and shuts
-// down the socket, which affects the process's descriptor too.
+// Cut breaks one of the connections that a process has accepted on a Unix socket. "which" is the
+// index of that connection, taken modulo the number of connections. Neither end of the connection
+// needs to cooperate. Cut borrows the process's descriptor (pidfd_getfd, Linux 5.6; it needs the
+// right to trace the process) and shuts down the socket, which affects the process's descriptor
+// too.
 func Cut(pid int, socket string, which int) error {
 	fds, err := accepted(pid, socket)
 	if err != nil {

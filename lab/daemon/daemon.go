@@ -1,9 +1,9 @@
 // Package daemon runs `penstock node` or `penstock broker` as a process, for failure tests. It can
 // kill and stop the process, break its weights file, and send invalid data to its socket.
 //
-// The daemon is the binary that users run. As for users, two files configure it, and its metrics
-// and its status show its state. It is in the run's ledger, so it ends with the run, however the
-// run ends.
+// The daemon is the binary that users run, and this package uses it as users do: two files
+// configure the daemon, and its metrics and status show its state. The daemon is recorded in the
+// run's ledger, so it ends with the run, however the run ends.
 package daemon
 
 import (
@@ -50,12 +50,13 @@ type Options struct {
 	Patience time.Duration
 }
 
-// Believe is the settings section for tests with invented applications. Their clients are not in
-// containers, so with verification they would be unattributed.
+// Believe is the settings section for tests with invented applications. The clients of such
+// applications are not in containers, so if names were verified, the clients' I/O would be
+// unattributed.
 const Believe = "identity: {mode: trust}\n"
 
-// Daemon is a running `penstock node` or `penstock broker`. Only one goroutine may call its
-// methods, except Get and Metric.
+// Daemon is a running `penstock node` or `penstock broker`. Get, Scrape and Metric may be called
+// from any goroutine, the other methods from only one.
 type Daemon struct {
 	Address string // address of its metrics
 	Weights string // path of the weights file
@@ -129,8 +130,8 @@ func (d *Daemon) SetWeights(text string) error {
 	return os.Rename(d.Weights+".new", d.Weights)
 }
 
-// Kill ends the daemon with SIGKILL and returns when it has ended. If it had ended before, Kill
-// returns an error.
+// Kill ends the daemon with SIGKILL and returns when it has ended. If the daemon had ended before,
+// Kill returns an error.
 func (d *Daemon) Kill() error {
 	if err := d.Signal(syscall.SIGKILL); err != nil {
 		return err

@@ -30,14 +30,15 @@ func (a *alarm) set(at int64) {
 	unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &when, nil)
 }
 
-// wait returns when the alarm has gone off. An error means that it will never go off.
+// wait returns when the alarm has gone off. An error means that the alarm will never go off.
 func (a *alarm) wait() error {
 	var times [8]byte
 	_, err := a.file.Read(times[:])
 	return err
 }
 
-// accept passes a request to the channels; answer will end it. The caller must hold the lock.
+// accept passes a request to the channels; answer will end the request. The caller must hold the
+// lock.
 func (d *device) accept(r *request) {
 	d.channels.submit(r)
 	d.underway.add(r)
@@ -47,7 +48,7 @@ func (d *device) accept(r *request) {
 }
 
 // answer ends the requests of a disk with channels when their time has come. When the model is
-// turned off, it ends all of them.
+// turned off, answer ends all requests.
 func (d *device) answer() {
 	for {
 		if err := d.alarm.wait(); err != nil {

@@ -4,19 +4,19 @@ import "slices"
 
 // channels is a solid-state disk on a virtual clock: n channels serve one queue in parallel. A
 // request is divided into up to n parts of at least partBytes. In order of arrival, each part goes
-// to the channel that is free first. A part takes the latency of its operation, and then its
-// transfer at 1/n of the disk's rate. The request ends with its last part.
+// to the channel that is free first. The time of a part is the latency of its operation plus its
+// transfer at 1/n of the disk's rate. The request ends when its last part ends.
 //
-// This gives the known behaviour of flash. Small requests, one at a time, use one channel and get a
-// fraction of the rate. Throughput grows with the requests in flight, up to a knee at n of them;
-// beyond it only latency grows. A large request keeps all channels busy by itself. Small requests
-// never reach the whole rate, because each has a latency. Writes take longer than reads and use the
-// same channels, so a read behind a write waits for the write. There is no seek, so random access
-// is as fast as sequential access.
+// This gives the known behaviour of flash. Small requests that are submitted one at a time use only
+// one channel and reach a fraction of the rate. Throughput grows with the number of requests in
+// flight, up to a knee at n requests; beyond the knee only latency grows. A large request keeps all
+// channels busy by itself. Small requests never reach the whole rate, because each has a latency.
+// Writes take longer than reads and use the same channels, so a read behind a write waits for the
+// write. There is no seek, so random access is as fast as sequential access.
 //
 // Real disks place data on channels by address, so requests collide and the knee is round. Some
 // disks let reads overtake writes, collect garbage, or absorb writes in a cache until it is full.
-// The model omits this, because it would make the model's figures less exact.
+// The model omits all of this, because it would make the figures less exact.
 //
 // channels has no clock, goroutine or lock. No request overtakes another, so a request's end is
 // known when it arrives. A late server costs no throughput as long as requests wait.

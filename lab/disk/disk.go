@@ -1,13 +1,13 @@
-// Package disk provides a disk of known speed. Contention on it is real, it is the same on every
-// machine, and its bytes are in memory.
+// Package disk provides a disk of known speed. Requests really compete for the disk. Its speed
+// follows a model and its bytes are in memory, so it is equally fast on every machine.
 //
 // A server process implements a file through FUSE. It delays each read and write according to a
 // model: a hard disk (model.go: one head, seeks by distance, one budget for reads and writes) or a
 // solid-state disk (channels.go: a knee in throughput, writes slower than reads). A loop device
 // with direct I/O turns the file into a block device, and ext4 is on top of it. Everything above
-// the model is the kernel's own: page cache, readahead, writeback and I/O scheduler. cgroup limits
-// were tried instead. They do not behave like a disk: reads and writes have separate budgets, and
-// there are no seeks.
+// the model is the kernel's own: page cache, readahead, writeback and I/O scheduler. Limits of
+// cgroups were tried instead. A device with such limits does not behave like a disk: reads and
+// writes have separate budgets, and there are no seeks.
 //
 // The model runs on a virtual clock. If the server wakes up late, its answer is late, but in the
 // model the next request still begins at the end of the previous one. So as long as requests wait,
@@ -15,8 +15,8 @@
 // ratios, not microseconds.
 //
 // The disk logs each request with its cost (log.go). Package judge joins the log with the extents
-// of files, and attributes each request independently of the code under judgement. IBIS (section
-// 7.1) used the real disks of eight nodes.
+// of files to find the owner of each request. It uses nothing from the code whose shares it judges.
+// IBIS (section 7.1) used the real disks of eight nodes.
 //
 // Each change of the system is recorded in the run's ledger before it is made. If the process that
 // started the disk dies, the server undoes these changes. Without root or /dev/fuse, Open returns a
@@ -67,9 +67,9 @@ type Options struct {
 	// QueueDepth is the number of requests that the disk accepts at the same time; further requests
 	// wait in the kernel. Default 32, as in native command queueing; at most 128.
 	QueueDepth int
-	// Partitions divides the disk into partitions of equal size, each with a file system of its own:
-	// 2 to 15. With 0, the default, one file system fills the disk. Package judge does not know
-	// partitions: the offsets of the request log are those of the disk.
+	// Partitions is the number of partitions, 2 to 15, all of equal size and each with a file system
+	// of its own. With 0, the default, one file system fills the disk. Package judge does not know
+	// partitions, because the offsets in the request log are offsets on the disk.
 	Partitions int
 	// BackingDir is the folder of the file that contains the disk's bytes. Default /dev/shm, which
 	// is in memory, so no real disk affects the measurement.
@@ -163,7 +163,7 @@ func Available() error {
 // Disk is a mounted disk, or a plain folder that replaces it.
 type Disk struct {
 	options Options
-	reason  error // why it is a plain folder; nil for a modelled disk
+	reason  error // why this is a plain folder; nil for a modelled disk
 
 	folder  string // contains the two mount points
 	mount   string // mount point of the file system; those of partitions have a number appended
@@ -262,8 +262,8 @@ func roomFor(o Options) error {
 	return nil
 }
 
-// change adds a change that the ledger has recorded to the disk's changes. The caller makes the
-// change only if change returns nil.
+// change adds the id of a recorded change to those that Stop undoes. If change returns an error,
+// the caller must not make the change.
 func (d *Disk) change(id ledger.ID, err error) error {
 	if err == nil && id != 0 {
 		d.changes = append(d.changes, id)
@@ -273,8 +273,8 @@ func (d *Disk) change(id ledger.ID, err error) error {
 
 // shareFolder turns the disk's folder into a mount point, and shares the mounts below it: other
 // mount namespaces see mounts and unmounts there. Otherwise a process with its own mount namespace
-// (a daemon started by unshare or systemd) would keep its copy of the disk's mount until it ends,
-// and with it the loop device and the server.
+// (a daemon started by unshare or systemd) would keep its copy of the disk's mount until the
+// process ends, and the copy would keep the loop device and the server in use.
 func (d *Disk) shareFolder(context.Context) error {
 	if err := d.change(d.ledger.Remove(d.folder)); err != nil {
 		return err
@@ -295,7 +295,7 @@ func (d *Disk) shareFolder(context.Context) error {
 }
 
 // startServer makes the backing file and starts the process that serves it. The model is off until
-// the disk is ready, so its preparation takes little time.
+// the disk is ready, so preparing the disk takes little time.
 func (d *Disk) startServer(ctx context.Context) error {
 	backing, err := d.createBacking()
 	if err != nil {
@@ -327,8 +327,8 @@ func (d *Disk) startServer(ctx context.Context) error {
 		return err
 	}
 	defer messages.Close()
-	// The server is not bound to ctx, and has its own session. It ends with its mount, after
-	// everything that needs it.
+	// The server is not bound to ctx, and has its own session. It ends only when its mount is removed.
+	// Everything that needs the server is removed before that.
 	cmd := exec.Command(binary, commandGroup, serveCommand, string(config))
 	cmd.Env = []string{childVariable + "=1", "GOMAXPROCS=2"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -346,8 +346,8 @@ func (d *Disk) startServer(ctx context.Context) error {
 		return fmt.Errorf("start the disk's server: %w", err)
 	}
 	d.server, d.exited = cmd, make(chan struct{})
-	// The process is recorded before the mount, so it is undone after the mount, when the server
-	// has already ended.
+	// The process is recorded before the mount. Changes are undone in reverse order, so the mount is
+	// removed first. This ends the server, and the ledger then has no process to end.
 	if err := d.change(d.ledger.Process(cmd.Process.Pid)); err != nil {
 		cmd.Process.Kill()
 		cmd.Wait()
@@ -420,8 +420,8 @@ func (d *Disk) mountFileSystems(context.Context) error {
 			return err
 		}
 	}
-	// This change is undone first. It turns the model off, so dirty pages are written back without
-	// delay.
+	// The ledger undoes this change first: it turns the model off, so that dirty pages are then
+	// written back without delay.
 	fast, err := json.Marshal(order{Model: &Model{}})
 	if err != nil {
 		return err
@@ -456,11 +456,12 @@ func (d *Disk) Reason() error { return d.reason }
 // Name returns the disk's name in its run.
 func (d *Disk) Name() string { return d.options.Name }
 
-// Mount returns the folder in which the disk is mounted, or its first partition.
+// Mount returns the folder in which the disk's file system, or that of its first partition, is
+// mounted.
 func (d *Disk) Mount() string { return d.volumes()[0].mount }
 
-// Mounts returns the folders in which the disk's file systems are mounted: one for each partition,
-// or Mount alone. Without a modelled disk, they are plain folders.
+// Mounts returns the folders in which the disk's file systems are mounted: one for each partition
+// or, without partitions, only Mount. If the disk is not modelled, these are plain folders.
 func (d *Disk) Mounts() (mounts []string) {
 	for _, v := range d.volumes() {
 		mounts = append(mounts, v.mount)
@@ -627,5 +628,5 @@ func (d *Disk) Stop() error {
 }
 
 // Recover undoes the changes of a dead run: disks, processes and kernel parameters. If the run is
-// alive, it returns ledger.ErrInUse.
+// alive, Recover returns ledger.ErrInUse.
 func Recover(runDir string) error { return ledger.Recover(runDir) }

@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The request log contains the disk's requests and their costs, written by the disk itself. It is
-// the evidence that verifies Penstock's own figures, so its format is simple: a header and records
-// of a fixed size, big endian.
+// The request log contains the disk's requests and their costs, written by the disk itself.
+// Penstock's own figures are checked against this log, so its format is simple: a header and
+// records of a fixed size, big endian.
 //
 //	header := "PSTKDISK" | version u32 (=1) | record size u32 (=40)
 //	          | monotonic ns i64 | wall clock ns since 1970 i64     (the same moment)
@@ -32,14 +32,14 @@ const (
 	Read    Op = 'R'
 	Write   Op = 'W'
 	Discard Op = 'D' // costs the disk nothing; frees the backing memory
-	Lost    Op = 'L' // the log has reached its bound: Length requests were not logged
+	Lost    Op = 'L' // Length requests were not logged: the log had reached its bound, or was written too slowly
 )
 
 // Record is one request.
 type Record struct {
 	Submitted int64 // ns, CLOCK_MONOTONIC: when the disk received it
 	Ended     int64 // ns: when the disk finished it, by the model
-	Service   int64 // ns of the disk's time spent on it: seek and transfer; with channels, its fraction of the time of all channels
+	Service   int64 // ns of the disk's time spent on the request: seek and transfer; with channels, the request's fraction of the time of all channels
 	Offset    int64 // bytes from the start of the device
 	Length    int64 // bytes, at most 4 GiB - 1
 	Op        Op
@@ -114,7 +114,7 @@ type LogReader struct {
 	in     *bufio.Reader
 }
 
-// NewLogReader reads the header. If the header is not valid, it returns ErrLog.
+// NewLogReader reads the header. If the header is not valid, NewLogReader returns ErrLog.
 func NewLogReader(in io.Reader) (*LogReader, error) {
 	buffered := bufio.NewReaderSize(in, 1<<16)
 	var raw [logHeaderSize]byte
@@ -177,7 +177,7 @@ type requestLog struct {
 }
 
 const (
-	logBufferBytes    = 64 << 10 // more than this wakes the writer
+	logBufferBytes    = 64 << 10 // more buffered bytes than this wake the writer
 	logBufferBytesMax = 16 << 20 // requests beyond this are not logged: the log's disk is too slow
 )
 
@@ -284,7 +284,8 @@ func (l *requestLog) close() error {
 	return errors.Join(l.flush(), l.out.Close())
 }
 
-// Monotonic returns the time on the request log's clock, in ns. It serves to mark windows.
+// Monotonic returns the time on the request log's clock, in ns, for example to mark the beginning
+// and the end of a measurement.
 func Monotonic() int64 {
 	var now unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)

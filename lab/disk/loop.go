@@ -14,7 +14,8 @@ import (
 const (
 	sectorBytes = 4096 // the block size of the device, as on current drives
 	// requestKB is the size of the largest request that the device gets, in KiB: the most that FUSE
-	// passes on at once. A larger quantum becomes several contiguous requests at the same time.
+	// passes on at once. A quantum that is larger becomes several contiguous requests, which are
+	// submitted at the same time.
 	requestKB = 1024
 )
 
@@ -36,7 +37,7 @@ func (d *Disk) attach(context.Context) error {
 		}
 		err = configureLoop(free, image, d.options.Partitions > 0)
 		if errors.Is(err, unix.EBUSY) {
-			// Another process was faster. The ledger must not record the device as ours.
+			// Another process has taken the device. The ledger must not keep it as a device of this run.
 			if err := d.ledger.Undo(id); err != nil {
 				return err
 			}
@@ -64,7 +65,7 @@ func freeLoop() (string, error) {
 		return "", fmt.Errorf("find a free loop device: %w", err)
 	}
 	path := fmt.Sprintf("/dev/loop%d", number)
-	// The kernel does not fill the /dev of many containers.
+	// In many containers, the kernel does not create the nodes in /dev.
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		const loopMajor = 7
 		if err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(loopMajor, uint32(number)))); err != nil {
@@ -74,8 +75,8 @@ func freeLoop() (string, error) {
 	return path, nil
 }
 
-// configureLoop attaches an image to a loop device. partitioned lets the device have partitions, and
-// makes the kernel remove them when the image is detached.
+// configureLoop attaches an image to a loop device. If partitioned is true, the device can have
+// partitions, and the kernel removes them when the image is detached.
 func configureLoop(device string, image *os.File, partitioned bool) error {
 	loop, err := os.OpenFile(device, os.O_RDWR, 0)
 	if err != nil {
@@ -100,12 +101,12 @@ func configureLoop(device string, image *os.File, partitioned bool) error {
 	return err
 }
 
-// setQueue sets the parameters of the block device to the ones of its kind of disk, which is the
-// kind of its first model. A loop device keeps the parameters of its last user, so each parameter
-// is set now and restored later.
+// setQueue sets the block device's parameters for a hard disk or a solid-state disk, depending on
+// the disk's first model. A loop device keeps the parameters of its last user, so each parameter is
+// set now and restored when the disk is stopped.
 func (d *Disk) setQueue() error {
-	// The depth can only be set while the device has no scheduler. A scheduler that is set
-	// afterwards has its own, larger queue.
+	// The queue depth can only be set while the device has no scheduler. A scheduler that is set
+	// afterwards adds its own, larger queue.
 	rotational := "1"
 	if d.options.Model.Channels > 0 {
 		rotational = "0"
@@ -135,12 +136,12 @@ func (d *Disk) SetScheduler(name string) error {
 	if err := d.change(d.ledger.SetFile(d.sysfs("queue/scheduler"), name)); err != nil {
 		return fmt.Errorf("set the I/O scheduler of %s to %q (available: %s): %w", d.device, name, d.schedulers(), err)
 	}
-	// The target latency of writeback throttling is what the kernel uses: 75 ms on a rotational
-	// disk, and none under bfq. On a solid-state disk the kernel uses 2 ms; here it is ten times
-	// that, because the model's latencies are ten times those of flash (SSD). With 2 ms no read
-	// would be fast enough, and writes would be slowed although no read waits. The latency is set
-	// here because the kernel chose it when the loop device still looked like another kind of disk.
-	// Not every kernel has this setting.
+	// The target latency of writeback throttling is set here, because the kernel chose it when the
+	// loop device still looked like another kind of disk. On a rotational disk it is 75 ms, as in the
+	// kernel. Under bfq it is 0, which turns throttling off, also as in the kernel. On a solid-state
+	// disk the kernel uses 2 ms. Here the target is ten times that, because the model's latencies are
+	// ten times those of flash (SSD): with 2 ms no read would be fast enough, and writes would be
+	// slowed although no read waits. Not every kernel has this setting.
 	latency := "75000"
 	switch {
 	case name == "bfq":
@@ -155,9 +156,9 @@ func (d *Disk) SetScheduler(name string) error {
 	return nil
 }
 
-// SetDirtyShare reserves a percentage of the kernel's dirty limit for the disk, regardless of
-// recent writes to other disks. It ranges from 0, the kernel's default, to 100 for the sum over all
-// disks.
+// SetDirtyShare reserves a percentage of the kernel's limit on dirty pages for this disk, however
+// much was written to other disks recently. The kernel's default is 0. The sum of the percentages
+// of all disks must not exceed 100.
 func (d *Disk) SetDirtyShare(percent int) error {
 	if !d.Modelled() {
 		return ErrNotModelled

@@ -8,8 +8,8 @@ import (
 )
 
 // Model determines the time that a disk takes for its requests. The zero Model takes no time.
-// Channels determines the kind of disk: 0 is a hard disk with one head that seeks, and more is a
-// solid-state disk (channels.go).
+// Channels determines the kind of disk: 0 means a hard disk with one head that seeks, and any other
+// number means a solid-state disk (channels.go).
 type Model struct {
 	// BytesPerSecond is the transfer rate of reads, and also of writes unless WriteBytesPerSecond
 	// is set. It is the sum over all channels. Reads and writes share the disk's time. 0 turns the
@@ -17,21 +17,22 @@ type Model struct {
 	BytesPerSecond int64 `json:"bytes_per_second"`
 	// WriteBytesPerSecond is the transfer rate of writes. 0 means the same as for reads.
 	WriteBytesPerSecond int64 `json:"write_bytes_per_second,omitempty"`
-	// SeekMin and SeekMax are the bounds of the time to reach a request that does not begin where
-	// the previous request ended, including rotation: for a seek to the next track, and for a seek
-	// over the whole disk. A head must first accelerate and then brake, so the time grows with the
-	// square root of the distance.
+	// SeekMin and SeekMax are the times, including rotation, of a seek to the next track and of a seek
+	// over the whole disk. A request that does not begin where the previous request ended needs a
+	// seek. A head must first accelerate and then brake, so the time of a seek grows with the square
+	// root of its distance.
 	SeekMin time.Duration `json:"seek_min_ns"`
 	SeekMax time.Duration `json:"seek_max_ns"`
-	// CapacityBytes is the distance that takes SeekMax. 0 means the disk's size. A larger value
-	// models a slice of a larger disk.
+	// CapacityBytes is the distance of a seek that takes SeekMax. 0 means the disk's size. A larger
+	// value models a slice of a larger disk.
 	CapacityBytes int64 `json:"capacity_bytes"`
 	// AgeMax bounds how long requests with shorter seeks may be preferred to a waiting request. 0
 	// means DefaultAgeMax.
 	AgeMax time.Duration `json:"age_max_ns"`
 
-	// Channels is the number of channels of a solid-state disk, 0 to ChannelsMax. Channels serve
-	// requests in parallel and have no seeks: SeekMin, SeekMax, CapacityBytes and AgeMax must be 0.
+	// Channels is the number of channels of a solid-state disk, 1 to ChannelsMax; 0: a hard disk. With
+	// channels, SeekMin, SeekMax, CapacityBytes and AgeMax must be 0, because channels serve requests
+	// in parallel and have no seeks.
 	Channels int `json:"channels,omitempty"`
 	// ReadLatency and WriteLatency are the time of a request before its transfer, on each channel
 	// that works on it; 0 to 1 s. Without channels they must be 0.
@@ -39,7 +40,8 @@ type Model struct {
 	WriteLatency time.Duration `json:"write_latency_ns,omitempty"`
 }
 
-// ChannelsMax bounds the number of channels, because a disk's queue is no deeper.
+// ChannelsMax bounds the number of channels. It is the largest Options.QueueDepth, because further
+// channels would never be busy.
 const ChannelsMax = 128
 
 // HDD returns a hard disk with the given transfer rate in bytes per second. Its seeks are those of
@@ -51,7 +53,7 @@ func HDD(bytesPerSecond int64) Model {
 // SSD returns a solid-state disk with 8 channels that reads the given number of bytes per second,
 // and writes 5/8 of that. Its proportions are those of flash: at 40 MB/s, reads of 4 KiB, one at a
 // time, reach 5.6 % of the rate. Its latencies are ten times those of flash or more, because times
-// below a millisecond are not accurate. docs/design/disk.md has its curves.
+// below a millisecond are not accurate. docs/design/disk.md shows its curves.
 func SSD(bytesPerSecond int64) Model {
 	return Model{
 		BytesPerSecond: bytesPerSecond, WriteBytesPerSecond: bytesPerSecond / 8 * 5,
@@ -105,7 +107,7 @@ func (m Model) service(op Op, head, offset, length int64) time.Duration {
 	return m.seek(head, offset) + m.transfer(op, length)
 }
 
-// transfer returns the time for length bytes over all channels of the disk.
+// transfer returns the time in which all channels of the disk together transfer length bytes.
 func (m Model) transfer(op Op, length int64) time.Duration {
 	rate := m.BytesPerSecond
 	if op == Write && m.WriteBytesPerSecond > 0 {
@@ -122,7 +124,7 @@ func (m Model) seek(head, offset int64) time.Duration {
 	part := min(1, math.Abs(float64(distance))/float64(max(m.CapacityBytes, 1)))
 	seek := m.SeekMin + time.Duration(float64(m.SeekMax-m.SeekMin)*math.Sqrt(part))
 	if distance > 0 {
-		// A small gap ahead passes under the head.
+		// The head does not seek over a small gap ahead: the gap passes under the head.
 		return min(seek, m.transfer(Read, distance))
 	}
 	return seek
@@ -133,7 +135,7 @@ type request struct {
 	op             Op
 	offset, length int64
 	arrived        int64 // ns on the caller's clock
-	ended          int64 // ns: when the disk finishes it; set by arm.next
+	ended          int64 // ns: when the disk finishes it; set by arm.next or channels.submit
 	service        int64 // ns of the disk's time
 	done           chan struct{}
 	ref            uint64 // set by a simulation
@@ -156,12 +158,13 @@ const lateMax = 100 * time.Millisecond
 func (a *arm) submit(r *request) { a.waiting = append(a.waiting, r) }
 
 // next removes the request that the disk serves next from the queue and sets its end. It returns
-// nil if no request waits. It must be called when the previous request has ended, with the time on
-// the clock.
+// nil if no request waits. It must not be called before the previous request has ended. now is the
+// time on the clock.
 //
 // Among the requests that had arrived when the head became free, the next one is the one with the
 // shortest seek; among equal seeks, the oldest. But a request older than AgeMax goes before all
-// others. Otherwise two sequential streams that are always close could starve a third one.
+// others. Otherwise two sequential streams that are close to each other could starve a third
+// stream.
 func (a *arm) next(now int64) *request {
 	if len(a.waiting) == 0 {
 		return nil

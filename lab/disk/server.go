@@ -26,8 +26,8 @@ import (
 
 // The server process provides a FUSE mount with two files. `disk` is the image for the loop device.
 // `control` accepts orders, one JSON object per write, and shows the model in force. Orders through
-// a file need no socket and no port, the file's permissions control access to them, and an order
-// has been carried out when the write returns.
+// a file need no socket and no port. The file's permissions control who can give orders. When the
+// write of an order returns, the order has been carried out.
 const (
 	imageName   = "disk"
 	controlName = "control"
@@ -50,7 +50,7 @@ type order struct {
 	SyncLog bool   `json:"sync_log,omitempty"`
 }
 
-// The hidden commands with which Start runs its own binary.
+// The hidden commands with which this package runs its own binary.
 const (
 	commandGroup   = "disk"
 	serveCommand   = "serve"   // CONFIG: run as a disk's server
@@ -82,7 +82,8 @@ func ServeIfChild() {
 
 // lockPatience is how long RecoverDead waits for the lock of a run whose process has ended. The
 // kernel closes the process's files one by one. So the server can notice the end before the lock is
-// free, on a busy machine by a second or more, because the server has the higher priority.
+// free. On a busy machine it notices the end a second or more before that, because the server has
+// the higher priority.
 const lockPatience = 20 * time.Second
 
 // RecoverDead calls Recover for a run whose process has ended. The run's lock may still be held for
@@ -123,11 +124,12 @@ func watchParent(parent io.Reader, runDir string) {
 
 // Serve runs a disk's server until its mount is removed. config is JSON.
 //
-// It waits for a line on in before it changes anything. By that time the parent has recorded the
-// process in the run's ledger. If the parent dies earlier, the server ends too. If the parent dies
-// later, the server starts the recovery of the whole run (watchParent), and continues to serve
-// until the recovery unmounts it. Without its server, a disk's file system would only return errors
-// and could not write back. Serve writes "ready" to out when the disk can be used.
+// Before it changes anything, Serve reads a line from in. When that line arrives, the parent has
+// recorded the process in the run's ledger. If the parent dies earlier, the server ends too. If the
+// parent dies later, the server starts the recovery of the whole run (watchParent), and continues
+// to serve until the recovery removes the server's mount. Without its server, a disk's file system
+// would only return errors and could not write back. Serve writes "ready" to out when the disk can
+// be used.
 func Serve(config string, in io.Reader, out io.Writer) error {
 	var c serveConfig
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
@@ -138,7 +140,7 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 		return errors.New("the parent ended before the disk was started")
 	}
 	// Termination signals are meant for the parent, which stops the disk in the right order. The
-	// server ends with its mount, after its log is completely written.
+	// server ends when its mount has been removed and its log is completely written.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	// A modelled disk must answer on time even if the experiment uses every CPU.
 	preferThreads()
@@ -171,7 +173,8 @@ func Serve(config string, in io.Reader, out io.Writer) error {
 			FsName:            "penstock-" + c.Name,
 			Name:              "penstockdisk",
 			DirectMountStrict: true,
-			// The queue is as deep as the loop device's, and requests are not merged.
+			// FUSE's queue holds more requests than that of the loop device, and FUSE does not merge
+			// requests.
 			MaxBackground:     1024,
 			MaxWrite:          1 << 20,
 			ExtraCapabilities: fuse.CAP_ASYNC_DIO, // otherwise requests are served one by one
@@ -197,7 +200,7 @@ type device struct {
 	size    int64
 	log     *requestLog
 
-	off atomic.Bool // the model is off: no queue
+	off atomic.Bool // the model is off: requests do not wait in a queue
 
 	mu    sync.Mutex
 	model Model

@@ -1,12 +1,12 @@
 package disk
 
-// Virtual is a model's disk on the caller's clock, for simulations. It uses the same code for head
-// and channels as the modelled disk.
+// Virtual is a disk that follows a Model on the caller's clock, for simulations. The code of its
+// head and channels is that of the modelled disk.
 type Virtual struct {
 	arm      *arm
 	channels *channels
-	serving  *request // at the head
-	ended    underway // at the channels, in order of their ends
+	serving  *request // the request at the head; nil if the head is idle
+	ended    underway // the requests at the channels, in order of their ends
 }
 
 // Ended is a request that the disk has finished.
@@ -53,7 +53,8 @@ func (v *Virtual) Due() (at int64, any bool) {
 	return 0, false
 }
 
-// Take removes and returns the next request that has ended by now. any is false if there is none.
+// Take removes and returns the next request that has ended by now. It returns false if no request
+// has ended.
 func (v *Virtual) Take(now int64) (Ended, bool) {
 	if at, any := v.Due(); !any || at > now {
 		return Ended{}, false

@@ -3,9 +3,10 @@
 // results in JSON. So a measurement itself is only a scenario and a judge.
 //
 // The parts are packages of their own: journal (finished parts on disk), runs (run folders and
-// files), progress (lines with the time), counters (of disks, sampled), figures (medians,
-// intervals), claims (published figures), page (the frame of a report), report (a page of claims),
-// published (results/, docs/results.md). lab/stand brings up the machine, and lab/chart draws.
+// files), progress (lines with the time), counters (samples of disks' byte counters), figures
+// (medians, intervals), claims (published figures), page (the frame of a report), report (a page of
+// claims), published (results/, docs/results.md). lab/stand brings up the machine, and lab/chart
+// draws.
 package experiment
 
 import (
@@ -24,8 +25,9 @@ import (
 // Say prints a line of progress.
 type Say = func(format string, args ...any)
 
-// Turns is a measurement in turns. Its setup S is everything that may change a figure, a key K
-// names a turn, and a result R is the record of a turn. S and R are written as JSON.
+// Turns describes a measurement that is performed in turns. S is the type of the setup, which is
+// everything that may change a figure. K is the type of a turn's key, which names the turn. R is
+// the type of a turn's result. S and R are written as JSON.
 type Turns[S, K, R any] struct {
 	Name     string // of the measurement; it is in the journal and in the run folder's name
 	Unit     string // name of the turns in lines of progress, such as "rounds"
@@ -38,15 +40,15 @@ type Turns[S, K, R any] struct {
 	// Missing returns the keys of the turns to do, in order. done has the results of finished
 	// turns.
 	Missing func(done []R) []K
-	// Start brings up the machine in a folder. It returns a function that performs one turn,
-	// given the results of the finished turns, and one that restores the machine.
+	// Start brings up the machine in a folder. It returns a function that performs one turn, given
+	// the results of the finished turns, and a function that restores the machine.
 	Start func(ctx context.Context, dir string) (turn func(ctx context.Context, key K, done []R) (R, error), stop func() error, err error)
-	// After, if not nil, is called after each turn, when the turn's result is in the journal. That
-	// result is the last one of done.
+	// After, if not nil, is called after each turn, when the turn's result is in the journal. The
+	// turn's result is the last element of done.
 	After func(done []R) error
 }
 
-// Perform does the turns that the journal lacks. It returns the results of all finished turns,
+// Perform performs the turns that the journal lacks. It returns the results of all finished turns,
 // also after a failure or an interruption.
 func (t Turns[S, K, R]) Perform(ctx context.Context) ([]R, error) {
 	done, err := journal.Open[S, R](t.Resume, t.Name, t.Setup)
@@ -98,7 +100,8 @@ func (t Turns[S, K, R]) perform(ctx context.Context, done *journal.Journal[S, R]
 	return nil
 }
 
-// Rounds is a measurement of equal turns, which are called rounds. Its fields are those of Turns.
+// Rounds describes a measurement whose turns are all alike; they are called rounds. A field without
+// a comment means the same as in Turns.
 type Rounds[S, R any] struct {
 	Name     string
 	Setup    S
@@ -108,8 +111,8 @@ type Rounds[S, R any] struct {
 	KeepLogs bool
 	Say      Say
 
-	// Start brings up the machine in a folder. It returns a function that performs round n,
-	// counted from 0, and one that restores the machine.
+	// Start brings up the machine in a folder. It returns a function that performs round n, counted
+	// from 0, and a function that restores the machine.
 	Start func(ctx context.Context, dir string) (round func(ctx context.Context, n int) (R, error), stop func() error, err error)
 }
 
@@ -118,7 +121,7 @@ type round int
 
 func (n round) String() string { return fmt.Sprintf("round %d", int(n)+1) }
 
-// Perform does the rounds that the journal lacks. It returns all finished rounds, also after a
+// Perform performs the rounds that the journal lacks. It returns all finished rounds, also after a
 // failure or an interruption.
 func (r Rounds[S, R]) Perform(ctx context.Context) ([]R, error) {
 	return Turns[S, round, R]{
@@ -148,7 +151,8 @@ func (r Rounds[S, R]) Perform(ctx context.Context) ([]R, error) {
 	}.Perform(ctx)
 }
 
-// Machine distinguishes the figures of different machines.
+// Machine describes a machine. It is part of setups, so that figures of different machines are not
+// mixed.
 type Machine struct {
 	KernelRelease string `json:"kernel_release"`
 	CPUs          int    `json:"cpus"` // that this process may use

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pause returns after d, or as soon as ctx ends, with the error of ctx.
+// Pause waits for d and returns nil. If ctx ends earlier, Pause returns the error of ctx at once.
 func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// Balance runs one iteration of HDFS's balancer. It ends earlier if the cluster is balanced before
-// that. In a balanced cluster no DataNode differs from the mean by more than the given percentage
-// of its capacity, 1 to 100. There is only one iteration, because the balancer of Hadoop 3.4.2
-// fails in the second when it registers its metrics again.
+// Balance runs HDFS's balancer for one iteration, or until the cluster is balanced if that is
+// earlier. A cluster is balanced if no DataNode's used percentage of its capacity differs from the
+// mean by more than the given percentage, 1 to 100. Further iterations are not possible, because
+// the balancer of Hadoop 3.4.2 fails in its second iteration, when it registers its metrics again.
 func (c *Cluster) Balance(ctx context.Context, percent int) error {
 	name := fmt.Sprintf("balancer-%d", c.runs.Add(1))
 	log, err := c.tool(ctx, name, 256, "org.apache.hadoop.hdfs.server.balancer.Balancer", "-threshold", strconv.Itoa(percent))

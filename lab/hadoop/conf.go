@@ -15,8 +15,8 @@ import (
 	"penstock/ops/install"
 )
 
-// ports are the ports of the daemons, all on 127.0.0.1. They are fixed for the cluster's life, so a
-// restarted daemon has the same address.
+// ports are the ports of the daemons. They are fixed for the cluster's life, so a restarted daemon
+// has the same address.
 type ports struct {
 	nnRPC, nnHTTP int
 	rm            []rmPorts
@@ -52,16 +52,16 @@ func pickPorts(resourceManagers, dataNodes, nodeManagers int) (p ports, err erro
 	return p, nil
 }
 
-// Container sizes in MB. The scheduler counts only memory, so they determine concurrency: an
-// ApplicationMaster takes one unit, and a task takes one unit.
+// containerMB is the size in MB of every container, both of an ApplicationMaster and of a task. The
+// scheduler counts only memory, so the size determines how many containers run at a time.
 const containerMB = 512
 
 type properties map[string]string
 
 const historyDir = "/staging/done_intermediate"
 
-// site is the configuration that all daemons and clients share. Each *-site.xml file contains all
-// of it, because Hadoop accepts properties in the wrong file.
+// site is the configuration that all daemons and clients share. Each *-site.xml file contains
+// nearly all of the properties, because Hadoop accepts a property in any of these files.
 func (c *Cluster) site() properties {
 	cfg, p := &c.cfg, &c.ports
 	queueMB := containerMB * (1 + cfg.TaskSlots)
@@ -104,7 +104,8 @@ func (c *Cluster) site() properties {
 		"fs.getspaceused.classname":    "org.apache.hadoop.fs.DFCachingGetSpaceUsed",
 		"fs.du.interval":               "1000",
 		"fs.getspaceused.jitterMillis": "0",
-		// No I/O without an application, and no I/O that the judge does not see.
+		// These settings prevent I/O that belongs to no application, and I/O that package judge does not
+		// see.
 		"dfs.datanode.scan.period.hours":        "-1",
 		"dfs.datanode.directoryscan.interval":   "-1",
 		"dfs.datanode.readahead.bytes":          "0",
@@ -251,7 +252,7 @@ func (c *Cluster) writeConf(name string, own properties) error {
 		}
 	}
 	all := siteXML(site)
-	// A property that penstock install changes is only in its proper file.
+	// A property that penstock install changes must be only in the file that it belongs to.
 	maps.DeleteFunc(site, func(k, _ string) bool { return slices.Contains(tasksOnly, k) })
 	rest := siteXML(site)
 	for file, text := range map[string][]byte{"core-site.xml": rest, "hdfs-site.xml": rest, "yarn-site.xml": rest,
@@ -326,7 +327,8 @@ func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 
 // quick limits a JVM to its first compiler. A JVM that runs for seconds, or does little, spends
 // half of its CPU time on optimised code that it does not need. On two CPUs the measured job would
-// have to wait for this. DataNodes and map tasks, which process the data, keep both compilers.
+// have to wait for the compiler. DataNodes and map tasks, which process the data, keep both
+// compilers.
 const quick = "-XX:TieredStopAtLevel=1"
 
 // taskOpts returns jvmOpts for containers, without the temporary directory, because the NodeManager

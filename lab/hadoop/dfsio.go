@@ -37,7 +37,7 @@ func (c *Cluster) VerifyTestDFSIO(ctx context.Context, dir string, files int, fi
 }
 
 // checkDFSIO reads a file to its end and returns its length in bytes. All bytes must be zero:
-// TestDFSIO fills a buffer with letters, but then writes a new, empty one.
+// TestDFSIO fills a buffer with letters, but then writes a new buffer, which contains only zeros.
 func checkDFSIO(r io.Reader) (n int64, err error) {
 	buf := make([]byte, 64<<10)
 	for {

@@ -43,8 +43,8 @@ const (
 	testsFolder = "tests"
 )
 
-// essential returns a few jars from different parts of a version's folder. Without them the folder
-// is incomplete.
+// essential returns a few jars from different parts of a version's folder. A folder that lacks one
+// of these jars is incomplete.
 func essential(version string) []string {
 	return []string{
 		libFolder + "/hadoop-hdfs-" + version + ".jar",

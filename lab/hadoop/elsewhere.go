@@ -7,9 +7,9 @@ import (
 )
 
 // Redirect moves the intermediate data of a user's jobs to dirs, one folder for each of the
-// cluster's LocalDirs. It makes missing folders. A NodeManager keeps a user's data in
-// usercache/USER of each local directory, and Redirect makes this a symbolic link. It must be
-// called before the user's first job.
+// cluster's LocalDirs. It makes missing folders. A NodeManager keeps a user's data in the folder
+// usercache/USER of each local directory, and Redirect creates a symbolic link in place of that
+// folder. It must be called before the user's first job.
 func (c *Cluster) Redirect(user string, dirs []string) error {
 	if len(dirs) != len(c.cfg.LocalDirs) || c.cfg.NodeManagers != 1 {
 		return fmt.Errorf("hadoop: %d folders for %s's intermediate data: give one for each of the %d local directories, on a cluster with one NodeManager",

@@ -15,9 +15,9 @@ import (
 	"penstock/lab/poll"
 )
 
-// FS accesses the cluster's file system through WebHDFS. Paths are absolute. To DataNodes, its
-// reads and writes come from an HDFS client with the name DFSClient_NONMAPREDUCE_..., as those of a
-// shell do.
+// FS accesses the cluster's file system through WebHDFS. Paths are absolute. DataNodes see its
+// reads and writes as those of an HDFS client with the name DFSClient_NONMAPREDUCE_..., as for a
+// Hadoop shell command.
 type FS struct{ c *Cluster }
 
 // File is one entry of a listing.
@@ -185,8 +185,8 @@ func (f *FS) Create(ctx context.Context, path string, r io.Reader, o CreateOptio
 var errElsewhere = errors.New("the block lies on another DataNode")
 
 // CreateOn writes a file of one block with its first replica on the DataNode with the given
-// address. WebHDFS cannot choose the DataNode. So CreateOn finds out, after part of the file, where
-// the NameNode has placed the block, and starts again if it is the wrong DataNode. A DataNode may
+// address. WebHDFS cannot choose the DataNode. So CreateOn writes a part of the file, asks the
+// NameNode where the block is, and starts again if the block is on another DataNode. A DataNode may
 // still process an abandoned attempt when the next one begins. So each attempt has its own name,
 // which jobs treat as hidden, and the complete file is renamed to path at the end. content must
 // return the same bytes each time.
@@ -243,8 +243,7 @@ func (f *FS) attemptOn(ctx context.Context, path, dataNode string, size int64, c
 	return len(blocks) == 1 && blocks[0].Length == size && blocks[0].DataNodes[0] == dataNode, err
 }
 
-// lookingReader calls look once, after the first bytes of the file, as many as at says, have been
-// read.
+// lookingReader reads from r. It calls look once, after as many bytes as "at" says.
 type lookingReader struct {
 	r         io.Reader
 	at        int64

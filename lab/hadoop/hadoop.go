@@ -1,18 +1,20 @@
 // Package hadoop runs a real, unmodified Hadoop on this machine: a NameNode, DataNodes, one
 // ResourceManager or two, and NodeManagers, each in its own JVM.
 //
-// It reproduces on one machine the rack of IBIS's authors (IBIS, section 7.1: separate disks for
-// HDFS and intermediate data, half of the cores for each side). Each DataNode has its own volumes,
-// typed [DISK] or [SSD], so a storage policy places a job's data. Each job's JVMs can be bound to
-// CPUs. Two queues of equal size separate the containers of the two sides.
+// On one machine, the package reproduces the rack of IBIS's authors (IBIS, section 7.1: separate
+// disks for HDFS and intermediate data, half of the cores for the protected job and half for its
+// aggressor). Each DataNode has its own volumes, of the type [DISK] or [SSD], so a storage policy
+// can decide where a job's data is stored. Each job's JVMs can be bound to CPUs. Two queues of
+// equal size separate the containers of the two jobs.
 //
-// All files are in one private run folder, and all servers listen on 127.0.0.1. The daemons die
-// with their parent (PR_SET_PDEATHSIG). The NodeManager is the first process of a PID namespace, so
-// its containers die with it. Each process is in the run folder's ledger, so ledger.Recover can end
-// processes after a crash.
+// All files are in one private run folder, except the directories that Config places elsewhere. All
+// servers listen on 127.0.0.1, except that Config.Host can give HDFS another address. The daemons
+// die with their parent (PR_SET_PDEATHSIG). The NodeManager is the first process of a PID
+// namespace, so its containers die with it. Each process is recorded in the run folder's ledger, so
+// ledger.Recover can end processes after a crash.
 //
-// Metadata goes through WebHDFS and the ResourceManager's REST interface, because a Hadoop shell
-// command starts a JVM, which takes seconds on a small machine.
+// Operations on metadata use WebHDFS and the ResourceManager's REST interface, because a Hadoop
+// shell command starts a JVM, which takes seconds on a small machine.
 package hadoop
 
 import (
@@ -31,7 +33,8 @@ import (
 	"penstock/lab/process"
 )
 
-// Queues of the cluster. Each queue has half of the containers, and never uses more.
+// The queues of a cluster without Config.Queues. Each has half of the containers, and never uses
+// more.
 const (
 	QueueProtected = "protected"
 	QueueAggressor = "aggressor"
@@ -53,7 +56,7 @@ type DataNode struct {
 	HeapMB  int      // default 256
 	JVMArgs []string // JVM arguments, such as -javaagent:..., as in HDFS_DATANODE_OPTS
 	CPUs    string   // taskset list of the JVM's CPUs; empty: all
-	Socket  string   // socket of this DataNode's own daemon, as if it were on another machine; default: Governed.Socket
+	Socket  string   // socket of this DataNode's own daemon, as on a machine of its own; default: Governed.Socket
 }
 
 // Governed contains the absolute paths of Penstock's files for a cluster's processes.
@@ -228,8 +231,8 @@ func pid(of []*process.Process, i int) int {
 	return of[i].PID()
 }
 
-// DataNodeAddress returns DataNode i's data transfer address, "127.0.0.1:port", as in block
-// locations.
+// DataNodeAddress returns the address at which DataNode i transfers data, such as "127.0.0.1:port".
+// Block locations contain the same address.
 func (c *Cluster) DataNodeAddress(i int) string {
 	return c.cfg.at(c.ports.dn[i].data)
 }
@@ -248,5 +251,5 @@ func (c *Cluster) NodeManagerURL(i int) string {
 // (job-N.log) and the containers' folders.
 func (c *Cluster) LogDir() string { return filepath.Join(c.cfg.RunDir, "logs") }
 
-// HistoryDir returns the HDFS folder of ended MapReduce jobs' history.
+// HistoryDir returns the HDFS folder with the history of ended MapReduce jobs.
 func (c *Cluster) HistoryDir() string { return path.Join(historyDir, user()) }

@@ -181,7 +181,7 @@ func TestPortsAreFreeAndDistinct(t *testing.T) {
 	}
 }
 
-// answering returns a cluster. Its servers' web addresses answer each path with a text.
+// answering returns a cluster whose servers' web addresses answer each path in texts with its text.
 func answering(t *testing.T, texts map[string]string) *Cluster {
 	t.Helper()
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

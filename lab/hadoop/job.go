@@ -111,7 +111,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		// 100 MB, a map alternates between reading at the disk's full rate and sorting without
 		// reading, and needs a third more CPU time.
 		settings["mapreduce.task.io.sort.mb"] = "16"
-		// Its reduce adds up a few thousand numbers.
+		// WordCount's reduce only adds up a few thousand numbers.
 		settings["mapreduce.reduce.java.opts"] = c.taskOpts(c.cfg.TaskHeapMB) + " " + quick
 	}
 	if job.Kind == TeraSort {
@@ -122,7 +122,8 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 	client := jvm{name: name, conf: "client", opts: []string{quick}, cpus: job.CPUs, class: class}
 	if job.Kind == TestDFSIOWrite || job.Kind == TestDFSIORead {
 		settings["test.build.data"] = job.dfsioDir()
-		// TestDFSIO and its dependencies are in jars that must not be on any other class path.
+		// TestDFSIO and its dependencies are in jars that must not be on the class path of any other
+		// program.
 		jars := filepath.Join(c.cfg.Lib, "*")
 		tests := filepath.Join(filepath.Dir(c.cfg.Lib), testsFolder, "*")
 		settings["mapreduce.application.classpath"] = jars + "," + tests
@@ -130,7 +131,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 			settings["mapreduce.application.classpath"] += "," + g.AgentJar
 		}
 		client.opts = append(client.opts, "-cp", c.ClientConfDir()+":"+jars+":"+tests)
-		// The client's own results. By default it would write them to its working directory.
+		// The client writes its own results to this file, and not to its working directory.
 		args = append(args, "-resFile", filepath.Join(c.LogDir(), name+".results"))
 	}
 	maps.Copy(settings, job.Settings)

@@ -4,8 +4,9 @@ import (
 	"strings"
 )
 
-// Owners attribute the files of DataNodes and NodeManagers to owners, by the files' paths. A block
-// has its number in its path, and intermediate data the application's id in the name of its folder.
+// Owners attribute the files of DataNodes and NodeManagers to owners, by the files' paths. The path
+// of a block contains the block's number. The path of intermediate data contains a folder whose
+// name is the application's id.
 type Owners struct{ blocks, applications map[string]string }
 
 // NewOwners returns Owners without any files.

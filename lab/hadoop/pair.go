@@ -9,8 +9,8 @@ import (
 )
 
 // sessionTime is the length of a ResourceManager's ZooKeeper session: after that time the standby
-// takes over from a failed one. ZooKeeper's minimum is two of its ticks. A shorter session would
-// lead to unwanted failovers when the CPUs are busy for a moment.
+// takes over from a failed ResourceManager. ZooKeeper's minimum is two of its ticks. A shorter
+// session would lead to unwanted failovers when the CPUs are busy for a moment.
 const sessionTime = 4 * time.Second
 
 // pair reports whether there are two ResourceManagers.
@@ -24,7 +24,7 @@ func (cfg *Config) resourceManagers() int {
 	return 1
 }
 
-// rmID returns the id of a ResourceManager of a pair in the configuration.
+// rmID returns the id that the configuration gives to a ResourceManager of a pair.
 func rmID(i int) string { return "rm" + strconv.Itoa(i+1) }
 
 // rmName returns the name of a ResourceManager's log and, in a pair, of its configuration folder.
@@ -36,7 +36,7 @@ func (c *Cluster) rmName(i int) string {
 }
 
 // resourceManagerSettings returns the ResourceManagers' addresses and, for two, the settings of the
-// pair. The id of each of the two is only in its own configuration.
+// pair. A ResourceManager's own id (yarn.resourcemanager.ha.id) is only in its own configuration.
 func (c *Cluster) resourceManagerSettings() properties {
 	const prefix = "yarn.resourcemanager."
 	site := properties{}
@@ -61,8 +61,9 @@ func (c *Cluster) resourceManagerSettings() properties {
 	site[prefix+"store.class"] = "org.apache.hadoop.yarn.server.resourcemanager.recovery.ZKRMStateStore"
 	site["hadoop.zk.address"] = c.cfg.ZooKeeper
 	site["hadoop.zk.timeout-ms"] = strconv.FormatInt(sessionTime.Milliseconds(), 10)
-	// By default NodeManagers and clients look for the active ResourceManager every half minute,
-	// and a new active one waits ten seconds for them before it allocates containers.
+	// By default NodeManagers and clients look for the active ResourceManager every half minute, and a
+	// ResourceManager that becomes active waits ten seconds for NodeManagers before it allocates
+	// containers.
 	site["yarn.client.failover-sleep-base-ms"] = "200"
 	site["yarn.client.failover-sleep-max-ms"] = "1000"
 	site[prefix+"work-preserving-recovery.scheduling-wait-ms"] = "1000"
@@ -86,7 +87,7 @@ func (c *Cluster) launchResourceManager() error {
 }
 
 // ResourceManagerURL returns the base of the ResourceManager's web address. For a pair, it is the
-// address of the ResourceManager that the last ActiveResourceManager found active.
+// address of the ResourceManager that was active at the last call of ActiveResourceManager.
 func (c *Cluster) ResourceManagerURL() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // Reconfigure changes properties of every running DataNode, as `hdfs dfsadmin -reconfig datanode`
 // does, and returns when all DataNodes have applied the changes. An empty value removes a property.
 // Unlike a restart, this does not interrupt streams, and JVMs keep their compiled code. Hadoop 3.4
-// and 3.5 support it for the throttlers' bandwidths
+// and 3.5 can change the throttlers' bandwidths in this way
 // (dfs.datanode.data.{read,write,transfer}.bandwidthPerSec, whole bytes per second). For a property
 // that the running version cannot change, Reconfigure returns an error; the other properties may
 // have changed nevertheless. A block transfer in progress keeps its throttler. Reconfigure must not
@@ -85,8 +85,8 @@ func (c *Cluster) reconfigCommand(ctx context.Context, i int, operation string) 
 }
 
 // parseReconfigStatus parses the output of `dfsadmin -reconfig datanode ADDRESS status`. It reports
-// whether the task has ended, and returns an error if the task has ended without changing all
-// properties.
+// whether the DataNode's reconfiguration has ended, and returns an error if the reconfiguration has
+// ended without changing all properties.
 func parseReconfigStatus(out string, changed []string) (done bool, err error) {
 	if !strings.Contains(out, " and finished at ") {
 		if strings.Contains(out, "no task was found") {

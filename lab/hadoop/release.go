@@ -22,7 +22,7 @@ func CheckVersion(version string) error {
 }
 
 // examplesVersion returns the release whose example jobs run on a version. The examples of 3.5.0
-// were never published, and those of 3.4.2 run on it unchanged.
+// were never published, and the examples of 3.4.2 run on 3.5.0 unchanged.
 func examplesVersion(version string) string {
 	if version == "3.5.0" {
 		return "3.4.2"

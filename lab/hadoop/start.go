@@ -271,8 +271,8 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	return home, os.WriteFile(script, []byte("#!/bin/sh\n"+join+"exec "+bind+java+" \"$@\"\n"), 0o755)
 }
 
-// findJava returns the java of JAVA_HOME or, without JAVA_HOME, of the PATH. The given Hadoop
-// version must run on it.
+// findJava returns the path of the program java in JAVA_HOME or, if JAVA_HOME is not set, on the
+// PATH. If the given Hadoop version cannot run on that Java, findJava returns an error.
 func findJava(version string) (string, error) {
 	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
 	if os.Getenv("JAVA_HOME") == "" {
@@ -292,8 +292,8 @@ func findJava(version string) (string, error) {
 	return java, checkJava(version, java, string(release))
 }
 
-// checkJava checks an installation's release file. All supported Hadoops need the security manager,
-// which Java 24 removed.
+// checkJava checks the version in the release file of a Java installation. All supported Hadoops
+// need the security manager, which Java 24 removed.
 func checkJava(hadoop, java, release string) error {
 	_, version, ok := strings.Cut(release, "JAVA_VERSION=\"")
 	if !ok {
@@ -377,7 +377,7 @@ func (c *Cluster) yarnReady(ctx context.Context) error {
 	return nil
 }
 
-// StopDataNode ends DataNode i with SIGTERM and waits for it.
+// StopDataNode ends DataNode i with SIGTERM and waits for its end.
 func (c *Cluster) StopDataNode(i int) { c.takeDataNode(i).Stop(10 * time.Second) }
 
 // KillDataNode ends DataNode i with SIGKILL, as a crash would.
@@ -451,8 +451,8 @@ func (c *Cluster) Stop() error {
 		for _, a := range apps {
 			a.client.Kill()
 		}
-		// The data is not needed any more, so the daemons need no orderly shutdown. The grace
-		// period lets DataNodes close their files.
+		// The data is not needed any more, so the daemons need no orderly shutdown. They still get a
+		// grace period, in which DataNodes close their files.
 		var ending sync.WaitGroup
 		for _, p := range all {
 			ending.Go(func() { p.Stop(2 * time.Second) })

@@ -18,8 +18,8 @@ import (
 // RowBytes is the length of a row of TeraGen, TeraSort and TeraValidate.
 const RowBytes = 100
 
-// Rows describes input for TeraSort or TeraValidate that this package writes itself. With TeraGen
-// the same bytes would have to pass through a job, and a sorted input would need a whole TeraSort.
+// Rows describes input for TeraSort or TeraValidate that this package writes itself. TeraGen would
+// need a job to write such rows, and sorted rows would need a whole TeraSort as well.
 type Rows struct {
 	Seed   uint64
 	Rows   int64
@@ -40,7 +40,8 @@ func (s *Checksum128) plus(other Checksum128) {
 	s.Low, s.High = low, s.High+other.High+carry
 }
 
-// String returns the form in which TeraValidate reports it: hexadecimal without leading zeros.
+// String returns the checksum in the form in which TeraValidate reports it: hexadecimal without
+// leading zeros.
 func (s Checksum128) String() string {
 	if s.High != 0 {
 		return fmt.Sprintf("%x%016x", s.High, s.Low)
@@ -60,8 +61,9 @@ type rowReader struct {
 	buf    []byte
 }
 
-// newRowReader returns a reader of the rows from number from up to number to (excluded), out of
-// total rows, for file number file.
+// newRowReader returns a reader of the rows of one file. from is the number of the file's first
+// row, to is one more than the number of its last row, and total is the number of rows of all
+// files.
 func newRowReader(seed uint64, file int, from, to, total uint64, sorted bool) *rowReader {
 	return &rowReader{rand: rand.NewPCG(seed, uint64(file)), next: from, end: to, total: total, sorted: sorted}
 }

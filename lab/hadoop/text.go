@@ -58,7 +58,7 @@ func (t Text) words() [][]byte {
 // textReader makes the bytes of a file and counts its words at the same time.
 type textReader struct {
 	words  [][]byte
-	pick   []int32 // a table of ranks, each as often as its frequency requires
+	pick   []int32 // table of ranks, in which each rank occurs in proportion to its frequency
 	rand   *rand.PCG
 	left   int64
 	column int
@@ -73,8 +73,8 @@ const (
 
 // file returns a reader of file number i.
 func (t Text) file(i int, words [][]byte) *textReader {
-	// A table with 65,536 entries replaces a logarithm per word. Each rank has as many entries as
-	// its frequency requires.
+	// Looking up each word in a table with 65,536 entries is faster than computing a logarithm for it.
+	// Each rank has as many entries as its frequency requires.
 	pick := make([]int32, 0, 1<<pickBits)
 	harmonic := 0.0
 	for k := range words {
@@ -145,8 +145,9 @@ type WordCounts struct {
 }
 
 // WriteText writes a text below dir and returns the result that WordCount must find. Every file is
-// one block, so a job has one map per file. File i is on DataNode i mod n, so the same number of
-// bytes is read from each disk if the files divide evenly.
+// one block, so a job has one map per file. File i is on DataNode i mod n, where n is the number of
+// DataNodes. So the same number of bytes is read from each disk if the number of files is a
+// multiple of n.
 func (c *Cluster) WriteText(ctx context.Context, dir string, t Text) (*WordCounts, error) {
 	if err := t.validate(); err != nil {
 		return nil, err

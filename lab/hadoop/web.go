@@ -104,9 +104,9 @@ var blockName = regexp.MustCompile(`blk_\d+`)
 // blk_12_34.meta. It is empty for a file that belongs to no block.
 func BlockName(file string) string { return blockName.FindString(filepath.Base(file)) }
 
-// BlockNames returns the blocks of all files below an HDFS path, also of files that are still being
-// written. This is the output of `hdfs fsck -files -blocks -openforwrite`, without a JVM. Some
-// blocks can be listed twice.
+// BlockNames returns the names of the blocks of all files below an HDFS path, including files that
+// are still being written. This is the output of `hdfs fsck -files -blocks -openforwrite`, without
+// a JVM. Some blocks can be listed twice.
 func (c *Cluster) BlockNames(ctx context.Context, path string) ([]string, error) {
 	q := url.Values{"ugi": {user()}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
 	body, err := fetch(ctx, http.DefaultClient, http.MethodGet, c.NameNodeURL()+"/fsck?"+q.Encode(), nil)

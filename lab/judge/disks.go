@@ -28,8 +28,8 @@ func NewDisks(disks []*disk.Disk) *Disks {
 	return d
 }
 
-// Watch starts to record the layouts at every interval, until Stop. It returns when every disk,
-// with all its directories, has been read once.
+// Watch starts to record the layouts at every interval, until Stop is called. Watch itself returns
+// when it has recorded one layout of every disk.
 func (d *Disks) Watch(interval time.Duration) error {
 	for _, w := range d.watchers {
 		if err := w.Look(); err != nil {
@@ -54,8 +54,9 @@ func (d *Disks) Stop() error {
 	return errors.Join(d.errs...)
 }
 
-// Judge records every disk's layout once more. Then it calls each for every disk, with the requests
-// that ended within the span, and with the accounts for windows of the given length.
+// Judge records every disk's layout once more. Then, once for every disk, it calls the function
+// each with the requests that ended within the span and with the accounts for windows of the given
+// length.
 func (d *Disks) Judge(span Window, length time.Duration, owner Owner, each func(requests []disk.Record, accounts []Account)) error {
 	for i, one := range d.disks {
 		if err := d.watchers[i].Look(); err != nil {

@@ -83,8 +83,8 @@ type mappedFile struct {
 	extents []extent
 }
 
-// scan maps all files and folders below root. For files that have not changed it reuses known. A
-// folder's own blocks belong to FileSystem.
+// scan maps all files and folders below root. For files that have not changed, it reuses the
+// entries of known. A folder's own blocks belong to FileSystem.
 func scan(root string, known map[string]mappedFile) (map[string]mappedFile, error) {
 	now := make(map[string]mappedFile, len(known))
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -152,8 +152,8 @@ func newLayout(at int64, files map[string]mappedFile) layout {
 	return l
 }
 
-// find returns the file with the byte at from, if any, and the end of the range, up to to, for
-// which this answer is valid.
+// find returns the file that contains the byte at the offset "from", if any. The answer is valid
+// for the bytes before the offset "until", which is at most "to".
 func (l *layout) find(from, to int64) (path string, owned bool, until int64) {
 	i := sort.Search(len(l.extents), func(i int) bool { return l.extents[i].to > from })
 	if i == len(l.extents) {

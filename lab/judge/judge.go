@@ -5,11 +5,11 @@
 // Problem: a request names a place on the device, and the owner of a place changes. Files are
 // created, renamed and deleted, and their blocks are reused. So the Watcher records the layout
 // repeatedly, and a request is looked up in the layouts before and after it. A write belongs to the
-// owner of the place *after* it, because blocks get their place when they are written. A read
-// belongs to the owner *before* it. If that layout has no owner for the place, the neighbouring
-// layouts decide. A file that is created and deleted between two layouts is not seen, and its bytes
-// are attributed to the file system. Choose an interval well below the lifetime of the files that
-// matter, or call Watcher.Look at the right moments.
+// owner of the place in the layout *after* the write, because blocks get their place when they are
+// written. A read belongs to the owner in the layout *before* the read. If the place has no owner
+// in that layout, the neighbouring layouts decide. A file that is created and deleted between two
+// layouts is not seen, and its bytes are attributed to the file system. Choose an interval well
+// below the lifetime of the files that matter, or call Watcher.Look at the right moments.
 //
 // Bytes outside of files belong to the file system: journal, inodes and bitmaps. If a request spans
 // several owners, its service is divided in proportion to their bytes.
@@ -108,12 +108,13 @@ func (w *Watcher) Run(ctx context.Context, interval time.Duration) error {
 	}
 }
 
-// find returns the file that the place belonged to when the request was made.
+// find returns the file that owned the byte at the offset "from" when the request ended, at the
+// time "at". The answer is valid for the bytes before the offset "until", which is at most "to".
 func (w *Watcher) find(op disk.Op, at, from, to int64) (path string, until int64) {
 	after := sort.Search(len(w.layouts), func(i int) bool { return w.layouts[i].at >= at })
-	// The neighbours of these two layouts help if a scan missed a file, because the file was
-	// renamed from one folder to another during the scan.
-	order := [4]int{after - 1, after, after - 2, after + 1} // for a read: before, then after
+	// The layouts just before and just after the request are tried first. Their neighbours help if a
+	// scan missed a file because the file was renamed from one folder to another during the scan.
+	order := [4]int{after - 1, after, after - 2, after + 1} // for a read: first the layout before, then the one after
 	if op == disk.Write {
 		order = [4]int{after, after - 1, after + 1, after - 2}
 	}

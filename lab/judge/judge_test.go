@@ -81,7 +81,7 @@ func TestWhoseItWasThen(t *testing.T) {
 	}
 }
 
-// A file that is renamed during a scan can be missing from that layout.
+// A file that is renamed during a scan can be missing from the layout of that scan.
 func TestALookThatMissesAFile(t *testing.T) {
 	w := watcherOf(map[int64][]extent{
 		100: {{0, 100, "a/1"}},

@@ -32,7 +32,7 @@ import (
 )
 
 // ErrInUse means that the run is still alive: its process holds the ledger's lock.
-var ErrInUse = errors.New("the run is still in use by a living process; end that first")
+var ErrInUse = errors.New("the run is still in use by a living process; end that process first")
 
 // FileName is the ledger's name in a run's folder.
 const FileName = "ledger.jsonl"
@@ -105,7 +105,7 @@ var (
 // Open starts the ledger of the run in the folder runDir, and creates the folder if needed. A
 // second call in the same process returns the same ledger, and the last Close ends it. Open first
 // undoes the changes of an earlier, dead run in that folder. If another living process uses the
-// folder, it fails with ErrInUse.
+// folder, Open fails with ErrInUse.
 func Open(runDir string) (*Ledger, error) { return thisMachine().open(runDir) }
 
 func (m machine) open(runDir string) (*Ledger, error) {
@@ -147,7 +147,7 @@ func (m machine) open(runDir string) (*Ledger, error) {
 func (l *Ledger) Dir() string { return l.dir }
 
 // Remove announces a file or folder that the run is about to create. To undo this, the ledger
-// removes it; a folder is removed only if it is empty.
+// removes the file or folder; a folder is removed only if it is empty.
 func (l *Ledger) Remove(path string) (ID, error) {
 	return l.record(entry{Kind: kindRemove, Path: path})
 }
@@ -452,7 +452,7 @@ func (l *Ledger) record(e entry) (ID, error) {
 }
 
 // append writes one line. The line survives the death of the process, which is the purpose of the
-// ledger. After a crash of the machine there is nothing to undo.
+// ledger. After a crash of the machine, the only changes left to undo are files and folders.
 func (l *Ledger) append(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {

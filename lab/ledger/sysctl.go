@@ -25,8 +25,8 @@ var twins = map[string]string{
 }
 
 // SetSysctl sets a kernel parameter such as "vm/dirty_bytes" for the rest of the run. While another
-// run has locked the parameter, it waits, until ctx ends. A second call in the same run only sets
-// the new value. At the end, the ledger restores the value from before the run.
+// run has locked the parameter, SetSysctl waits, at most until ctx ends. A second call in the same
+// run only sets the new value. At the end, the ledger restores the value from before the run.
 func SetSysctl(ctx context.Context, l *Ledger, parameter, value string) (ID, error) {
 	path := l.machine.sysctlPath(parameter)
 	l.mu.Lock()

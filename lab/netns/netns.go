@@ -3,11 +3,11 @@
 //
 // Problem: loopback cannot show which machine a connection comes from, or what happens when a
 // machine loses its network. On loopback every process sees every socket, and the end of a
-// connection is always noticed. Choice: a bridge in its own namespace, and a pair of veths from it
-// to each machine. So the test's own network does not change. A link is cut at the bridge's end, so
-// packets are lost silently, as with a cable that is unplugged elsewhere. All machines share
-// processes, files and disks. Each namespace is in the run's ledger, so a killed run leaves none
-// behind; the kernel removes a namespace's veths with it.
+// connection is always noticed. Choice: a bridge in its own namespace, and a pair of veths from the
+// bridge to each machine. So the test's own network does not change. A link is cut at the bridge's
+// end, so packets are lost silently, as with a cable that is unplugged elsewhere. All machines
+// share processes, files and disks. Each namespace is recorded in the run's ledger, so the next run
+// removes the namespaces of a killed run; the kernel then removes their veths.
 package netns
 
 import (
@@ -28,7 +28,7 @@ import (
 	"penstock/lab/ledger"
 )
 
-// MaxMachines bounds a network.
+// MaxMachines bounds the number of machines of a network.
 const MaxMachines = 64
 
 // where is the folder in which namespaces have names. `ip netns exec NAME` looks there.
@@ -56,8 +56,9 @@ type Machine struct {
 	port   string // name of its link at the bridge
 }
 
-// New makes a network of machines 0 to n-1. It needs root. Its addresses are from the range for
-// benchmarks (RFC 2544) and not in use on this machine. The choice depends on the run's folder.
+// New makes a network of n machines, and needs root. The network's addresses are from the range for
+// benchmarks (RFC 2544) and are not in use on this machine. Which of these addresses New tries
+// first depends on the run's folder.
 func New(book *ledger.Ledger, n int) (_ *Network, err error) {
 	if n < 1 || n > MaxMachines {
 		return nil, fmt.Errorf("a network of %d machines: use 1 to %d", n, MaxMachines)
@@ -101,9 +102,9 @@ func New(book *ledger.Ledger, n int) (_ *Network, err error) {
 // networks is the number of networks of 256 addresses in the range for benchmarks, 198.18.0.0/15.
 const networks = 512
 
-// choose returns the first network, from number from on, that shares no address with a network in
-// use. Two runs may begin at the same number. A killed run's network stays in use until the kernel
-// has removed its veths.
+// choose returns a network that shares no address with a network in use. It tries the networks in
+// order of their numbers, beginning with the network whose number is "from". Two runs may begin
+// with the same number. A killed run's network stays in use until the kernel has removed its veths.
 func choose(from uint32, used []netip.Prefix) (netip.Prefix, error) {
 	for i := range uint32(networks) {
 		n := (from + i) % networks
@@ -135,7 +136,7 @@ func addresses() (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// Here also gives the caller's own namespace an address on the network. Close removes it.
+// Here also gives the caller's own namespace an address on the network. Close removes this address.
 func (w *Network) Here() (netip.Addr, error) {
 	links, err := netlink.NewHandle()
 	if err != nil {

@@ -88,7 +88,8 @@ func Start(ctx context.Context, o Options) (*Play, error) {
 	return p, nil
 }
 
-// repeat runs a job again and again. Each run gets the rule of its side in the weights file.
+// repeat runs a job again and again. The weights file has one rule for each side; each run of the
+// job takes over the rule of the run before it.
 func (p *Play) repeat(ctx context.Context, side int, job func(output string) hadoop.Job) {
 	p.jobs.Go(func() {
 		for n := 1; ctx.Err() == nil; n++ {
@@ -126,8 +127,9 @@ rules:
   - {flow: clients, weight: 1}
 `
 
-// setWeight puts the side's new application into the weights file. It does not change the rest of
-// the file, because somebody may have edited it.
+// setWeight puts a side's new application into the weights file; side is 0 for the protected job
+// and 1 for its aggressor. It does not change the rest of the file, because somebody may have
+// edited it.
 func (p *Play) setWeight(side int, application string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +144,8 @@ func (p *Play) setWeight(side int, application string) error {
 	return p.Nodes[0].SetWeights(changed)
 }
 
-// renameRule replaces the application old by now in its rule. If old is empty, it adds a rule.
+// renameRule replaces the application id "old" by the id "now". If old is empty, it adds a rule for
+// the application with the id now.
 func renameRule(text, old, now string, weight int, comment string) string {
 	if old != "" {
 		return strings.ReplaceAll(text, old, now)

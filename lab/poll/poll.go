@@ -1,4 +1,4 @@
-// Package poll waits for conditions that send no event. It checks them again and again.
+// Package poll waits for conditions that no event announces. It checks a condition again and again.
 package poll
 
 import (

@@ -1,9 +1,9 @@
 // Package ports chooses ports for servers that restart at the same address.
 //
-// Problem: a port that the kernel chooses (listen on 0, close) is in the range that it also uses
-// for outgoing connections. While a test has killed the server, another program's connection can
-// take the port, and the server cannot start again. Choice: ports below the default range (32768
-// and up), drawn at random so that parallel runs rarely choose the same port.
+// Problem: a port that the kernel chooses (listen on 0, close) is in the range that the kernel also
+// uses for outgoing connections. After a test has killed the server, a connection of another
+// program can take the port, and then the server cannot start again. Choice: ports below the
+// default range (32768 and up), drawn at random so that parallel runs rarely choose the same port.
 package ports
 
 import (

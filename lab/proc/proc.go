@@ -30,8 +30,8 @@ func CPUTime(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// ThreadsCPUTime returns the CPU time of the living threads of a process whose names (at most 15
-// bytes) chosen accepts. It fails if such a thread ends meanwhile.
+// ThreadsCPUTime returns the CPU time of those living threads of a process for whose names, at most
+// 15 bytes each, chosen returns true. It fails if such a thread ends meanwhile.
 func ThreadsCPUTime(pid int, chosen func(name string) bool) (used time.Duration, err error) {
 	threads, err := procfs.AllThreads(pid)
 	if err != nil {
@@ -51,11 +51,11 @@ func ThreadsCPUTime(pid int, chosen func(name string) bool) (used time.Duration,
 	return used, nil
 }
 
-// Descendants returns the CPU time of all descendants of a process: descendants that were waited
-// for, that are alive, and that have ended and were not waited for. living is the number of
-// descendants that are alive. Orphaned processes become children of the first process of their PID
-// namespace, so for that process the sum is complete. While a child starts or ends, the sum may be
-// wrong; it is reliable only if living is 0.
+// Descendants returns the CPU time of all descendants of a process. It includes descendants that
+// are alive, and descendants that have ended, whether their parents have waited for them or not.
+// living is the number of descendants that are alive. Orphaned processes become children of the
+// first process of their PID namespace, so for that process the sum is complete. While a child
+// starts or ends, the sum may be wrong; it is reliable only if living is 0.
 func Descendants(pid int) (used time.Duration, living int, err error) {
 	processes, err := procfs.AllProcs()
 	if err != nil {
@@ -132,8 +132,8 @@ func ThisMachine() (m Machine) {
 	return m
 }
 
-// MachineCPUTime returns the time that the machine's CPUs have worked since it started, including
-// the kernel's own threads and interrupts. Guests' time is part of user time.
+// MachineCPUTime returns the time that the machine's CPUs have worked since the machine started,
+// including the kernel's own threads and interrupts. Guests' time is part of user time.
 func MachineCPUTime() (time.Duration, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

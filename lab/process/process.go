@@ -1,8 +1,8 @@
 // Package process runs the servers and clients of a run: real programs with their output in a file.
 //
-// A process is in the run's ledger and in its own process group. It dies with its parent. It is
-// ready when a certain line appears in its log. If it ends too early, the error contains the log's
-// last lines.
+// A process is recorded in the run's ledger, has its own process group, and dies with its parent.
+// Find waits for the line in the process's log that shows that the process is ready. If the process
+// ends before that, the error contains the last lines of the log.
 package process
 
 import (
@@ -43,7 +43,7 @@ type Process struct {
 	exited    <-chan struct{}
 }
 
-// Start starts a program with its arguments.
+// Start starts the program argv[0] with the arguments argv[1:].
 func Start(o Options, argv ...string) (*Process, error) {
 	out, err := os.OpenFile(o.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -99,7 +99,7 @@ func (p *Process) Signal(s syscall.Signal) error {
 }
 
 // Stop ends the process group with SIGTERM, or with SIGKILL after the grace period, and returns
-// when the process has ended. If SIGKILL was necessary, it returns an error.
+// when the process has ended. If SIGKILL was necessary, Stop returns an error.
 func (p *Process) Stop(grace time.Duration) error {
 	if !p.Alive() {
 		return nil
@@ -173,8 +173,8 @@ func (p *Process) output() (string, error) {
 	return string(text[:bytes.LastIndexByte(text, '\n')+1]), err
 }
 
-// Tail returns the last lines of a file, at most 64 KiB. If the file cannot be read, it returns the
-// error's text.
+// Tail returns the last lines of a file, at most 64 KiB. If the file cannot be read, Tail returns
+// the error's text.
 func Tail(path string, lines int) string {
 	const window = 64 << 10
 	text, err := os.ReadFile(path)

@@ -3,10 +3,10 @@
 //
 // A scheduler of core/sfq learns which flows are ready, names the next flow, and settles costs. Its
 // caller keeps the requests and decides how many may be outstanding. In the daemon the caller
-// handles quanta of streams and much else. Tests of a scheduler need the caller of a textbook,
-// which is this package: one queue per flow, served in order, requests that can be cancelled at any
-// place, and a depth D. The tests of two packages share it, together with the commands of their
-// scenario files.
+// handles quanta of streams and much else. Tests of a scheduler need only the caller that textbooks
+// assume, and this package is such a caller. It has one queue per flow, which is served in order,
+// requests that can be cancelled anywhere in a queue, and a depth D. The tests of two packages
+// share it, together with the commands of their scenario files.
 package requests
 
 import (
@@ -67,8 +67,8 @@ func New(s Scheduler, depth int) *Queues {
 	return q
 }
 
-// Submit queues a request behind the flow's other requests. Its cost is from 1 to sfq.MaxCost.
-// Errors come from the scheduler.
+// Submit queues a request behind the flow's other requests. cost must be between 1 and sfq.MaxCost.
+// Other errors come from the scheduler.
 func (q *Queues) Submit(f sfq.Flow, cost int64, ref uint64) (Handle, error) {
 	if cost < 1 || cost > sfq.MaxCost {
 		return 0, sfq.ErrCost
@@ -101,7 +101,8 @@ func (q *Queues) Next() (Request, bool) {
 	return *r, true
 }
 
-// remove removes a request from its queue, and announces the request that is first after that.
+// remove removes a request from its queue, and announces the queue's new first request to the
+// scheduler.
 func (q *Queues) remove(r *Request) {
 	queue := q.queues[r.Flow]
 	q.queues[r.Flow] = slices.DeleteFunc(queue, func(other *Request) bool { return other == r })

@@ -24,7 +24,7 @@ type Begin func(algorithm string, cfg sfq.Config) (Scheduler, error)
 //	submit NAME COST [xN]  Submit, N times
 //	next                   Next
 //	serve N                N times Next, each request completed at once
-//	complete rN [COST]     Complete, at the submitted cost if none is given
+//	complete rN [COST]     Complete; without COST, at the submitted cost
 //	cancel rN              Cancel
 //	charge NAME COST [xN]  Charge, N times
 //	void NAME              Void

@@ -90,8 +90,8 @@ func Duration(t *testing.T, word string) time.Duration {
 	return d
 }
 
-// Value returns the text after "key=" in the first word that begins with it, or "" if there is
-// none.
+// Value returns the text after "key=" in the first word that begins with "key=", or "" if no word
+// does.
 func Value(words []string, key string) string {
 	for _, w := range words {
 		if v, ok := strings.CutPrefix(w, key+"="); ok {

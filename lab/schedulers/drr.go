@@ -23,23 +23,23 @@ var _ arbiter.Scheduler = (*DRR)(nil)
 // O(1) only if a turn nearly always dispatches, so the credit of the lightest flow must pay for the
 // largest request. A heavy flow's turn, for which all others wait, becomes longer with a larger
 // credit. So the credit is the smallest sufficient one: largest cost / least weight, rounded up. A
-// constant would have to suit every device. Costs are device time in ns, from some us for a flash
-// page to hundreds of ms for a large quantum on a slow disk, and with a constant for the largest a
-// turn of a flow of weight 1,000,000 would take days. The credit is computed for each round from
-// the costs in the previous round, and is the same for all flows within a round. Fairness depends
-// on this: the service per weight of two flows that are always ready differs by at most the largest
-// credit + c_f/w_f + c_g/w_g.
+// constant credit would have to suit every device. Costs are device time in ns: from some us for a
+// flash page to hundreds of ms for a large quantum on a slow disk. With a constant credit that pays
+// for the largest cost, a turn of a flow of weight 1,000,000 would take days. The credit is
+// computed for each round from the costs in the previous round, and is the same for all flows
+// within a round. Fairness depends on this: the service per weight of two flows that are always
+// ready differs by at most the largest credit + c_f/w_f + c_g/w_g.
 //
-// The paper, written for links, does not cover the following:
+// The paper is about network links and does not cover the following:
 //
-//   - Charge, and Settle with a cost other than the announced one, change the deficit. So it can
-//     fall below 0. This is a debt, and the flow misses turns for it.
+//   - Charge, and Settle with a cost other than the announced one, change the deficit. So the
+//     deficit can fall below 0. It is then a debt: the flow misses turns until the debt is paid.
 //   - A flow that stops being ready leaves the round and loses its deficit, as in the paper. A debt
-//     stays. The credits of the rounds that pass meanwhile pay it off, as in SFQ virtual time
-//     passes a tag. At the end of a busy period, when no request is ready or outstanding, debts are
-//     void.
-//   - If a whole round dispatches nothing because all flows are in debt, the rounds up to the first
-//     one that dispatches are added in one step.
+//     stays. The credits of the rounds that pass meanwhile pay off the debt, just as in SFQ virtual
+//     time moves past a flow's tag. At the end of a busy period, when no request is ready or
+//     outstanding, debts are void.
+//   - If a whole round dispatches nothing because all flows are in debt, the credits of the
+//     rounds up to the first round that dispatches are added in one step.
 //   - A reduced weight takes back the part of the current turn's credit that exceeds the credit at
 //     the new weight.
 type DRR struct {
@@ -59,7 +59,7 @@ type drrFlow struct {
 	deficit int64
 	round   uint64 // round of its last turn
 	given   uint64 // DRR.given when its debt was last updated
-	period  uint64 // busy period of these values; they are void in another period
+	period  uint64 // busy period that these values belong to; in another period they are void
 }
 
 // debtMax bounds a flow's debt, in cost units. If the unit is ns, this is 36 years of device time.
@@ -200,7 +200,7 @@ func (s *DRR) settleDebt(fl *flow[drrFlow]) {
 	t.given = s.given
 }
 
-// move subtracts cost from the flow's deficit. A negative cost is added to it.
+// move subtracts cost from the flow's deficit. A negative cost increases the deficit.
 func (s *DRR) move(fl *flow[drrFlow], cost int64) {
 	if fl.cost == 0 {
 		s.settleDebt(fl)

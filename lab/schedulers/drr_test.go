@@ -12,9 +12,9 @@ import (
 )
 
 // For two flows that always have requests queued, the dispatched service per weight differs by at
-// most one credit and one request of each (Shreedhar and Varghese, section III). The completed
-// service differs by at most the requests within the depth more. The credit is at most the largest
-// cost of any flow divided by the least weight.
+// most one credit and one request of each (Shreedhar and Varghese, section III). The difference of
+// the completed service can be greater than that by at most the requests within the depth. The
+// credit is at most the largest cost of any flow divided by the least weight.
 func TestDRRFairnessBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		depth := rapid.IntRange(1, 12).Draw(t, "depth")

@@ -7,11 +7,11 @@ import (
 
 var _ arbiter.Scheduler = (*FIFO)(nil)
 
-// FIFO dispatches the flows' next requests in the order in which they were announced, one request
-// per flow at a time, regardless of weights. A device without a scheduler serves all requests in
-// order of arrival. That order is not available through this interface, because a caller announces
-// only the next request of each flow. So two flows that are always ready get equally many requests,
-// regardless of how many more each has queued.
+// FIFO dispatches the flows' next requests in the order in which these requests were announced, one
+// request per flow at a time, regardless of weights. A device without a scheduler serves all
+// requests in order of arrival. That order is not available through this interface, because a
+// caller announces only the next request of each flow. So two flows that are always ready have
+// equally many requests dispatched, regardless of how many further requests each has queued.
 type FIFO struct {
 	table[struct{}]
 }

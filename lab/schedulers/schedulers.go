@@ -1,10 +1,10 @@
 // Package schedulers provides schedulers to compare with start-time fair queueing: deficit round
-// robin and FIFO. They have the methods of core/sfq's Scheduler, including flow numbers and
+// robin and FIFO. They have the same methods as core/sfq's Scheduler, and use its flow numbers and
 // tickets, so a daemon or a benchmark can run with them. They are not part of the product.
 //
 // They do not support queues with their own weights (SetQueue returns an error), a bound on a
-// flow's debt from charges (Trim does nothing), and waiting for a flow that is not ready (Due
-// always returns false).
+// flow's debt from charges (Trim does nothing), or waiting for a flow that is not ready (Due always
+// returns false).
 package schedulers
 
 import (
@@ -19,8 +19,8 @@ import (
 // ErrNoQueues is the error of SetQueue for a queue other than the root.
 var ErrNoQueues = errors.New("schedulers: this algorithm knows no queues: leave every flow in the root, or use sfq")
 
-// table is what both schedulers need besides their rule: the flows with their bounds, and the list
-// of the ready flows. T is the algorithm's own state of a flow.
+// table contains what both schedulers need besides their rule: the flows with their bounds, and the
+// list of the ready flows. T is the algorithm's own state of a flow.
 type table[T any] struct {
 	flows       []flow[T]
 	free        []sfq.Flow // last in, first out
@@ -110,7 +110,7 @@ func (t *table[T]) flow(f sfq.Flow) (*flow[T], error) {
 	return &t.flows[f], nil
 }
 
-// announces returns the flow for a Ready, after a check of the arguments.
+// announces checks the arguments of Ready and returns the flow.
 func (t *table[T]) announces(f sfq.Flow, cost int64) (*flow[T], error) {
 	fl, err := t.flow(f)
 	if err == nil && (cost < 0 || cost > sfq.MaxCost) {
@@ -119,7 +119,7 @@ func (t *table[T]) announces(f sfq.Flow, cost int64) (*flow[T], error) {
 	return fl, err
 }
 
-// weighs returns the flow for a SetWeight, after a check of the arguments.
+// weighs checks the arguments of SetWeight and returns the flow.
 func (t *table[T]) weighs(f sfq.Flow, weight int) (*flow[T], error) {
 	fl, err := t.flow(f)
 	if err == nil && (weight < 1 || weight > sfq.MaxWeight) {
@@ -128,7 +128,7 @@ func (t *table[T]) weighs(f sfq.Flow, weight int) (*flow[T], error) {
 	return fl, err
 }
 
-// charges returns the flow for a Charge, after a check of the arguments.
+// charges checks the arguments of Charge and returns the flow.
 func (t *table[T]) charges(f sfq.Flow, cost int64) (*flow[T], error) {
 	fl, err := t.flow(f)
 	if err == nil && (cost < 1 || cost > sfq.MaxCost) {

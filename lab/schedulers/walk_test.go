@@ -109,7 +109,7 @@ func (p *pair) submit(i int, cost int64) {
 	p.check("Submit", err)
 }
 
-// next also checks that work is conserved.
+// next dispatches a request, and checks that work is conserved.
 func (p *pair) next() {
 	p.t.Helper()
 	r, ok := p.s.Next()

@@ -36,8 +36,8 @@ func TestVirtualDatanodes(t *testing.T) {
 	}
 }
 
-// TestCoordinationLessensSlowdowns: IBIS, section 7.6. The paper reports a gain of 25 percentage
-// points.
+// TestCoordinationLessensSlowdowns: coordination reduces the average slowdown (IBIS, section 7.6).
+// The paper reports a reduction of 25 percentage points.
 func TestCoordinationLessensSlowdowns(t *testing.T) {
 	s := load(t, "scenarios/slowdown.yaml")
 	var points []float64
@@ -52,7 +52,8 @@ func TestCoordinationLessensSlowdowns(t *testing.T) {
 	}
 }
 
-// TestWithoutTotalsNothingConverges: the convergence in convergence.yaml is due to the broker.
+// TestWithoutTotalsNothingConverges: without the broker, the shares in convergence.yaml are not
+// right again after a change.
 func TestWithoutTotalsNothingConverges(t *testing.T) {
 	s := load(t, "scenarios/convergence.yaml")
 	s.Exchange.Off = true

@@ -1,6 +1,7 @@
-// Package sim plays a cluster on a virtual clock. Each node has the production scheduler, depth
-// controller and coordination (core/), and the broker has the production totals. Everything else is
-// modelled: disks, applications, jobs with their tasks, and messages that are late or lost.
+// Package sim plays a cluster on a virtual clock. Each node runs the production code (core/) of
+// scheduler, depth controller and coordination, and the broker computes its totals with production
+// code. Everything else is modelled: disks, applications, jobs with their tasks, and messages that
+// are late or lost.
 //
 // The simulator answers questions that no available machine can answer: whether shares are right on
 // 10,000 nodes, how soon they are right after a change, and what a broker's failure costs. The code
@@ -55,8 +56,9 @@ func newCluster(seed uint64, exchange Exchange, apps []*App) *Cluster {
 	return c
 }
 
-// addHost adds a physical machine with one disk and the given number of datanodes. If each is true,
-// every datanode has its own node daemon, with a scheduler that does not know about the others.
+// addHost adds a physical machine with one disk and the given number of datanodes. If "each" is
+// true, every datanode has its own node daemon, with a scheduler that does not know about the other
+// schedulers. Otherwise, one node daemon serves all datanodes.
 func (c *Cluster) addHost(cfg DeviceConfig, datanodes int, each bool) error {
 	if c.exchange.Rule == ruleDSFQ {
 		cfg.Debt = uncapped

@@ -72,7 +72,8 @@ const (
 	most   = 0.30
 )
 
-// compare compares measured points with the simulator's disk.
+// compare checks that the throughput of the simulator's disk is close to the measured throughput at
+// most of the points.
 func compare(t *testing.T, m disk.Model, points []measure.Point) {
 	t.Helper()
 	var off []float64

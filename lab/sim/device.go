@@ -29,7 +29,7 @@ const (
 	// A machine's memory for written and for staged data, in bytes.
 	dirtyRoom  = 256 << 20
 	stagedRoom = 1 << 30
-	// The same without Penstock, where only stream.window delays writers.
+	// The corresponding bounds without Penstock, where only stream.window delays writers.
 	nativeBacklog = 1 << 30
 	nativeDirty   = 1 << 40
 	// endless is the length of an unbounded stream, in bytes.
@@ -47,7 +47,7 @@ type device struct {
 	arbiter *arbiter.Arbiter
 	coord   coord.Device
 	flows   []*flow            // by application; nil if the application has no flow here
-	weights map[string]float64 // the flows' weights in force, on the scale of weights; passed to the arbiter as parts
+	weights map[string]float64 // the flows' weights in force, by application name; passed to the arbiter as parts
 	stopped bool               // its node has left
 	uses    []coord.Use        // uses in the last report
 	last    time.Duration      // time of the previous report
@@ -78,8 +78,8 @@ type stream struct {
 	pos    int64 // position of the task
 	mark   int64 // how far the task may go
 	had    int64 // bytes that the disk has moved for this stream
-	// window is the number of the stream's requests in flight on a disk without Penstock, where
-	// nothing else bounds them. 0: no bound.
+	// window bounds the number of the stream's requests in flight on a disk without Penstock, where
+	// nothing else bounds it. 0: no bound.
 	window int
 	// pace is the time that the task needs to process a quantum.
 	pace  time.Duration
@@ -191,8 +191,8 @@ func (d *device) forget(app int) {
 	d.coord.Drop(app)
 }
 
-// begin starts a stream of work bytes, or an endless stream if work is below 0. When the work has
-// ended, done is called as a separate event of the engine.
+// begin starts a stream. work is its length in bytes; if work is below 0, the stream is endless.
+// When the work has ended, done is called as a separate event of the engine.
 func (d *device) begin(a *App, op disk.Op, offset, work int64, window int, pace time.Duration, done func()) *stream {
 	s := &stream{device: d, flow: d.add(a), op: op, offset: offset, size: work, window: window, pace: pace, done: done}
 	if work < 0 {
@@ -339,12 +339,12 @@ func (d *device) ended(fl flight, service time.Duration) {
 		a.read += r.Length
 	}
 	d.arbiter.Done(d.clock(), r, arbiter.Result{Moved: r.Length, Latency: d.engine.Now() - fl.since})
-	s.advance() // the disk's progress may be what the task waits for, and not its mark
+	s.advance() // the task may have been waiting for the disk, and not for its mark
 	d.due = true
 }
 
-// report closes a period and returns the uses in it, with the report that the production code makes
-// of them.
+// report ends a period. It returns the applications' uses in the period, and the report to the
+// broker that the production code makes of these uses.
 func (d *device) report(sequence uint64) ([]coord.Use, []coord.Service) {
 	length := d.close()
 	return d.uses, d.coord.Report(sequence, length, d.uses)
@@ -368,7 +368,8 @@ func (d *device) close() time.Duration {
 	return length
 }
 
-// answer puts the parts that follow from the totals into force, and reports whether they are valid.
+// answer computes the parts from the totals in the broker's answer, puts them into force, and
+// reports whether the answer was valid.
 func (d *device) answer(sequence uint64, right func(app int) (coord.Right, bool)) bool {
 	parts, ok := d.coord.Answer(sequence, right)
 	for _, p := range parts {

@@ -4,10 +4,10 @@ import (
 	"time"
 )
 
-// The rule of DSFQ (Wang and Merchant, 2007), which IBIS follows in section 5, for comparison with
-// core/coord. Weights stay the same, and start tags are delayed. Let a request arrive at virtual
-// time v, and let F be the finish tag of the flow's previous request. Then the request's start tag
-// is
+// This file contains the rule of DSFQ (Wang and Merchant, 2007), which IBIS follows in section 5,
+// for comparison with core/coord. This rule does not change weights; it delays start tags. Let a
+// request arrive at virtual time v, and let F be the finish tag of the flow's previous request.
+// Then the request's start tag is
 //
 //	S = max(v, F + delay/weight)
 //
@@ -16,10 +16,10 @@ import (
 // node reports its total service of each application and receives the sum over all nodes. The next
 // request gets the whole delay since the last answer. The delay has no upper bound.
 //
-// Device.charge implements this rule if requests of the flow are queued: then F is not below v, and
+// device.charge implements this rule if requests of the flow are queued: then F is not below v, and
 // all queued tags move by delay/weight. For a flow with an empty queue, charge would give max(v, F)
 // + delay/weight, which is more than the rule's value. The rule is therefore simulated only for
-// applications that always have requests at their places.
+// applications that always have requests queued on each of their nodes.
 
 // The values of ExchangeSpec.Rule.
 const (
@@ -87,7 +87,7 @@ func (n *node) tell(life int) {
 	})
 }
 
-// amount is an application's service in a message of this rule.
+// amount is an application's service, in a message between node and broker.
 type amount struct {
 	app    int
 	served time.Duration

@@ -22,10 +22,10 @@ type Exchange struct {
 
 // Constants of daemons and brokers (node/coordination, broker).
 const (
-	stale      = 5 // periods without an answer after which parts expire
-	several    = 8 // the same if there is a standby broker
-	settling   = 2 * time.Second
-	succession = 5 * time.Second // for a broker that takes over as a standby
+	stale      = 5               // periods without an answer after which parts expire
+	several    = 8               // the same if there is a standby broker
+	settling   = 2 * time.Second // least time from a broker's start until its totals are complete
+	succession = 5 * time.Second // the same for a standby broker that takes over
 	retryMin   = 100 * time.Millisecond
 	retryMost  = 3 * time.Second
 )
@@ -156,7 +156,7 @@ func (n *node) retry() {
 			n.connect()
 		}
 	})
-	n.wait = min(max(c.exchange.Period/2, retryMin), retryMost) // without a broker; with one, the first answer resets the wait
+	n.wait = min(max(c.exchange.Period/2, retryMin), retryMost) // if there is no broker; otherwise the first answer resets the wait
 }
 
 // connect opens a stream, if the broker is running.

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// asked keeps depth random direct requests on a file in flight for span, and returns bytes per
-// second.
+// asked sends random direct requests to a file for the time span, with depth requests in flight,
+// and returns the throughput in bytes per second.
 func asked(t *testing.T, file *os.File, write bool, length, space int64, depth int, span time.Duration) float64 {
 	t.Helper()
 	var workers sync.WaitGroup

@@ -31,7 +31,7 @@ func (n NodeSpec) config() (DeviceConfig, error) {
 		c.Read = depth.Line{Fixed: 2 * c.Model.SeekMax, PerMiB: 2 * mib(rate)}
 	case "ssd", "nvme":
 		c.Model = disk.SSD(cmp.Or(rate, 500_000_000))
-		// The latencies of a real NVMe disk; the laboratory's modelled disk is slower in all
+		// These are the latencies of real flash; the laboratory's modelled disk is slower in all
 		// respects.
 		c.Model.ReadLatency, c.Model.WriteLatency = 100*time.Microsecond, 200*time.Microsecond
 		if n.Disk == "nvme" {

@@ -176,8 +176,10 @@ func (p *play) conclude(r *Result) {
 	}
 }
 
-// converged returns the time from a change until all further windows are at or below most; -1 if
-// there is no such time.
+// converged returns the time that shares take to be right again after a change. The change is at
+// the time "at", and the following one at the time "next". Shares are right again when the
+// misplaced fraction of every further window before next is no larger than "most". If this does not
+// happen, converged returns -1.
 func converged(windows []Window, at, next, most float64) float64 {
 	took := -1.0
 	for _, w := range windows {
@@ -196,9 +198,9 @@ func converged(windows []Window, at, next, most float64) float64 {
 // upper of the two middle values.
 func median(of []float64) float64 { return quantile(of, 0.5) }
 
-// quantile returns the smallest value that at least the given fraction of the values does not
-// exceed, or 0 if there are no values. For the median of an even number of values it returns the
-// upper of the two middle values.
+// quantile returns the smallest value v such that more than the given fraction of the values are at
+// most v. It returns 0 if there are no values. For the median of an even number of values it
+// returns the upper of the two middle values.
 func quantile(of []float64, part float64) float64 {
 	if len(of) == 0 {
 		return 0

@@ -67,8 +67,8 @@ const (
 	eachDevice   = "device"
 )
 
-// ApplicationSpec describes applications of one kind. Each wants as much service as possible on its
-// nodes, either all the time or with pauses.
+// ApplicationSpec describes applications of one kind. Each application wants as much service as
+// possible on its nodes, either all the time or with pauses.
 type ApplicationSpec struct {
 	Name   string  `yaml:"name"`
 	Count  int     `yaml:"count"`  // default 1
@@ -79,8 +79,8 @@ type ApplicationSpec struct {
 	On     []int   `yaml:"on"`
 	Spread float64 `yaml:"spread"`
 	IO     string  `yaml:"io"` // read (default) or write
-	// Begin is the time of the application's start. After it, the application is alternately on for
-	// OnFor and off for OffFor. Without OnFor and OffFor it stays on to the end.
+	// Begin is the time of the application's start. From then on, the application is alternately on
+	// for OnFor and off for OffFor. Without OnFor and OffFor it stays on to the end.
 	Begin  settings.Duration `yaml:"begin"`
 	OnFor  settings.Duration `yaml:"on_for"`
 	OffFor settings.Duration `yaml:"off_for"`
@@ -131,8 +131,8 @@ type EventSpec struct {
 	At settings.Duration `yaml:"at"`
 	// Broker is "down" to stop the broker, or "up" to start it without any memory.
 	Broker string `yaml:"broker"`
-	// Leave and Join are numbers of nodes. Leave disconnects a node from everything; Join returns
-	// it.
+	// Leave and Join are numbers of nodes. Leave disconnects a node from everything; Join connects it
+	// again.
 	Leave *int `yaml:"leave"`
 	Join  *int `yaml:"join"`
 	// Application is the application that gets another Weight.
@@ -162,14 +162,15 @@ type ExpectSpec struct {
 	Recovery settings.Duration `yaml:"recovery"`
 	// AtLeast makes Misplaced a lower bound, for scenarios that show faults without Penstock.
 	AtLeast bool `yaml:"at_least"`
-	// Converged is the longest time after a change until all windows up to the next change are at
-	// most Misplaced. 0: not checked. Its resolution is Window.
+	// Converged bounds the time that shares take to be right again after a change: from then on, the
+	// misplaced fraction of all windows up to the next change must be at most Misplaced. 0: not
+	// checked. Its resolution is Window.
 	Converged settings.Duration `yaml:"converged"`
 	// Spans are parts of the run with their own bounds on the median.
 	Spans []SpanSpec `yaml:"spans"`
-	// Better is by how much, at least, the jobs' average slowdown with the broker's totals must be
-	// below the average slowdowns with local shares and with FIFO. 0.1 means, for example, 1.8
-	// instead of 1.9.
+	// Better contains the differences by which the jobs' average slowdown with the broker's totals
+	// must at least be below their average slowdowns with local shares and with FIFO. A difference of
+	// 0.1 means, for example, 1.8 instead of 1.9.
 	Better BetterSpec `yaml:"better"`
 }
 
@@ -211,7 +212,7 @@ type JobSpec struct {
 	On      []int          `yaml:"on"`
 	Spread  float64        `yaml:"spread"`
 	Maps    int            `yaml:"maps"`    // without input only
-	Reduces int            `yaml:"reduces"` // 0: one for each GiB of shuffle or output, rounded up
+	Reduces int            `yaml:"reduces"` // 0: one for each GiB of the larger of shuffle and output, rounded up; none without shuffle
 	// Slots bounds the running tasks of the job's queue; 0: no bound.
 	Slots int `yaml:"slots"`
 	// Rate is the most bytes per second that a task's processor can read from or write to HDFS. 0:

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// window is the number of quanta of a task's stream in flight: the device serves one while the
-	// next one waits.
+	// window is the number of quanta that a task's stream has in flight: the device serves one of them
+	// while the other waits.
 	window = 2
 	// fetchers is the number of map outputs that a reduce fetches at a time. 5 is MapReduce's
 	// default.
@@ -20,9 +20,9 @@ const (
 	mergeOver = 256 << 20
 )
 
-// yarn gives tasks slots and runs them. A map reads a block, on the block's node if possible, and
-// spills. A reduce fetches the maps' output, merges it on its disk, and writes to HDFS, each block
-// on several nodes. In a job without reduces, maps write to HDFS.
+// yarn gives slots to tasks and runs the tasks. A map reads a block, on the block's node if
+// possible, and spills its output. A reduce fetches the maps' output, merges it on its disk, and
+// writes to HDFS, each block on several nodes. In a job without reduces, maps write to HDFS.
 //
 // Slots are shared as in YARN's fair scheduler: among queues and, within a queue, among its jobs.
 // So a job with many tasks does not keep the slots from later jobs. A reduce asks for a slot when
@@ -36,8 +36,8 @@ type yarn struct {
 	all     []int  // numbers of all places
 	free    []int  // free slots, by place
 	queues  map[string]*queue
-	left    []int // jobs that are not done, by application
-	wanted  int   // foreground jobs that are not done
+	left    []int // number of jobs that are not done, by application
+	wanted  int   // number of foreground jobs that are not done
 }
 
 // queue is a queue of YARN.
@@ -177,7 +177,8 @@ func (j *job) offer(t *task) {
 	}
 }
 
-// replicas draws places on different disks from the places in of. The first place is given.
+// replicas returns places on different disks for the replicas of a block. The first replica is at
+// the place "first"; the other places are drawn at random from the list "of".
 func (y *yarn) replicas(j *job, first int, of []int) []int {
 	c := y.cluster
 	r := []int{first}

@@ -95,8 +95,8 @@ func extract(root *os.Root, name string, mode fs.FileMode, from io.Reader) error
 	return errors.Join(err, out.Close())
 }
 
-// zipPython makes pyspark.zip, the archive of Spark's Python part. Spark's own release contains it,
-// and PyPI's does not. YARN's containers receive it.
+// zipPython makes pyspark.zip, the archive of Spark's Python part. Spark's own release contains
+// this file, but its package on PyPI does not. YARN's containers receive the file.
 func zipPython(home string) (err error) {
 	out, err := os.Create(filepath.Join(home, "python", "lib", "pyspark.zip"))
 	if err != nil {

@@ -1,9 +1,9 @@
 // Package spark runs a real, unmodified Spark together with a cluster of package hadoop.
 // Applications run on YARN, or on a standalone master with one worker that this package starts.
 //
-// All files are in one private run folder, and all servers listen on 127.0.0.1. The daemons are in the
-// run folder's ledger and die with their parent. The worker is the first process of a PID namespace, so
-// its executors die with it.
+// All files are in one private run folder, and all servers listen on 127.0.0.1. The daemons are
+// recorded in the run folder's ledger and die with their parent. The worker is the first process of
+// a PID namespace, so its executors die with the worker.
 package spark
 
 import (
@@ -32,7 +32,7 @@ type Config struct {
 	RunDir  string // private; its folders conf, logs and work are replaced
 	Home    string // from Fetch
 	Cluster *hadoop.Cluster
-	// Standalone runs applications on their own master and worker instead of YARN.
+	// Standalone runs applications on a master and a worker that this package starts, instead of YARN.
 	Standalone bool
 	// LocalDir is the folder in which a standalone worker's executors keep shuffle and spill files;
 	// default RunDir/work. On YARN, the NodeManager's folders are used instead.
@@ -302,7 +302,7 @@ func (s *Spark) Stop() error {
 		p.Kill()
 	}
 	for _, p := range slices.Backward(s.procs) {
-		p.Stop(5 * time.Second) // or SIGKILL: none of its data is needed any more
+		p.Stop(5 * time.Second) // a SIGKILL after that does no harm: no data of the process is needed any more
 	}
 	s.procs = nil
 	return s.book.Close()

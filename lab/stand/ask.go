@@ -12,9 +12,9 @@ import (
 	"penstock/node/status"
 )
 
-// Await calls holds again and again until it returns true, or until Patience has passed. An error
-// of holds does not end the wait. If the time runs out, Await's error contains the last error of
-// holds.
+// Await calls the function holds again and again until the function returns true, or until Patience
+// has passed. An error of holds does not end the wait. If the time runs out, Await's error contains
+// the last error of holds.
 func (s *Stand) Await(ctx context.Context, what string, holds func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -75,8 +75,8 @@ func (s *Stand) Status(ctx context.Context, i int) (*status.Document, error) {
 	return status.Fetch(ctx, s.Nodes[i].Address)
 }
 
-// SetWeights replaces the weights file of daemon i and waits until it is in force. It fails at once
-// if the daemon ends.
+// SetWeights replaces the weights file of daemon i and waits until the new weights are in force. It
+// fails at once if the daemon ends.
 func (s *Stand) SetWeights(ctx context.Context, i int, text string) error {
 	before, err := s.Status(ctx, i)
 	if err != nil {
@@ -115,7 +115,8 @@ func (s *Stand) SetModel(m disk.Model, disks ...*disk.Disk) error {
 	return errors.Join(errs...)
 }
 
-// Forget writes back the disks' files and drops them from the page cache. Other files stay in it.
+// Forget writes back the disks' files and drops them from the page cache. The pages of other files
+// stay in the page cache.
 func (s *Stand) Forget() error {
 	var errs []error
 	for _, d := range s.Disks {

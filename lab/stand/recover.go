@@ -6,9 +6,9 @@ import (
 	"penstock/lab/ledger"
 )
 
-// Recover undoes what killed runs have left on this machine, also runs of other packages. Their
-// disks, daemons or kernel parameters would disturb the next run. Living runs hold their ledgers
-// locked, and Recover leaves them alone. It prints what it cannot undo, and continues.
+// Recover undoes what killed runs, including those of other packages, have left on this machine.
+// Their disks, daemons or kernel parameters would disturb the next run. Living runs hold their
+// ledgers locked, and Recover leaves them alone. It prints what it cannot undo, and continues.
 func Recover() {
 	recovered, _, err := ledger.RecoverAll()
 	for _, dir := range recovered {

@@ -5,8 +5,8 @@
 // everything is connected. Down stops them in the reverse order. Each change of the machine is
 // recorded in the run folder's ledger before it is made, so the next run can undo it after a crash
 // (ledger.Recover). Some parts depend on others: a DataNode's folder is on a disk, and a daemon's
-// settings name a device. The Spec describes such parts by functions of the Stand, and Up calls a
-// function when the parts it needs exist.
+// settings name a device. The Spec describes such parts by functions of the Stand, and Up calls
+// such a function when the parts that the function needs exist.
 //
 //	s, err := stand.Up(ctx, stand.Spec{
 //		Name:  "shares",
@@ -57,8 +57,8 @@ type Spec struct {
 	// Name is the beginning of the run folder's name. The folder is in the system's temporary
 	// folder.
 	Name string
-	// Dir is the absolute path of the run folder; default: a new folder. It must be short, because
-	// Unix sockets are in it.
+	// Dir is the absolute path of the run folder; default: a new folder. The path must be short,
+	// because the folder contains Unix sockets.
 	Dir string
 	// Binary is the path of penstock, AgentJar the path of penstock-agent.jar, and Cache the folder
 	// for downloads. The paths are absolute. Default: the files of the checkout that contains the
@@ -85,18 +85,19 @@ type Spec struct {
 	// Broker returns the broker's arguments besides --listen; nil: no broker. The broker starts
 	// after Hadoop, with the policy in PolicyFile.
 	Broker func(*Stand) []string
-	// Nodes returns the daemons' options. Up fills in Book, and the empty ones of Binary, Base,
-	// Socket and Patience.
+	// Nodes returns the daemons' options. Up sets Book, and sets Binary, Base, Socket and Patience if
+	// they are empty.
 	Nodes func(*Stand) []daemon.Options
-	// NodesLater does not start the daemons; StartNode starts them.
+	// With NodesLater, Up does not start the daemons; the caller starts them with StartNode.
 	NodesLater bool
-	// Hadoop returns the cluster's configuration; nil: no cluster. Up fills in RunDir and Progress,
-	// and Lib if it is empty.
+	// Hadoop returns the cluster's configuration; nil: no cluster. Up sets RunDir and Progress, and
+	// sets Lib if it is empty.
 	Hadoop func(*Stand) hadoop.Config
 	// Clients starts a JVM of HDFS clients (package client). ClientClasses only compiles the
 	// clients.
 	Clients, ClientClasses bool
-	// Agents is the number of agents to wait for at each daemon; 0: do not wait.
+	// Agents contains, for each daemon, the number of connected agents that Up waits for; 0: Up does
+	// not wait.
 	Agents []int
 
 	// Stop, if not nil, stops what Prepare has started. It is called even if Prepare failed.
@@ -318,16 +319,16 @@ func (s *Stand) startBroker(ctx context.Context) error {
 	return s.StartBroker(ctx)
 }
 
-// StartBroker starts the broker. It can start it again after its end.
+// StartBroker starts the broker. It may be called again after the broker has ended.
 func (s *Stand) StartBroker(ctx context.Context) (err error) {
 	s.Broker, err = s.StartDaemon(ctx, daemon.Options{Base: "broker", LogLevel: "debug",
 		Broker: append([]string{"--listen", s.brokerAddress}, s.Spec.Broker(s)...)})
 	return err
 }
 
-// StartDaemon starts a daemon or a broker that is not in the Spec. It fills in Book, and the empty
-// ones of Binary, Base, LogLevel and Patience. Base may be relative to the run folder. The caller
-// must stop the daemon.
+// StartDaemon starts a daemon or a broker that is not in the Spec. It sets Book, and sets Binary,
+// LogLevel and Patience if they are empty. Base may be relative to the run folder. The caller must
+// stop the daemon.
 func (s *Stand) StartDaemon(ctx context.Context, o daemon.Options) (*daemon.Daemon, error) {
 	o.Book, o.Binary = s.Book, cmp.Or(o.Binary, s.Spec.Binary)
 	o.LogLevel, o.Patience = cmp.Or(o.LogLevel, "info"), cmp.Or(o.Patience, Patience)
@@ -354,8 +355,9 @@ func (s *Stand) startNodes(ctx context.Context) error {
 	return nil
 }
 
-// StartNode starts daemon i. It can start it again after its end, and i may be a daemon that is not
-// in the Spec. change, if not nil, changes the daemon's options for this start and later starts.
+// StartNode starts daemon i. It may be called again after the daemon has ended. i may also be the
+// number of a daemon that is not in the Spec. change, if not nil, changes the daemon's options for
+// this start and later starts.
 func (s *Stand) StartNode(ctx context.Context, i int, change func(*daemon.Options)) (err error) {
 	for len(s.nodes) <= i {
 		s.nodes, s.Nodes, s.starts = append(s.nodes, daemon.Options{}), append(s.Nodes, nil), append(s.starts, 0)
@@ -409,8 +411,9 @@ func (s *Stand) startCluster(ctx context.Context, name string, cfg hadoop.Config
 	return hadoop.Start(ctx, cfg)
 }
 
-// StartCluster starts another cluster from Hadoop's jars. Its files are in the folder name of the
-// run folder. Down stops it before Hadoop.
+// StartCluster starts another cluster, with the same Hadoop version as the first one. The cluster's
+// files are in the run folder, in the folder with the given name. Down stops this cluster before
+// the first one.
 func (s *Stand) StartCluster(ctx context.Context, name string, cfg hadoop.Config) (*hadoop.Cluster, error) {
 	cfg.Version, cfg.Lib = s.Hadoop.Version(), s.Lib
 	c, err := s.startCluster(ctx, name, cfg)
@@ -428,8 +431,8 @@ func (s *Stand) startClients(context.Context) (err error) {
 }
 
 // StartClients starts a further JVM of HDFS clients. The Spec must have Clients or ClientClasses.
-// StartClients fills in Book, Lib and Classes, and Conf and Temp if they are empty. The caller must
-// stop the JVM.
+// StartClients sets Book, Lib and Classes, and sets Conf and Temp if they are empty. The caller
+// must stop the JVM.
 func (s *Stand) StartClients(o client.Options) (*client.JVM, error) {
 	o.Book, o.Lib, o.Classes = s.Book, s.Lib, s.Classes
 	o.Conf, o.Temp = cmp.Or(o.Conf, s.Hadoop.ClientConfDir()), cmp.Or(o.Temp, s.Dir)
@@ -472,8 +475,8 @@ func (s *Stand) DataNodes(dir string, disks ...*disk.Disk) (nodes []hadoop.DataN
 	return nodes
 }
 
-// GovernedDataNodes returns the same DataNodes with the agent of daemon 0, without the rest of
-// Penstock's configuration.
+// GovernedDataNodes returns the same as DataNodes, and adds the agent of daemon 0 to each DataNode,
+// without the rest of Penstock's configuration.
 func (s *Stand) GovernedDataNodes(dir string, disks ...*disk.Disk) []hadoop.DataNode {
 	nodes := s.DataNodes(dir, disks...)
 	for i := range nodes {

@@ -16,15 +16,16 @@ import (
 )
 
 // Ensemble is a group of servers that keep the same data. Each server can be killed and started
-// separately. The others serve as long as they are a majority.
+// separately. The remaining servers accept requests as long as they are a majority.
 type Ensemble struct {
 	Servers []*Server
 
 	patience time.Duration
 }
 
-// StartEnsemble starts n servers on one host, 3 to 7, and returns when all serve. Each has its own
-// folder in o.Dir. o.Address is only the host, default 127.0.0.1; the servers use free ports.
+// StartEnsemble starts n servers, 3 to 7, on one host, and returns when all accept requests. Each
+// has its own folder in o.Dir. o.Address is only the host, default 127.0.0.1; the servers use free
+// ports.
 func StartEnsemble(ctx context.Context, o Options, n int) (*Ensemble, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func StartEnsemble(ctx context.Context, o Options, n int) (*Ensemble, error) {
 	return e, nil
 }
 
-// Start starts the servers that are not running, and returns when all serve.
+// Start starts the servers that are not running, and returns when all servers accept requests.
 func (e *Ensemble) Start(ctx context.Context) error {
 	for _, s := range e.Servers {
 		if s.Alive() {

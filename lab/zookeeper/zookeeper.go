@@ -1,10 +1,10 @@
 // Package zookeeper runs real ZooKeeper servers, one JVM each, for tests of the data that brokers
 // store in them. The servers come from ZooKeeper's own artifact, with its own main classes and
-// settings file. They are in the run's ledger, so they end with the run.
+// settings file. They are recorded in the run's ledger, so they end with the run.
 //
-// For brokers, one server has nearly everything: sessions that expire, ephemeral and sequential
-// znodes, watches, versions and atomic transactions. An ensemble also elects its own leader: when
-// the leader dies, clients' sessions continue at other servers.
+// For tests of brokers, one server provides nearly everything: sessions that expire, ephemeral and
+// sequential znodes, watches, versions and atomic transactions. An ensemble also elects its own
+// leader: when the leader dies, clients' sessions continue at other servers.
 package zookeeper
 
 import (
@@ -40,18 +40,18 @@ type Options struct {
 	Tick time.Duration
 	// Address is the address to listen on; default: a free port on loopback.
 	Address string
-	// Patience bounds the wait until the server serves; default 1m.
+	// Patience bounds the wait until the server accepts requests; default 1m.
 	Patience time.Duration
 }
 
 // Secure contains the paths of the PEM files for a server's TLS port. Clients must show a
-// certificate of the CA, which is ZooKeeper's default.
+// certificate of the CA, because ZooKeeper requires one by default.
 type Secure struct{ CA, Cert, Key string }
 
 // Server is a running ZooKeeper. Only one goroutine may call its methods.
 type Server struct {
 	Address string // for clients
-	Secure  string // the same for TLS; may be empty
+	Secure  string // for clients that use TLS; may be empty
 	Log     string // path
 
 	options Options
@@ -60,8 +60,8 @@ type Server struct {
 	process *process.Process
 }
 
-// Start starts a server in its folder and returns when it serves. It uses the data of an earlier
-// server in the folder.
+// Start starts a server in its folder and returns when the server accepts requests. If an earlier
+// server has left data in the folder, the new server uses that data.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func newServer(o Options) (*Server, error) {
 }
 
 // Start starts a killed or stopped server again, at the same address. A server of an ensemble
-// serves only when a majority of the servers is running.
+// accepts requests only while a majority of the ensemble's servers is running.
 func (s *Server) Start(ctx context.Context) error {
 	if err := s.spawn(); err != nil {
 		return err
@@ -130,8 +130,8 @@ func (s *Server) settings(data string) (string, error) {
 	text := fmt.Sprintf("tickTime=%d\ndataDir=%s\nclientPortAddress=%s\nclientPort=%s\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nmaxClientCnxns=0\n",
 		s.options.Tick.Milliseconds(), data, host, port)
 	if s.id > 0 {
-		// In ticks: the time for a follower to find its leader, and the time by which it may lag
-		// behind.
+		// In ticks: the time that a follower has to connect to its leader, and the time by which it may
+		// lag behind the leader.
 		text += "initLimit=20\nsyncLimit=10\n" + s.members
 	}
 	if t := s.options.Secure; t != nil {
@@ -143,7 +143,7 @@ func (s *Server) settings(data string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// ZooKeeper's server on the JDK's own sockets does not support TLS.
+		// ZooKeeper's default implementation of the server's connections does not support TLS.
 		text += fmt.Sprintf("serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\nsecureClientPortAddress=%s\nsecureClientPort=%s\n"+
 			"ssl.keyStore.location=%s\nssl.keyStore.type=PEM\nssl.trustStore.location=%s\nssl.trustStore.type=PEM\n",
 			host, port, both, t.CA)
@@ -186,21 +186,21 @@ func (s *Server) spawn() error {
 			return err
 		}
 	}
-	// Durability does not matter in tests, and their disks are slow.
+	// forceSync is off, because durability does not matter in tests and their disks are slow.
 	command := append(slices.Clone(s.options.By), "java", fmt.Sprintf("-Xmx%dm", s.options.HeapMB), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no",
 		"-cp", filepath.Join(s.options.Lib, "*"), main, settings)
 	s.process, err = process.Start(process.Options{Book: s.options.Book, Name: "zookeeper", Log: s.Log, Dir: s.options.Dir}, command...)
 	return err
 }
 
-// await waits until the server serves.
+// await waits until the server accepts requests.
 func (s *Server) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Patience)
 	defer cancel()
 	var unasked error
 	err := poll.Until(ctx, 50*time.Millisecond, func() (bool, error) {
 		var mode string
-		if mode, unasked = s.Mode(ctx); unasked == nil && mode != "" { // otherwise it does not serve yet
+		if mode, unasked = s.Mode(ctx); unasked == nil && mode != "" { // otherwise the server does not accept requests yet
 			return true, nil
 		}
 		if !s.Alive() {
@@ -215,7 +215,7 @@ func (s *Server) await(ctx context.Context) error {
 }
 
 // Mode returns the server's own report of its mode: standalone, leader or follower; empty while it
-// does not serve.
+// does not accept requests.
 func (s *Server) Mode(ctx context.Context) (string, error) {
 	answer, err := s.ask(ctx, "srvr")
 	if err != nil {

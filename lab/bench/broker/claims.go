@@ -7,7 +7,7 @@ import (
 )
 
 // claims returns the broker's cost under the steady load, and the time until all nodes have
-// returned.
+// reconnected after a restart.
 func (r Result) claims() []claims.Claim {
 	of := func(name, unit string, value func(Window) float64) claims.Claim {
 		var values []float64

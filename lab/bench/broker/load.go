@@ -29,8 +29,8 @@ type Load struct {
 	Request
 	Address string // of the broker
 	Certs   string // folder
-	First   int    // its first node's number
-	Count   int    // of its nodes
+	First   int    // number of the generator's first node
+	Count   int    // number of the generator's nodes
 }
 
 // Look holds a generator's figures since the last question.
@@ -54,16 +54,17 @@ func (l *Look) add(o Look) {
 }
 
 const (
-	// A marker is an application that one node of a generator serves and some others ask for. Its
-	// rate is the number of the report, so that the askers recognise the report in a total.
+	// A marker is an application that one node of a generator serves and some other nodes ask for.
+	// The serving node reports the number of its report as the application's rate, so that the
+	// askers recognise that report in a total.
 	markers = 5
 	askers  = 40 // per marker, if there are enough nodes
 	// longest is the largest value of the histograms, in microseconds.
 	longest = int64(10 * time.Minute / time.Microsecond)
-	unknown = 5 // reports without an answer, as in node/coordination
+	unknown = 5 // reports without an answer after which a node sends no further report, as in node/coordination
 	// connecting bounds the nodes of a generator that wait for their first answer at the same time.
 	// A real node has its own processor for that. With thousands of nodes on one processor, all
-	// would be late, and not because of the broker.
+	// nodes would be late, and the broker would not be the reason.
 	connecting = 150
 )
 
@@ -79,7 +80,7 @@ type generator struct {
 	mistake      string
 }
 
-// marker holds the times of the reports of the node that serves it, in the order of their rates.
+// marker holds the times of all reports about a marker, in the order of the reported rates.
 type marker struct {
 	mu   sync.Mutex
 	sent []time.Time
@@ -163,14 +164,14 @@ type player struct {
 	random *rand.Rand
 	names  []string
 	rates  []uint64
-	marker *marker // the marker that it serves, as its last entry; nil: none
-	asks   *marker // the marker that it asks for, as its last entry; nil: none
-	seen   uint64  // largest rate of asks so far
+	marker *marker // the marker that the node serves, as its last entry; nil: none
+	asks   *marker // the marker that the node asks for, as its last entry; nil: none
+	seen   uint64  // largest rate of the marker asks so far
 
 	reached atomic.Bool // the broker's machine accepted this attempt's connection
 
 	mu   sync.Mutex
-	sent map[uint64]time.Time // reports without an answer so far
+	sent map[uint64]time.Time // times of the reports that have no answer yet, by sequence number
 }
 
 func name(i int) string { return fmt.Sprintf("node-%05d", i) }

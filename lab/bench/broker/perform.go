@@ -42,8 +42,8 @@ type bench struct {
 	last             reading
 }
 
-// Perform performs the windows and storms that the journal lacks. It returns the figures of all,
-// also after a failure.
+// Perform performs the windows and storms that the journal lacks. It returns the figures of all
+// windows and storms that are finished, also after a failure.
 func Perform(ctx context.Context, q Request) (res Result, err error) {
 	if q.Progress == nil {
 		q.Progress = func(string, ...any) {}
@@ -112,7 +112,8 @@ func (b *bench) start(ctx context.Context) (err error) {
 	return err
 }
 
-// startBroker starts the broker, at the same addresses after its end, and returns when it is ready.
+// startBroker starts the broker and returns when the broker is ready. A broker that is started
+// again has the same addresses.
 func (b *bench) startBroker(ctx context.Context) error {
 	b.starts++
 	in := func(name string) string { return filepath.Join(b.dir, name) }
@@ -163,7 +164,7 @@ func (b *bench) looks() (sum Look, delay, stale *hdrhistogram.Histogram, err err
 }
 
 // await waits until a number of nodes have an answer, and returns the number of streams that were
-// lost since the broker's start or end.
+// lost meanwhile. since names the broker's last event, for errors.
 func (b *bench) await(ctx context.Context, nodes int, since string) (lost int64, err error) {
 	var last Look
 	for deadline := time.Now().Add(b.most); time.Now().Before(deadline); {

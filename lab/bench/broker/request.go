@@ -57,8 +57,8 @@ func (q Request) Validate() error {
 	return nil
 }
 
-// enoughFiles raises this process's limit on open files, which its children inherit, to the need of
-// the broker and of the largest generator.
+// enoughFiles raises this process's limit on open files, which its children inherit, to the number
+// that the broker and the largest generator need.
 func (q Request) enoughFiles() error {
 	need := uint64(q.Nodes + 500)
 	var has unix.Rlimit

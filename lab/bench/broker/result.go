@@ -47,7 +47,7 @@ func (r *Result) add(one Round) {
 	r.Peak = max(r.Peak, one.Peak)
 }
 
-// Window is a part of the steady load.
+// Window holds the figures of a part of the steady load.
 type Window struct {
 	Seconds    float64   `json:"seconds"`
 	Cores      float64   `json:"broker_cores"` // CPU seconds a second
@@ -62,7 +62,7 @@ type Window struct {
 	In         float64   `json:"to_broker_bytes_per_s"`
 	Out        float64   `json:"from_broker_bytes_per_s"`
 	Delay      Quantiles `json:"answer_ms"` // from a report to its answer
-	Stale      Quantiles `json:"total_ms"`  // from a change at a node to the total with it at another
+	Stale      Quantiles `json:"total_ms"`  // from a change at a node until another node has a total with that change
 	Load       float64   `json:"load_cores"`
 }
 
@@ -79,9 +79,9 @@ func quantiles(h *hdrhistogram.Histogram) Quantiles {
 	return Quantiles{P50: at(50), P99: at(99), Max: float64(h.Max()) / 1000, Count: h.TotalCount()}
 }
 
-// Storm is the return of all nodes to a restarted broker.
+// Storm holds the figures of a storm, in which all nodes reconnect to a restarted broker.
 type Storm struct {
-	Seconds  float64 `json:"seconds"` // from its start until every node has an answer
+	Seconds  float64 `json:"seconds"` // from the broker's start until every node has an answer
 	CPU      float64 `json:"broker_cpu_s"`
 	Lost     int64   `json:"attempts_lost"` // of nodes, during that time
 	Resident float64 `json:"broker_resident_bytes"`
@@ -123,7 +123,8 @@ var ofStorms = []figure[Storm]{
 	{"  attempts of nodes that failed", "", func(s Storm) float64 { return float64(s.Lost) }},
 }
 
-// rows returns the figures with their medians and extremes; none without windows or storms.
+// rows returns the figures with their medians and extremes. Without any windows or storms in all,
+// there are no rows.
 func rows[T any](all []T, figures []figure[T]) (rows []claims.Claim) {
 	for _, f := range figures {
 		var values []float64

@@ -8,7 +8,8 @@ import (
 
 const (
 	// ibisGain is the goal of IBIS, section 7.6: the average slowdown without the broker, divided
-	// by the one with it. In the paper, coordination makes the slowdown 25 % less.
+	// by the average slowdown with the broker. In the paper, coordination lowers the slowdown by 25
+	// %.
 	ibisGain = 1 / (1 - 0.25)
 	// mostMisplaced is the goal for the part of the disk time that is misallocated, in per cent.
 	mostMisplaced = 1
@@ -31,7 +32,7 @@ func (r Result) claims() []claims.Claim {
 		of("average slowdown without the broker / with it", "ratio", func(x Run) float64 { return mean(x.SlowdownWithout) / mean(x.SlowdownWith) }).AtLeast(ibisGain))
 }
 
-// claims returns the worst of the rounds, with the best round as the other end of the interval.
+// claims returns the figures of the worst round; the best round is the other end of the interval.
 func (r SoakResult) claims() []claims.Claim {
 	worst := func(name, unit string, value func(Kills) float64) claims.Claim {
 		var values []float64

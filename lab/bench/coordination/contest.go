@@ -19,7 +19,7 @@ import (
 )
 
 // Application is an application of a contest. Its tasks run on some of the nodes only. Each task
-// writes files, or reads files, with their only replica on the task's own node.
+// writes files or reads files. The only replica of each file is on the task's own node.
 type Application struct {
 	Number int   `json:"number"`
 	Weight int   `json:"weight"`
@@ -27,12 +27,13 @@ type Application struct {
 	Reads  bool  `json:"reads"`
 }
 
-// Flow returns the name of its flows.
+// Flow returns the name of the application's flows.
 func (a Application) Flow() string { return client.Application(a.Number) }
 
 func (a Application) dir() string { return fmt.Sprintf("/application-%d", a.Number) }
 
-// Uneven is a contest in which local shares are far from the weights.
+// Uneven is a contest in which local shares give the applications something far from what their
+// weights demand.
 var Uneven = []Application{{1, 2, []int{0}, false}, {2, 3, []int{0, 1, 2}, false}, {3, 3, []int{1, 2}, false}}
 
 // Alike returns the contest with weights that slow down all applications alike: each weight is the
@@ -53,7 +54,7 @@ func Policy(contest []Application) string {
 
 // Load is a group of running tasks.
 type Load struct {
-	ending context.Context // when it ends, tasks end after their current files
+	ending context.Context // when this context ends, tasks end after their current files
 	end    context.CancelFunc
 	group  sync.WaitGroup
 
@@ -91,8 +92,9 @@ func (l *Load) Verify(ctx context.Context, m *Machine) (int, error) {
 	return len(l.files), nil
 }
 
-// Work starts every application's tasks on each of its nodes. They run until Stop. round separates
-// the files of several loads. Readers read the files from Place.
+// Work starts every application's tasks on each of its nodes. They run until Stop. round is part of
+// the written files' names, so that loads with different rounds write different files. Readers read
+// the files that Place has written.
 func (m *Machine) Work(ctx context.Context, contest []Application, round int) *Load {
 	l := &Load{}
 	l.ending, l.end = context.WithCancel(context.WithoutCancel(ctx))
@@ -174,7 +176,7 @@ func (l *Load) transfer(ctx context.Context, m *Machine, operation, args string)
 	}
 }
 
-// place is the place of a task.
+// place identifies a task by its application, its node and its number on that node.
 type place struct{ application, node, task int }
 
 // Place writes files for the readers of a contest, with at least the given number of bytes for each
@@ -252,7 +254,8 @@ type Outcome struct {
 	Busy float64 `json:"busy"`
 }
 
-// Judge joins the disks' logs with the extents of block files.
+// Judge returns the outcome of a window. It attributes the requests in the disks' logs to
+// applications by the extents of block files.
 func (m *Machine) Judge(contest []Application, owners map[string]int, window judge.Window) (Outcome, error) {
 	o := Outcome{Totals: make([]float64, len(contest)), Busy: 1}
 	seconds := float64(window.To-window.From) / 1e9

@@ -17,8 +17,8 @@ import (
 
 // Limits for the effect of a broker's kill on HDFS's clients.
 const (
-	// MaxPause is the longest time in which a task may make no step. With a living daemon, a task
-	// may wait that long for its share: without any kill, a wait of 4.4 s was measured.
+	// MaxPause is the longest time for which a task may make no step. It is this long because a
+	// task also waits for its share: a wait of 4.4 s was measured without any kill.
 	MaxPause = 15 * time.Second
 	// MaxMisplaced is the largest misallocated part of the service, over all kills.
 	MaxMisplaced = 0.03
@@ -26,7 +26,7 @@ const (
 	// MaxKills bounds a campaign.
 	MaxKills = 100_000
 
-	killsOfRound = 5 // before the written files are read again
+	killsOfRound = 5 // after each round, the written files are read again
 	settled      = 10 * time.Second
 )
 
@@ -56,8 +56,9 @@ func moment(random *rand.Rand) (after, away time.Duration) {
 	return after, time.Duration(random.Int64N(int64(2 * time.Second)))
 }
 
-// KillBroker kills the broker (kill -9) at random moments while the contest runs, with its policy
-// in force, and starts another after an outage of up to two seconds.
+// KillBroker kills the broker (kill -9) at random moments, and starts a broker again after an
+// outage of up to two seconds. Meanwhile load must be running, and the contest's policy must be in
+// force.
 func (m *Machine) KillBroker(ctx context.Context, contest []Application, load *Load, kills int, random *rand.Rand) (k Kills, err error) {
 	window := judge.Window{From: disk.Monotonic()}
 	for k.Kills < kills {
@@ -94,7 +95,7 @@ type Soak struct {
 	Place
 	Seed   uint64
 	Kills  int    // 1..MaxKills
-	Resume string // the journal of rounds without a fault; "" keeps rounds in memory only
+	Resume string // the journal of the rounds that were good; "" keeps rounds in memory only
 }
 
 // soakSetup is everything that may change a campaign's results.
@@ -114,7 +115,7 @@ type SoakResult struct {
 }
 
 // Perform starts a machine and kills its broker, in the rounds that the journal lacks. It ends
-// after the first round with a fault.
+// after the first round that exceeds a limit (Kills.Wrong) or fails.
 func (s Soak) Perform(ctx context.Context) (res SoakResult, err error) {
 	res = SoakResult{Seed: s.Seed, setup: soakSetup{Uneven, s.Seed, s.Kills}}
 	if s.Kills < 1 || s.Kills > MaxKills {

@@ -53,7 +53,7 @@ func (p Place) start(ctx context.Context, dir string, contest []Application) (*M
 	return m, nil
 }
 
-// On returns a machine on a stand, which must be described by Spec.
+// On returns the machine of a stand that was started as Spec describes.
 func On(s *stand.Stand) *Machine { return &Machine{Stand: s, placed: map[place][]file{}} }
 
 // Spec returns the description of a machine's stand.
@@ -67,9 +67,10 @@ func Spec() stand.Spec {
 		spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("node%d", i), Size: 6 << 30})
 		spec.Agents = append(spec.Agents, 1)
 	}
-	// The clients are applications by name only, so names must not be verified. The dirty limits
-	// are small: the three daemons share one kernel, which would write by itself, in its own order,
-	// if each daemon allowed as much dirty data as on a machine of its own.
+	// The clients only claim the names of applications, so the daemons must not verify names. The
+	// dirty limits are small, because the three daemons share one kernel. If each daemon allowed as
+	// much dirty data as on a machine of its own, the kernel would write data out by itself, in its
+	// own order.
 	spec.Nodes = func(s *stand.Stand) (nodes []daemon.Options) {
 		for i := range Nodes {
 			nodes = append(nodes, daemon.Options{Mode: "enforce",
@@ -96,8 +97,9 @@ func (m *Machine) Slow(on bool) error {
 	return m.SetModel(disk.Model{})
 }
 
-// InForce waits until the totals are in force on every node, with at least the given version of the
-// broker's policy. If want is false, it waits until the totals are in force on no node.
+// InForce waits until the broker's totals are in force on every node, with at least the given
+// version of the broker's policy. If want is false, it waits until the totals are in force on no
+// node.
 func (m *Machine) InForce(ctx context.Context, policy uint64, want bool) error {
 	for i := range m.Nodes {
 		if err := m.Await(ctx, fmt.Sprintf("totals in force on node %d: %v", i, want), func(ctx context.Context) (bool, error) {

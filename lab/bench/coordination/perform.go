@@ -26,7 +26,7 @@ const (
 
 // Request is one benchmark with the options of the command line.
 type Request struct {
-	Place        // Dir is made if it is empty
+	Place        // if Dir is "", a new folder is made
 	Runs     int // 1..MaxRuns
 	Window   time.Duration
 	Settling time.Duration // before each window
@@ -162,8 +162,9 @@ func (c *campaign) run(ctx context.Context, number int) (run Run, err error) {
 
 // measure runs a load on slow disks and judges a window of it.
 func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcome, err error) {
-	// The tasks of an application alone get a third of a disk each, and less beside other
-	// applications. They get more only at the end, when the disks are fast again.
+	// When one application runs alone, each of its tasks gets a third of a disk; beside other
+	// applications, a task gets less. A task gets more only at the end, when the disks are fast
+	// again.
 	wanted := int64((c.q.Settling+c.q.Window).Seconds()*rate/tasks) + 3*fileBytes
 	if err := c.m.Place(ctx, contest, wanted); err != nil {
 		return o, err
@@ -206,7 +207,7 @@ func (r Result) Report() report.Report {
 		About: "Three applications on three DataNodes, with the broker and without. Disk time is misallocated if it deviates from the optimum for the weights and the placement."}
 }
 
-// WriteTable writes medians over the runs, least and greatest in brackets.
+// WriteTable writes medians over the runs, with the least and the greatest value in brackets.
 func (r Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	spread := func(of func(Run) float64) string {

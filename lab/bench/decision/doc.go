@@ -1,10 +1,11 @@
 // Package decision measures the cost of one decision, part by part, without a disk or a cluster: the
 // scheduler, the device loop around it, the messages, and the agent's gate in front of Hadoop's threads.
 //
-// IBIS (section 7.7) measures the cost of the whole for a job, as `penstock-lab bench overhead` does.
-// This package shows where the cost arises. A quantum is one decision, two messages and some thirty
-// packets through a gate. So the figures, multiplied by the quanta per second that a disk can serve,
-// bound Penstock's cost, and they show a slower part that a whole job would hide.
+// IBIS (section 7.7) measures the total cost for a job, as `penstock-lab bench overhead` does. This
+// package shows where the cost arises. A quantum costs one decision, two messages and the passage
+// of some thirty packets through a gate. So the figures, multiplied by the quanta per second that a
+// disk can serve, bound Penstock's cost. They also show a part that has become slower, which the
+// run time of a whole job would hide.
 //
 // A decision takes less time than reading the clock, so short calls are timed in batches, and
 // quantiles are those of the batches' means. Calls over a microsecond are timed one by one. All

@@ -14,10 +14,10 @@ import (
 	"penstock/node/device"
 )
 
-// Quantum is the daemon's time for one quantum of a reader, without the device's own time: it
-// receives the progress, cuts and queues the next quantum, dispatches it to a worker, settles it
-// and raises the mark. Nanoseconds are wall-clock time of the whole daemon's part, as means of
-// tenths of a second.
+// Quantum is the daemon's time for one quantum of a reader, without the device's time. In this
+// time, the daemon receives the reader's progress, cuts and queues the next quantum, dispatches it
+// to a worker, settles it and raises the mark. P50 and P99 are wall-clock times; each sample is the
+// mean over a tenth of a second.
 type Quantum struct {
 	Flows  int     `json:"flows"` // one reader each
 	P50    float64 `json:"p50_ns"`
@@ -39,7 +39,8 @@ func (m marks) Mark(stream uint32, position int64) {
 	}{stream, position}
 }
 
-// allQuanta is the number of quanta to measure.
+// allQuanta is the number of quanta in all readers' files together, which is more than a
+// measurement uses.
 const allQuanta = 1 << 24
 
 const sliceOfTime = 100 * time.Millisecond
@@ -75,10 +76,11 @@ func deviceLoop(ctx context.Context, flows int, lasting time.Duration) (Quantum,
 	}()
 	var quanta atomic.Int64
 	streams := make([]*device.Stream, flows)
-	// The files are only a little larger than the range that is read here, because the loop keeps a
-	// number for each quantum of a stream.
+	// The files are no larger than necessary, because the loop keeps a number for each quantum of a
+	// stream.
 	to := cfg.Quantum * int64(allQuanta/flows)
-	// The loop may send a mark before Open has returned, so readers start after that.
+	// The loop may send a mark before Open has returned, so the readers' goroutine starts after all
+	// calls of Open.
 	for i := range streams {
 		streams[i] = l.Open(device.OpenRequest{Marker: said, ID: uint32(i), Flow: fmt.Sprintf("flow-%d", i),
 			Block: &memoryFile{size: to, quanta: &quanta}, To: to})

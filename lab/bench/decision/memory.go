@@ -7,7 +7,7 @@ import (
 )
 
 // memoryFile is a block file that takes no time, because the benchmark measures Penstock's time
-// without the device's. The file is either completely in the page cache or not at all.
+// without the device's time. The file is either completely in the page cache or not at all.
 type memoryFile struct {
 	size     int64
 	resident bool

@@ -25,7 +25,7 @@ const (
 // Request is one benchmark with the options of the command line.
 type Request struct {
 	Flows    []int         // numbers of flows to measure with, each 1..MaxFlows
-	Length   time.Duration // of each of the scheduler's figures, at least MinLength
+	Length   time.Duration // of each measurement of a scheduler or of the device loop, at least MinLength
 	Trips    int           // round trips of each kind, MinTrips..MaxTrips
 	AgentJar string
 	NoJava   bool // leave the agent's side out

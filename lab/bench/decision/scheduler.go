@@ -11,9 +11,10 @@ import (
 	"penstock/lab/schedulers"
 )
 
-// Decision is the cost of one algorithm's decision: a dispatched request from end to end (Next,
-// Settle at a cost that differs from the announced one, and Ready for the flow's next one), with
-// every flow backlogged. Nanoseconds are of one decision, as means of batches of 256.
+// Decision is the cost of one decision of an algorithm, with every flow backlogged. A decision
+// consists of all calls for one request: Next, Settle with a cost that differs from the announced
+// cost, and Ready for the flow's next request. P50 and P99 are times per decision; each sample is
+// the mean over a batch of 256 decisions.
 type Decision struct {
 	Algorithm string  `json:"algorithm"`
 	Flows     int     `json:"flows"`
@@ -25,7 +26,7 @@ type Decision struct {
 
 const batch = 256
 
-// scheduler has the methods of sfq.Scheduler, and of its peers, that a decision consists of.
+// scheduler has the methods that a decision calls. sfq.Scheduler and its peers implement it.
 type scheduler interface {
 	AddFlow(weight int) (sfq.Flow, error)
 	Ready(f sfq.Flow, cost int64) error
@@ -46,7 +47,7 @@ var algorithms = []algorithm{
 	{"fifo", func(n int) (scheduler, error) { return schedulers.NewFIFO(n) }},
 }
 
-// decide measures one algorithm for about the time given.
+// decide measures one algorithm, for about the time lasting.
 func decide(ctx context.Context, a algorithm, flows int, lasting time.Duration) (Decision, error) {
 	d := Decision{Algorithm: a.name, Flows: flows}
 	s, err := backlogged(a, flows)

@@ -17,7 +17,7 @@ import (
 	"penstock/wire"
 )
 
-// Streams that the server distinguishes by the name of their block.
+// Names of blocks. The server distinguishes streams by the name of their block.
 const (
 	coldBlock     = "/cold"     // 64 KiB that a device has to deliver
 	residentBlock = "/resident" // in the page cache

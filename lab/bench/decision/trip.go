@@ -21,7 +21,8 @@ type Timing struct {
 	Count int     `json:"count"`
 }
 
-// warmUp is the number of trips before the measured ones, as a part of those.
+// warmUp is the number of unmeasured trips at the beginning, as a part of the number of measured
+// trips.
 const warmUp = 0.2
 
 const tripTimeout = 10 * time.Second

@@ -27,7 +27,7 @@ const (
 	calibratedBytes = 2560 * mib
 )
 
-// Calibration is the choice of the disks' rate, and its reason.
+// Calibration describes the chosen rate of the disks and the run from which the rate follows.
 type Calibration struct {
 	DemandMBps float64 `json:"demand_mb_s"` // of the protected job alone on disks without a limit, while it does I/O
 	RuntimeS   float64 `json:"runtime_s"`   // of that run

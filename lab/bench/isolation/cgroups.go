@@ -10,11 +10,11 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// groups are the cgroups of the two sides' containers, by queue, like YARN with cgroups in
-// IBIS, section 7.4.
+// groups maps the queue of each side to the cgroup of the side's containers. IBIS, section 7.4,
+// uses YARN with such cgroups.
 type groups map[string]*blkio.Group
 
-// of returns the folder of a queue's cgroup, or "" without one.
+// of returns the folder of a queue's cgroup, or "" if the queue has no cgroup.
 func (g groups) of(queue string) string {
 	if one := g[queue]; one != nil {
 		return one.Path
@@ -30,7 +30,7 @@ func (g groups) remove() (err error) {
 	return err
 }
 
-// groupsPossible returns an error if a phase needs cgroups and they cannot be made.
+// groupsPossible returns an error if a phase needs cgroups, but this machine cannot have them.
 func (m *Machine) groupsPossible(phases []Phase) error {
 	i := slices.IndexFunc(phases, Phase.Grouped)
 	if i < 0 {
@@ -45,8 +45,8 @@ func (m *Machine) groupsPossible(phases []Phase) error {
 	return nil
 }
 
-// makeGroups makes the phase's cgroups. Their names are the same in every phase, because the
-// containers' JAVA_HOME refers to them.
+// makeGroups makes the phase's cgroups. The names are the same in every phase, because the script
+// below the containers' JAVA_HOME, which is written once, joins a cgroup by name.
 func (m *Machine) makeGroups(p Phase) error {
 	if !p.Grouped() {
 		return nil

@@ -57,7 +57,7 @@ const ownerTotal = "total"
 func (s Setup) line(owner string, points []chart.Point) chart.Line {
 	l := chart.Line{Name: "other", Colour: chart.Grey, Points: points}
 	switch owner {
-	case ownerProtected, wordCount: // its name in older journals
+	case ownerProtected, wordCount: // wordCount is the protected job's name in older journals
 		l.Name, l.Colour = s.protected().title(), chart.Blue
 	case ownerAggressor:
 		l.Name, l.Colour = s.aggressor().title(), chart.Orange
@@ -135,8 +135,8 @@ func steps(mbps []float64, step float64) []chart.Point {
 	return points
 }
 
-// depthChart draws IBIS, Figure 7: the depth over time and, next to it, the latency from which the
-// depth was computed, with the reference latency.
+// depthChart draws two charts as in IBIS, Figure 7. One shows the depth over time. The other shows
+// the latency from which the depth was computed, and the reference latency.
 func depthChart(r Run) chart.Lines {
 	depth := chart.Panel{Title: "depth", X: "seconds", Y: "requests in flight"}
 	latency := chart.Panel{Title: "latency", X: "seconds", Y: "ms"}

@@ -15,9 +15,10 @@ const mostSlowdown = 1.05
 // leastThroughput is the part of a kernel scheduler's throughput that Penstock must keep.
 var leastThroughput = map[string]float64{"native-mq-deadline": 0.97, "native-bfq": 0.95}
 
-// claims returns the figures of each phase relative to the floor and to native phases. Low and high
-// are the phase's smallest and largest run relative to the other phase's median. The goals apply to
-// Penstock with any aggressor, but not to a query (docs/design/isolation.md).
+// claims returns the figures of each phase relative to the floor and to native phases. Low and High
+// are the phase's smallest and largest run, divided by the other phase's median. The goals apply to
+// Penstock's phase with any aggressor, unless the protected job is a query
+// (docs/design/isolation.md).
 func (res Result) claims() []claims.Claim {
 	floor := res.phase("floor")
 	protected := res.Setup.protected()
@@ -55,7 +56,8 @@ func (res Result) claims() []claims.Claim {
 		}
 		add(f, "throughput of all disks", "MB/s", *f.DeviceSpread, 1).HigherIsBetter = true
 		for _, n := range res.Phases {
-			// Penstock is compared with every kernel scheduler, other phases with the best.
+			// Penstock is compared with every kernel scheduler, and other phases only with the best
+			// kernel scheduler.
 			if !strings.HasPrefix(n.Name, nativePrefix) || n.Name == f.Name || n.Name != res.Native && f.Name != "sfqd2" {
 				continue
 			}

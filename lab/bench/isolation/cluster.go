@@ -11,15 +11,15 @@ import (
 	"penstock/ops/install"
 )
 
-// HDFS folders. Files below floorDir are on the other modelled disks.
+// Folders of HDFS. Files below floorDir are on the modelled disks that are not contested.
 const (
 	protectedInput = "/protected/input"
 	floorDir       = "/floor"
 	seed           = 20160531 // of all inputs; any other number would do
 )
 
-// cluster describes Hadoop. Each DataNode has a contested disk and another one for the floor's
-// aggressor.
+// cluster returns the configuration of Hadoop. Each DataNode has a contested disk, and another disk
+// for the data of the aggressor in the phase floor.
 func (m *Machine) cluster(s *stand.Stand) hadoop.Config {
 	cfg := hadoop.Config{
 		Version: m.setup().Hadoop.Version, Replication: m.setup().Hadoop.Replication, BlockSize: m.setup().Hadoop.BlockBytes,
@@ -45,7 +45,7 @@ func (m *Machine) cluster(s *stand.Stand) hadoop.Config {
 	return cfg
 }
 
-// redirect puts the intermediate data of the floor's aggressor on the other disks.
+// redirect puts the intermediate data of userElsewhere on the disks that are not contested.
 func (m *Machine) redirect() error {
 	if !m.setup().Intermediate {
 		return nil
@@ -57,12 +57,12 @@ func (m *Machine) redirect() error {
 	return m.Hadoop.Redirect(userElsewhere, elsewhere)
 }
 
-// userElsewhere submits the floor's aggressor: its intermediate data is on the other modelled
-// disks, like its HDFS data.
+// userElsewhere is the user who submits the aggressor in the phase floor. This user's intermediate
+// data is on the modelled disks that are not contested, like the aggressor's HDFS data.
 const userElsewhere = "elsewhere"
 
-// prepare writes the jobs' inputs, on disks without a limit. The floor's aggressor needs its own
-// copy on the other disks.
+// prepare writes the jobs' inputs, on disks without a limit. In the phase floor, the aggressor
+// reads its own copy, which is on the disks that are not contested.
 func (m *Machine) prepare(ctx context.Context, phases []Phase) (err error) {
 	defer func() {
 		if err != nil {
@@ -97,7 +97,8 @@ func (m *Machine) prepare(ctx context.Context, phases []Phase) (err error) {
 
 func aggressorInput(elsewhere bool) string { return place(elsewhere) + "/aggressor/input" }
 
-// place returns the HDFS folder of a phase's aggressor.
+// place returns the HDFS folder above the aggressor's files. If elsewhere is set, the folder is on
+// the disks that are not contested.
 func place(elsewhere bool) string {
 	if elsewhere {
 		return floorDir

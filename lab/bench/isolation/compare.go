@@ -10,7 +10,7 @@ type Comparison struct {
 	With    string   `json:"with"`          // a phase
 	Role    string   `json:"role"`          // the reason to compare with it
 	Runtime float64  `json:"runtime_ratio"` // SFQ(D2)'s run time of the protected job / the peer's, medians
-	Device  *float64 `json:"device_ratio"`  // of the MB/s of all disks
+	Device  *float64 `json:"device_ratio"`  // the same ratio of the MB/s of all disks
 	Verdict string   `json:"verdict"`       // of SFQ(D2): better, as good, worse or mixed
 }
 

@@ -4,7 +4,7 @@ import "penstock/lab/hadoop"
 
 // DefaultSetup returns the set-up for a small machine, with two modelled hard disks or one
 // solid-state disk. The protected job alone keeps the disks half to three quarters busy
-// (docs/design/isolation.md). An error names the wrong flag.
+// (docs/design/isolation.md). An error names the flag whose value is invalid.
 func DefaultSetup(protected, against, kind string) (Setup, error) {
 	d, err := newDisk(kind)
 	if err != nil {
@@ -25,8 +25,8 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 		Hadoop: HadoopSetup{Version: hadoop.DefaultVersion, Replication: 1, BlockBytes: 8 * mib},
 	}
 	if against == teraSort {
-		// A map sorts its input: with more maps, each has fewer spills. On one CPU, TeraSort
-		// with half the bytes runs longer than the other aggressors.
+		// Each map sorts its part of the input, so with more maps, each map spills less often. On
+		// one CPU, TeraSort runs longer with half the bytes than the other aggressors do with all.
 		s.Aggressor.Bytes, s.Aggressor.Files = 1024*mib, 8
 	}
 	if kind == SSD {
@@ -37,10 +37,10 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 		if against == teraSort {
 			s.Aggressor.Bytes = 1536 * mib
 		}
-		// Without seeks, a smaller quantum loses nothing. As on the hard disk, the references
-		// are the time of two quanta plus a tenth: depth 2 is the least that keeps the disk
-		// busy. On 8 channels a quantum takes two rounds of 64 KiB per channel: 28 ms for a
-		// read and 46 ms for a write.
+		// Without seeks, a smaller quantum loses nothing. As on the hard disk, the reference
+		// latencies are the time of two quanta plus a tenth, because depth 2 is the smallest depth
+		// that keeps the disk busy. On 8 channels a quantum takes two rounds of 64 KiB per channel:
+		// 28 ms for a read and 46 ms for a write.
 		s.Penstock.QuantumBytes = mib
 		s.Penstock.ReferenceRead = LatencySetup{FixedMillis: 4, PerMiBMillis: 58}
 		s.Penstock.ReferenceWrite = LatencySetup{FixedMillis: 6, PerMiBMillis: 95}
@@ -55,8 +55,8 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 	return s, nil
 }
 
-// protect makes job the protected job instead of WordCount. The other jobs write as much
-// to local disks as to HDFS, so their intermediate data is on the contested disks.
+// protect makes job, which is not WordCount, the protected job. Such jobs write as much to local
+// disks as to HDFS, so their intermediate data is on the contested disks.
 func (s *Setup) protect(job string) {
 	s.SetIntermediate(true)
 	s.Protected = ProtectedSetup{Job: job, CPU: s.Protected.CPU}
@@ -71,19 +71,20 @@ func (s *Setup) protect(job string) {
 // backlog is the bound on a flow's dirty data on a disk, in bytes, where spills are not governed.
 // Where they are governed, the daemon uses its default, and the kernel has larger dirty limits:
 //
-//   - In native phases the kernel starts to write dirty pages out at dirtyIntermediate. The two
-//     contested disks write that much in ten seconds, as on a node with faster disks and more
-//     memory. The dirty limit is twice as much. The kernel delays writers from the midpoint of
-//     the two, 384 MiB.
-//   - Under Penstock the kernel starts only just below the limit. The daemon's default is three
-//     quarters of that point, as the operator's guide recommends.
+//   - In native phases the kernel starts to write dirty pages out when dirtyIntermediate bytes
+//     are dirty. The two contested disks write that much in ten seconds, as on a node with faster
+//     disks and more memory. The dirty limit is twice as much. The kernel starts to delay writers
+//     midway between these two amounts, at 384 MiB.
+//   - Under Penstock the kernel starts to write dirty pages out only just below the dirty limit.
+//     The daemon's default is three quarters of that amount, as the operator's guide recommends.
 const (
 	backlog           = 12 * mib
 	dirtyIntermediate = 256 * mib
 )
 
 // SetIntermediate chooses whether intermediate data is on the contested disks. With intermediate
-// data, TeraSort moves three to four times as many bytes there.
+// data, TeraSort moves three to four times as many bytes on these disks, so an aggressor TeraSort
+// sorts half as many.
 func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return

@@ -47,8 +47,8 @@ func newDisk(kind string) (DiskSetup, error) {
 		m, d.DataNodes = disk.HDD(disk.HDDRate), 2
 	case SSD:
 		m, d.DataNodes, d.Kind = disk.SSD(disk.SSDRate), 1, SSD
-		// In proportion to the rate: with 1 MiB, the value of faster disks, this disk would
-		// need more than a second for a queue full of writeback.
+		// The largest request is small in proportion to the rate. With 1 MiB, as on faster disks,
+		// this disk would need more than a second for a queue full of writeback.
 		d.RequestKB = 128
 	default:
 		return d, fmt.Errorf("--disk %q: choose %s or %s", kind, HDD, SSD)
@@ -69,7 +69,8 @@ func (d *DiskSetup) SetRate(bytesPerSecond int64) {
 }
 
 // useProfile records the digest of the disks' profile in the set-up. The daemon ignores a profile
-// of another disk; here such a profile is an error, because the experiment would be another one.
+// of another disk. Here such a profile is an error, because the experiment would run without the
+// requested profile.
 func (s *Setup) useProfile(file string) error {
 	if file == "" {
 		return nil

@@ -26,11 +26,12 @@
 // the kind of disk (hard disks, or solid-state as in Figure 8) and Hadoop's
 // version can be chosen; docs/design/isolation.md gives reasons for the set-up.
 //
-// Runs are interleaved (the first of each phase, then the second of each): a machine
-// that becomes slower slows every phase alike. Figures are medians with their spread.
-// Setup holds everything that could change a figure. It is the same in every phase and
-// part of the journal, which refuses to mix two set-ups.
+// Runs are interleaved (the first of each phase, then the second of each): a machine that becomes
+// slower slows every phase alike. Figures are medians with their spread. Setup holds everything
+// that could change a figure. A set-up is the same in every phase. The journal contains the set-up,
+// and refuses runs with another one.
 //
-// Phases, order, statistics and ratios are plain code over the narrow interface
-// Environment. Machine implements it; env.go and the files that it uses touch the machine.
+// Only Machine touches the machine (env.go and the files that it uses). It implements the narrow
+// interface Environment. The code for phases, order, statistics and ratios uses nothing but that
+// interface.
 package isolation

@@ -83,7 +83,8 @@ func (m *Machine) setup() Setup { return m.request.Setup }
 
 func (m *Machine) contested() []*disk.Disk { return m.Disks[:m.setup().Disk.DataNodes] }
 
-// change applies the disk rate and the job sizes of a request that has changed.
+// change applies the new disk rate and the new job sizes, after the set-up of the request has
+// changed.
 func (m *Machine) change(ctx context.Context, phases []Phase) error {
 	if err := m.groupsPossible(phases); err != nil {
 		return err
@@ -140,9 +141,9 @@ func (m *Machine) Limit(ctx context.Context, on bool) error {
 }
 
 // throttle sets the cap of each DataNode's own throttler, in MB/s; 0 means no cap. The throttler
-// distinguishes directions but not applications: the cap is for the aggressor's direction, and
-// applies to the protected job's I/O in it too. TeraGen writes, TeraValidate and WordCount read,
-// TeraSort first reads and then writes.
+// distinguishes reads from writes, but not applications. So the cap is set for the direction of the
+// aggressor's I/O, and also limits the protected job's I/O in that direction. TeraGen writes,
+// TeraValidate and WordCount read, TeraSort first reads and then writes.
 func (m *Machine) throttle(ctx context.Context, mbps int) error {
 	if mbps == m.capped {
 		return nil
@@ -165,7 +166,8 @@ func (m *Machine) throttle(ctx context.Context, mbps int) error {
 	return nil
 }
 
-// Arrange sets the phase's kernel scheduler and caps and starts its daemon.
+// Arrange sets the kernel scheduler, the caps, the cgroups and the dirty limits of the phase. In a
+// governed phase it also starts the daemon.
 func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 	kernel := p.Kernel
 	if kernel == "" {
@@ -196,8 +198,8 @@ func (m *Machine) Arrange(ctx context.Context, p Phase) error {
 	return m.govern(ctx, p)
 }
 
-// DropCaches writes dirty pages back and empties the page cache: each run reads its input from
-// the disks. From then on intermediate files are watched.
+// DropCaches writes dirty pages back and empties the page cache, so that each run reads its input
+// from the disks. If intermediate files are judged, DropCaches also begins to watch them.
 func (m *Machine) DropCaches(context.Context) error {
 	if os.Geteuid() != 0 {
 		unix.Sync()
@@ -217,7 +219,8 @@ func (m *Machine) Release(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Counters reads the kernel's counters of every modelled disk. A plain folder has no counters.
+// Counters reads the kernel's counters of every modelled disk. Without modelled disks the map is
+// empty.
 func (m *Machine) Counters() (map[string]counters.Bytes, error) {
 	out := map[string]counters.Bytes{}
 	if !m.setup().Disk.Modelled {

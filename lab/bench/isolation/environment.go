@@ -12,8 +12,8 @@ import (
 // parameters and the daemon. Machine is the real environment. Methods are called from one
 // goroutine, except Counters and Metrics, which the sampler calls while the jobs run.
 type Environment interface {
-	// Limit switches the modelled rate of the disks on or off. It is off while inputs
-	// are written and outputs checked.
+	// Limit switches the modelled rate of the disks on or off. The rate is off while inputs are
+	// written and while outputs are checked.
 	Limit(ctx context.Context, on bool) error
 	// Arrange prepares a phase: it sets the kernel scheduler of every modelled disk and,
 	// in a governed phase, starts the daemon and waits until it is ready.
@@ -37,8 +37,8 @@ type Environment interface {
 	// deleted, with nil for a side that did not run. The verdict is nil if there are no
 	// request logs.
 	Judge(ctx context.Context, from, to time.Time, protected, aggressor *Job) (*Verdict, error)
-	// Release undoes Arrange: the daemon ends, the schedulers stay until the next
-	// Arrange. It may be called without an Arrange before it.
+	// Release undoes Arrange, except that the kernel schedulers stay as they are until the next
+	// Arrange. It ends the daemon. It may be called without an Arrange before it.
 	Release(ctx context.Context) error
 }
 

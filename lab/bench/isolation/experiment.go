@@ -36,14 +36,15 @@ const (
 var ErrCheck = errors.New("output check failed")
 
 // ErrNotGoverned reports that the daemon moved no bytes for a job or used another weight for it.
-// The figures of the run would be the kernel's.
+// The run's figures would be those of the kernel's scheduler.
 var ErrNotGoverned = errors.New("the run was not governed by Penstock")
 
 // ErrOutlasted reports that the aggressor ended before the protected job: there was no
 // contention at the run's end.
 var ErrOutlasted = errors.New("the aggressor ended before the protected job did: give it more bytes (--aggressor-size)")
 
-// turns returns the runs that are missing in the journal. start sets x.Env.
+// turns describes the experiment as turns, of which those are performed that the journal lacks.
+// start must set x.Env.
 func (x *Experiment) turns(start func(ctx context.Context, dir string) (stop func() error, err error)) experiment.Turns[Setup, Turn, Run] {
 	return experiment.Turns[Setup, Turn, Run]{
 		Name: "isolation", Unit: "runs", Setup: x.Setup, Resume: x.Resume, RunDir: x.RunDir, KeepLogs: x.KeepLogs, Say: x.say,
@@ -82,7 +83,7 @@ func checkedIn(done []Run) map[string]bool {
 }
 
 // kills reports whether the next run of a phase kills the aggressor after the window. checked holds
-// the phases of which a run was checked.
+// the phases in which an earlier run checked both outputs.
 func (x *Experiment) kills(p Phase, checked map[string]bool) bool {
 	return p.Against && !x.Setup.Both && !x.CheckAll && checked[p.Name]
 }

@@ -19,8 +19,8 @@ func (m *Machine) govern(ctx context.Context, p Phase) error {
 	return m.StartNode(ctx, 0, func(was *daemon.Options) { *was = o })
 }
 
-// endGovernor ends the daemon, if there is one. It returns an error if the daemon had died earlier:
-// the run was then not governed to its end.
+// endGovernor ends the daemon, if there is one. It returns an error if the daemon had died earlier,
+// because then the run was not governed to its end.
 func (m *Machine) endGovernor() error {
 	if len(m.Nodes) == 0 || m.Nodes[0] == nil {
 		return nil
@@ -49,7 +49,7 @@ func daemonOptions(s PenstockSetup, p Phase, profile string) daemon.Options {
 		return fmt.Sprintf("{fixed: %v, per_mib: %v}", millis(l.FixedMillis), millis(l.PerMiBMillis))
 	}
 	device := []string{"algorithm: " + p.Algorithm, fmt.Sprintf("quantum: %d", s.QuantumBytes), fmt.Sprintf("ahead: %d", s.Ahead)}
-	if s.BacklogBytes > 0 { // less than the kernel's limit, all disks together
+	if s.BacklogBytes > 0 { // the sum over all disks is less than the kernel's limit
 		device = append(device, fmt.Sprintf("backlog: %d", s.BacklogBytes), fmt.Sprintf("dirty: %d", s.BacklogBytes))
 	}
 	depth := fmt.Sprintf("fixed: %d", p.Depth)

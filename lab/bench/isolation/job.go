@@ -11,7 +11,7 @@ import (
 
 // Job is a started job, or several jobs that are treated as one.
 type Job struct {
-	Applications []string        // ids of YARN
+	Applications []string        // ids in YARN
 	Done         <-chan struct{} // closed when the job has succeeded or failed
 	// Times returns the job's start and end as the ResourceManager reports them, or those of the
 	// query. The error is the job's failure. Times is called only after Done.

@@ -12,10 +12,11 @@ import (
 )
 
 // Judge attributes the requests in the modelled disks' logs by the extents of files. The NameNode
-// lists the blocks of each job's HDFS files, and so the owner of each block file. YARN names the
-// folder of an intermediate file after its application. Without intermediate data, Judge reads
-// the extents once, after the window, because no block file of either job is deleted earlier.
-// Deleted files, and disk blocks outside files (journal, bitmaps), belong to "other".
+// lists the blocks of each job's HDFS files, from which Judge knows the owner of each block file.
+// The owner of an intermediate file is known from its folder, which YARN names after the
+// application. Without intermediate data, Judge reads the extents once, after the window, because
+// no block file of either job is deleted earlier. Requests for deleted files, and for disk blocks
+// outside files (journal, bitmaps), count as "other".
 func (m *Machine) Judge(ctx context.Context, from, to time.Time, protected, aggressor *Job) (*Verdict, error) {
 	if !m.setup().Disk.Modelled {
 		return nil, nil
@@ -63,7 +64,7 @@ func newVerdict() *Verdict {
 	return &Verdict{StepSeconds: 1, MBps: map[string][]float64{}, Bytes: map[string]int64{}, Read: map[string]int64{}, Written: map[string]int64{}}
 }
 
-// add adds the service of a disk's owners in each second.
+// add adds the accounts of one disk, of which there is one for each second.
 func (v *Verdict) add(accounts []judge.Account) {
 	for i, a := range accounts {
 		for owner, u := range a.Owners {
@@ -94,5 +95,5 @@ func (v *Verdict) finish(millis []float64) {
 }
 
 // lookEvery is the interval at which the extents of intermediate files are read. Such files exist
-// for seconds, and get their extents when they are written out.
+// only for seconds, and have extents only after the kernel has written them to the disk.
 const lookEvery = time.Second

@@ -17,9 +17,9 @@ type Request struct {
 	Setup  Setup
 	Phases []Phase
 	Runs   int // of each phase
-	// CheckAll lets the aggressor finish after every run and checks its output.
-	// Otherwise only the first run of each phase does so; later runs kill the
-	// aggressor after the window, which saves half of the time.
+	// CheckAll lets the aggressor finish after every run and checks its output. Otherwise this is
+	// done only in the first run of each phase. Later runs kill the aggressor after the window,
+	// which saves half of the time.
 	CheckAll bool
 	// Calibrate measures the protected job alone first, and derives the disks' rate from it.
 	Calibrate bool
@@ -40,8 +40,8 @@ type Request struct {
 	Out    io.Writer // for the table
 }
 
-// Perform performs the missing runs and writes the results of all. After a failure or Ctrl-C it
-// writes the results of the finished runs and returns the error.
+// Perform performs the runs that the journal lacks, and writes the results of all runs. After a
+// failure or Ctrl-C it writes the results of the finished runs and returns the error.
 func Perform(ctx context.Context, q Request) error {
 	if err := q.Setup.useProfile(q.Profile); err != nil {
 		return err
@@ -111,7 +111,7 @@ func (x *Experiment) summarise() Result {
 	return res
 }
 
-// writeReport writes the HTML report, the first time with a line about its path.
+// writeReport writes the HTML report. The first time, it also prints the report's path.
 func (x *Experiment) writeReport(res Result) error {
 	if x.Report == "" {
 		return nil
@@ -142,7 +142,7 @@ func (x *Experiment) write(res Result) error {
 	return errors.Join(errs...)
 }
 
-// maxSetup bounds a file of Override, in bytes.
+// maxSetup bounds the size of the file that Override reads, in bytes.
 const maxSetup = 1 << 20
 
 // Override changes the fields of s that are in the JSON file at path, which has the form of

@@ -24,7 +24,8 @@ const (
 var fixedDepths = []int{1, 2, 4, 8, 12}
 
 // drrDepth is the depth of "drr". SFQ(D2) settles at the same depth on these disks
-// (docs/design/isolation.md): the comparison is of the order of requests, not of their number.
+// (docs/design/isolation.md). So the two phases differ in the order of requests, but not in the
+// number of requests in flight.
 const drrDepth = 2
 
 // The phases that "cgroup" stands for have the weight and the cap of IBIS, section 7.4. The paper's
@@ -99,8 +100,8 @@ type Phase struct {
 	GroupCap    int    // of the aggressor's cgroup on each disk, MB/s for reads and the same for writes; 0 means none
 	Governed    bool   // penstock node runs
 	Unlimited   bool   // the disks' rate is not limited
-	Algorithm   string // the daemon's; "" when it does not run
-	Depth       int    // fixed depth under Penstock; 0 means none, or SFQ(D2)
+	Algorithm   string // the daemon's; "" if no daemon runs
+	Depth       int    // fixed depth under Penstock; 0: no daemon runs, or SFQ(D2) chooses the depth
 }
 
 // Native reports whether the two jobs share disks under the kernel's control alone.

@@ -11,8 +11,8 @@ import (
 	"penstock/lab/experiment/progress"
 )
 
-// position is an experiment's current turn and step. Progress lines show it with an estimate of
-// the remaining time.
+// position is an experiment's current turn and step. Progress lines show the turn and the step,
+// with an estimate of the remaining time.
 type position struct {
 	mu      sync.Mutex // guards turn, begun and step, which the sampler reads while a job runs
 	turn    Turn
@@ -33,7 +33,7 @@ const turnOverhead = 20 * time.Second
 
 func (q *Request) say(format string, args ...any) { q.Progress.Printf(format, args...) }
 
-// label returns people's name for the phase of a turn, with the run's number if there are several.
+// label returns the plain name of a turn's phase, with the run's number if there are several runs.
 func (x *Experiment) label(phase string, run int) string {
 	var names []string
 	for _, p := range x.Phases {
@@ -97,10 +97,11 @@ func (x *Experiment) finished(r Run) {
 	}
 }
 
-// remaining estimates the time of the turns to do. The time of a turn is the median of finished
-// turns of the same kind or, without any, of turns that also kill the aggressor, or also do not.
-// Without those it is the median of all turns or, before the first, an estimate from the disks'
-// rate.
+// remaining estimates the time that the turns to do will take. The estimate for a turn is the
+// median of the finished turns of the same kind. If there are none, it is the median of those
+// finished turns that kill the aggressor, if this turn kills it, or that do not. If there are none
+// of these either, it is the median of all finished turns. Before the first turn has finished, it
+// follows from the disks' rate.
 func (x *Experiment) remaining() string {
 	var all []float64
 	alike := map[bool][]float64{}

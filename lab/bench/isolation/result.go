@@ -31,7 +31,7 @@ type Result struct {
 	CheckedAll bool           `json:"checked_all"`
 	Claims     []claims.Claim `json:"claims"`
 	Builds     []string       `json:"builds"` // of penstock; more than one is a warning
-	// Calibration is the choice of the disks' rate where it was measured.
+	// Calibration describes how the disks' rate was chosen; nil if it was not measured.
 	Calibration *Calibration `json:"calibration,omitempty"`
 	Warnings    []string     `json:"warnings,omitempty"`
 
@@ -51,10 +51,10 @@ type Figure struct {
 	DeviceMBps        *float64        `json:"device_mb_s"`       // median
 	DeviceSpread      *figures.Spread `json:"device_spread_mb_s"`
 	DeviceVsNative    *float64        `json:"device_vs_native"`         // against Result.Native
-	DeviceVsFastest   *float64        `json:"device_vs_fastest_native"` // against the native with most MB/s
+	DeviceVsFastest   *float64        `json:"device_vs_fastest_native"` // against the native phase with the most MB/s
 	TimeAtDepthBounds *float64        `json:"time_at_depth_bounds"`     // part of control periods, 0 to 1; SFQ(D2) only
-	RequestP99MS      *float64        `json:"request_p99_ms"`           // Penstock's requests, median of the runs
-	DeviceP99MS       *float64        `json:"device_p99_ms"`            // the disks' own log, median of the runs
+	RequestP99MS      *float64        `json:"request_p99_ms"`           // of Penstock's requests, median of the runs
+	DeviceP99MS       *float64        `json:"device_p99_ms"`            // by the disks' own log, median of the runs
 	AggressorMBps     *float64        `json:"aggressor_mb_s"`           // by the disks' own log
 	AggressorSpread   *figures.Spread `json:"aggressor_spread_mb_s"`
 	AggressorVsNative *float64        `json:"aggressor_vs_native"` // against Result.Native
@@ -63,7 +63,7 @@ type Figure struct {
 	BothSides *BothSides `json:"both_sides,omitempty"` // when the aggressor ran to its own end
 }
 
-// Range is the shortest and the longest run time; "-" with one run.
+// Range returns the shortest and the longest run time as text, or "-" if there is only one run.
 func (f Figure) Range() string {
 	if len(f.RuntimesS) < 2 {
 		return "-"
@@ -147,7 +147,7 @@ func spread(values []float64) (*figures.Spread, *float64) {
 // median returns nil without values.
 func median(values []float64) *float64 { return ratio(figures.Median(values), 1) }
 
-// compare fills in the ratios.
+// compare computes the ratios between phases.
 func (res *Result) compare(phases []Phase, of map[string][]Run) {
 	alone, floor, native, fastest := Figure{RuntimeS: math.NaN()}, Figure{RuntimeS: math.NaN()}, Figure{RuntimeS: math.NaN()}, math.NaN()
 	for _, f := range res.Phases {
@@ -157,7 +157,7 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 		case f.Name == "floor":
 			floor = f
 		case phases[i].Native():
-			if !(native.RuntimeS <= f.RuntimeS) { // also when there is none yet
+			if !(native.RuntimeS <= f.RuntimeS) { // also when native is not set yet
 				native = f
 			}
 			if mbps := orNaN(f.DeviceMBps); !(fastest >= mbps) {
@@ -190,9 +190,9 @@ func (res *Result) compare(phases []Phase, of map[string][]Run) {
 	}
 }
 
-// demandMin and demandMax bound the demand for which the experiment is valid. Below demandMin
-// there is no contention. Above demandMax any share less than the whole slows the protected job
-// down.
+// demandMin and demandMax bound the demand for which the experiment is valid. Below demandMin there
+// is no contention. Above demandMax, the protected job is slowed down by any share that is less
+// than the whole disks.
 const (
 	demandMin = 0.50
 	demandMax = 0.75
@@ -235,7 +235,7 @@ func (res Result) Notes() []string {
 	return append(notes, res.Warnings...)
 }
 
-// WriteTable prints the figures for a terminal, with people's names for the phases.
+// WriteTable prints the figures for a terminal, with the phases' plain names.
 func (res Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "phase\truns\trun time\tmin-max\tagainst\tagainst CPU\tall disks\tagainst\t"+res.Setup.aggressor().title()+"\tagainst\tdevice\tdepth at\t")
@@ -260,7 +260,7 @@ func optional(v *float64, format string) string {
 	return fmt.Sprintf(format, *v)
 }
 
-// Owners of device bytes in a Verdict and in the plots.
+// Names of the owners of device bytes, in a Verdict and in the plots.
 const (
 	ownerProtected = "protected"
 	ownerAggressor = "aggressor"

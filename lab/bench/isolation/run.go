@@ -27,20 +27,20 @@ type Run struct {
 
 	Protected  string  `json:"protected"`           // application id
 	Aggressor  string  `json:"aggressor,omitempty"` // application id, or ids with spaces between them
-	RuntimeS   float64 `json:"runtime_s"`           // the window's length: the protected job's, or the aggressor's when it is alone
+	RuntimeS   float64 `json:"runtime_s"`           // the window's length: run time of the protected job, or of the aggressor when that runs alone
 	ReadBytes  float64 `json:"device_read_bytes"`   // all modelled disks
 	WriteBytes float64 `json:"device_write_bytes"`
 	DeviceMBps float64 `json:"device_mb_s"`
 	DemandMBps float64 `json:"demand_mb_s"` // device MB/s between 5 % and 95 % of the window's bytes
 
-	Depth        *Periods `json:"depth_periods,omitempty"`  // control periods in the window, busy devices
-	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"` // Penstock's requests
+	Depth        *Periods `json:"depth_periods,omitempty"`  // control periods of busy devices in the window
+	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"` // of Penstock's requests
 	AfterS       float64  `json:"after_s"`                  // from the window's end until the outputs were checked
 	// AggressorRuntimeS is the time from the aggressor's start to its end; 0 without Setup.Both.
 	AggressorRuntimeS float64  `json:"aggressor_runtime_s,omitempty"`
-	AggressorVerdict  *Verdict `json:"aggressor_verdict,omitempty"` // over that time, without a series
+	AggressorVerdict  *Verdict `json:"aggressor_verdict,omitempty"` // over AggressorRuntimeS, without a series
 
-	Killed   bool     `json:"aggressor_killed,omitempty"` // after the window, so its output was not checked
+	Killed   bool     `json:"aggressor_killed,omitempty"` // the aggressor was killed after the window, so its output was not checked
 	Series   Series   `json:"series"`                     // for the plots
 	Verdict  *Verdict `json:"verdict,omitempty"`          // the independent judge's account
 	Warnings []string `json:"warnings,omitempty"`         // problems short of failure
@@ -55,7 +55,7 @@ type Series struct {
 	Scrapes     []Scrape             `json:"scrapes,omitempty"`
 }
 
-// Scrape is the part of one scrape of the daemon that the charts need.
+// Scrape holds those metrics of one scrape of the daemon that the charts need.
 type Scrape struct {
 	At          float64            `json:"at_s"`
 	Depth       map[string]float64 `json:"depth,omitempty"`
@@ -64,7 +64,7 @@ type Scrape struct {
 	FlowBytes   map[string]float64 `json:"flow_bytes,omitempty"` // by flow, all devices, since the daemon started
 }
 
-// scrapeSample is collected by the sampler.
+// scrapeSample holds the metrics of one scrape of the daemon, and its time.
 type scrapeSample struct {
 	at time.Time
 	m  daemon.Metrics
@@ -126,16 +126,17 @@ func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 	r.LatencyP99MS = ratio(1000*requestQuantile(first.Histogram(requests, onDisk), last.Histogram(requests, onDisk), 0.99), 1)
 }
 
-// busyBytes is the least number of bytes that a device moves in the window for its depth to be
-// part of the figures.
+// A device's depth is part of the figures only if the device moves at least busyBytes bytes in the
+// window.
 const busyBytes = 16 * mib
 
-// onDisk reports whether a series is of a disk, not of the network.
+// onDisk reports whether a metric's series with these labels is about a disk, and not about the
+// network.
 func onDisk(labels map[string]string) bool { return labels["device"] != device.NetworkName }
 
-// onDisks returns the sums of a metric's series by one of their labels, without the network's
-// series. It returns an empty map if the metric is missing: with a fixed depth, the daemon has no
-// metrics of the controller.
+// onDisks returns, for each value of a label, the sum of a metric's series with that value. It
+// leaves out the network's series. It returns an empty map if the metric is missing. For example,
+// with a fixed depth the daemon has no metrics of the controller.
 func onDisks(m daemon.Metrics, name, label string) map[string]float64 {
 	sums := map[string]float64{}
 	m.Each(name, func(labels map[string]string, v float64) {
@@ -161,8 +162,8 @@ func (p *Periods) add(at string, n float64) {
 }
 
 // requestQuantile returns the latency in seconds that a part q of the requests between two scrapes
-// did not exceed: an upper bound, by the histogram's buckets. It returns NaN if there were no
-// requests, or if the quantile is above the last finite bucket.
+// did not exceed. The result is the upper bound of one of the histogram's buckets. It returns NaN
+// if there were no requests, or if the quantile is above the last finite bucket.
 func requestQuantile(before, after []daemon.Bucket, q float64) float64 {
 	since := slices.Clone(after)
 	for _, b := range before {
@@ -229,7 +230,8 @@ func inMillis(seconds map[string]float64) map[string]float64 {
 
 func round3(v float64) float64 { return math.Round(v*1000) / 1000 }
 
-// ratio returns a/b, or nil if either was not measured: JSON has no NaN.
+// ratio returns a/b, or nil if a/b is not a finite number, as when a or b was not measured. JSON
+// has no NaN.
 func ratio(a, b float64) *float64 {
 	r := a / b
 	if math.IsNaN(r) || math.IsInf(r, 0) {

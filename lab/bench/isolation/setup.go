@@ -17,8 +17,8 @@ import (
 
 const mib = 1 << 20
 
-// Setup is everything that may change a figure. It is the same in every phase and part of the
-// journal. The phases, and the number of their runs, are not part of it.
+// Setup is everything that may change a figure. A set-up is the same in every phase, and the
+// journal contains it. The phases and the number of their runs are not part of a set-up.
 type Setup struct {
 	Against   string             `json:"against"` // one of Aggressors
 	Protected ProtectedSetup     `json:"protected"`
@@ -39,8 +39,8 @@ type Setup struct {
 }
 
 // ProtectedSetup describes the protected job, one of Protecteds. WordCount has one wave of long
-// maps, as in the paper. Fields that a job does not use are 0. The JSON leaves out those that
-// older journals do not have, so these journals stay valid.
+// maps, as in the paper. Fields that a job does not use are 0. The JSON leaves out unused fields
+// that older journals do not have, so older journals stay valid.
 type ProtectedSetup struct {
 	InputBytes int64 `json:"input_bytes"`
 	Files      int   `json:"files"`      // one map each, spread over the disks; for TPC-H, parts of each large table
@@ -109,7 +109,7 @@ type PenstockSetup struct {
 	AgentInAllPhases bool  `json:"agent_in_all_phases"`
 	QuantumBytes     int64 `json:"quantum_bytes"`
 	Ahead            int   `json:"ahead"`                   // quanta staged ahead of a reader
-	BacklogBytes     int64 `json:"backlog_bytes,omitempty"` // of an application on a disk; 0: the daemon's default
+	BacklogBytes     int64 `json:"backlog_bytes,omitempty"` // bound on an application's backlog on a disk; 0: the daemon's default
 	// DirtyBackgroundBytes and DirtyExpireCentisecs are the kernel's parameters in governed phases.
 	// If DirtyBackgroundBytes is 0, both are as in the other phases.
 	DirtyBackgroundBytes int64 `json:"dirty_background_bytes,omitempty"`
@@ -121,7 +121,7 @@ type PenstockSetup struct {
 
 	ProtectedWeight int          `json:"protected_weight"`
 	AggressorWeight int          `json:"aggressor_weight"`
-	ClientsWeight   int          `json:"clients_weight"` // of the submitters and application masters, for the job files of both jobs
+	ClientsWeight   int          `json:"clients_weight"` // of both jobs' submitters and application masters, which read and write the jobs' files
 	DepthMin        float64      `json:"depth_min"`
 	DepthMax        float64      `json:"depth_max"`
 	DepthStart      float64      `json:"depth_start"`
@@ -139,15 +139,15 @@ type LatencySetup struct {
 	PerMiBMillis float64 `json:"per_mib_ms"`
 }
 
-// HadoopSetup is the cluster of the jobs.
+// HadoopSetup describes the cluster that runs the jobs.
 type HadoopSetup struct {
 	Version     string `json:"version"`
 	Replication int    `json:"replication"`
 	BlockBytes  int64  `json:"block_bytes"`
 }
 
-// SetWeights reads the weights of the protected job and the aggressor, as "32:1". The files of both
-// jobs' clients get the protected job's weight.
+// SetWeights reads the weights of the protected job and the aggressor, as "32:1". The clients of
+// both jobs get the protected job's weight.
 func (s *Setup) SetWeights(text string) error {
 	left, right, _ := strings.Cut(text, ":")
 	protected, err := strconv.Atoi(left)

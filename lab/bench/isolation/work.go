@@ -29,14 +29,14 @@ var (
 	Aggressors = []string{teraGen, teraSort, teraValidate, wordCount}
 )
 
-// DefaultAggressor is the aggressor if none is named; docs/design/contention.md compares the
-// three.
+// DefaultAggressor is the aggressor if the command line names none. docs/design/contention.md
+// compares the three aggressors of IBIS.
 const DefaultAggressor = "teragen"
 
 var titles = map[string]string{wordCount: "WordCount", teraGen: "TeraGen", teraSort: "TeraSort", teraValidate: "TeraValidate",
 	tpchQ9: "TPC-H Q9", tpchQ21: "TPC-H Q21"}
 
-// side is the job of one side, with the fields that it uses.
+// side describes the job of one side: the protected job, or one application of the aggressor.
 type side struct {
 	ProtectedSetup
 	kind, queue string
@@ -46,7 +46,7 @@ func (s Setup) protected() side {
 	return side{s.Protected, s.Protected.kind(), hadoop.QueueProtected}
 }
 
-// aggressor returns the side of one of the aggressor's applications.
+// aggressor describes one of the aggressor's applications.
 func (s Setup) aggressor() side {
 	a := s.Aggressor.each()
 	return side{ProtectedSetup{InputBytes: a.Bytes, Files: a.Files, Slots: a.Slots, Reduces: a.Reduces, CPU: a.CPU,
@@ -65,8 +65,8 @@ func (s side) query() string {
 
 func (s side) rows() int64 { return s.InputBytes / hadoop.RowBytes }
 
-// A Spark executor takes as much of a queue as three tasks, and its application master as
-// two.
+// A Spark executor takes as much of a queue's capacity as three tasks, and Spark's application
+// master takes as much as two tasks.
 const (
 	executors     = 2
 	executorTasks = 3
@@ -98,7 +98,7 @@ type source struct {
 	answer string // digest of the query's rows
 }
 
-// prepareInput writes the side's input into a folder of HDFS, if it is not there.
+// prepareInput writes the side's input into a folder of HDFS, unless the input is already there.
 func (m *Machine) prepareInput(ctx context.Context, s side, dir string) (err error) {
 	had, ok := m.sources[dir]
 	if s.kind == teraGen || ok && had.of == s {
@@ -150,7 +150,7 @@ func (m *Machine) prepareQuery(ctx context.Context, s side, dir string) (answer 
 	return answer, err
 }
 
-// submit starts a MapReduce job and returns when it has its id.
+// submit starts a MapReduce job and returns when YARN has given the job its id.
 func (m *Machine) submit(ctx context.Context, s side, input, output string, p Phase) (*Job, error) {
 	spec := hadoop.Job{Kind: hadoop.Kind(s.kind), Output: output, Rows: s.rows(), Maps: s.Slots, Reduces: s.Reduces,
 		Queue: s.queue, CPUs: fmt.Sprint(s.CPU), Cgroup: m.groups.of(s.queue), Settings: map[string]string{}}

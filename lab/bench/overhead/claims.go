@@ -9,7 +9,7 @@ import (
 
 const source = "IBIS, section 7.7"
 
-// ratioClaim is a ratio to native with its 95 % confidence interval.
+// ratioClaim returns the claim of a ratio to native, with its 95 % confidence interval.
 func ratioClaim(name string, r *figures.Ratio, rounds int) claims.Claim {
 	if r == nil {
 		return claims.Claim{}
@@ -22,8 +22,9 @@ var operationNames = map[Operation]string{Write: "writes", Cold: "cold reads", C
 	FullWrite: "draining at full speed", FullCold: "staging at full speed", TeraGen: "TeraGen", TeraSort: "TeraSort"}
 
 // claims returns the ratios to native of each governed variant. Their goals are the bounds of the
-// targets (Verdicts). A claim compares the goal with the mean, and a target compares the bound with
-// the end of the interval. An open target is also open as a claim (claims.Claim's Open).
+// targets (Verdicts). Whether a claim meets its goal is judged by the mean, and whether a target
+// keeps its bound by the end of the interval. If a target is open, the claim with the same bound is
+// open, too (Claim.Open).
 func (r Result) claims() (all []claims.Claim) {
 	for _, s := range r.Streams {
 		name := operationNames[s.Operation] + ", " + string(s.Variant)

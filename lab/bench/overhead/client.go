@@ -15,7 +15,8 @@ import (
 var clientSource []byte
 
 // startClient compiles and starts the JVM that reads, writes and runs jobs, one command at a time.
-// It is bound to a CPU if the setup says so. Its own files and those of jobs are on the last disk.
+// The JVM is bound to a CPU if the setup says so. Its own files and the jobs' intermediate files
+// are on the last disk.
 func (m *Machine) startClient(ctx context.Context) error {
 	if err := client.CompileSources(ctx, m.Lib, m.Path("load"), map[string][]byte{"OverheadClient.java": clientSource}); err != nil {
 		return err
@@ -31,8 +32,8 @@ func (m *Machine) startClient(ctx context.Context) error {
 	return err
 }
 
-// command sends the client a command and waits for its answer. After an interrupted command the
-// client can only be stopped.
+// command sends the client a command and waits for its answer. After an interrupted command, the
+// client accepts no other command and can only be stopped.
 func (m *Machine) command(ctx context.Context, operation, args string) (took time.Duration, bytes int64, err error) {
 	answer, err := m.client.Ask(ctx, operation, args)
 	if err == nil {

@@ -1,6 +1,6 @@
 // Package overhead measures Penstock's cost where it has no benefit: an application alone on a disk
-// that is never the bottleneck. IBIS, section 7.7: run times of jobs (Figure 13), CPU and memory of
-// the daemons (Table 2).
+// that is never the bottleneck. As in IBIS, section 7.7, the figures are run times of jobs (Figure
+// 13), and CPU time and memory of the daemons (Table 2).
 //
 // Problem: an overhead of a few per cent is less than the difference between two JVMs of the same
 // program, and far less than the change of a machine's speed within an hour. Choices:
@@ -20,10 +20,11 @@
 //     govern. Their servers take CPU from the jobs, but the same amount in every variant.
 //
 // The variants are: native (no agent); absent (the agent, but no daemon, as after the daemon's
-// death); observe; enforce. Reads are measured cold and from the page cache. Natively the
-// DataNode does the device I/O of a cold read, and with Penstock the daemon does it, so the tables
-// have the daemon's CPU time next to the DataNode's.
+// death); observe; enforce. Reads are measured cold and from the page cache. The device I/O of a
+// cold read is done by the DataNode natively, and by the daemon with Penstock. So the tables have
+// the daemon's CPU time next to the DataNode's.
 //
-// Another measurement (yarn.go) has the cost of all of Penstock for a job with tasks. A TeraSort
-// runs on two clusters in turn, one without Penstock and one with everything enabled.
+// Another measurement (yarn.go) shows the cost of all parts of Penstock for a job with tasks. A
+// TeraSort runs on two clusters in turn. One cluster is without Penstock; on the other, everything
+// is enabled.
 package overhead

@@ -8,10 +8,11 @@ import (
 	"time"
 )
 
-// Sample is one operation of one variant. CPU times are seconds over the operation. Those of
-// streams and of jobs within the client leave out the compilers of the DataNode's JVM, and the
-// daemon's CPU time is counted until the device has all written data. Those of a job on YARN are
-// counted from the submission until the last container has ended and the disk has all written data.
+// Sample holds the figures of one operation of one variant. CPU times are seconds over the
+// operation. For streams and for jobs within the client, the DataNode's CPU time leaves out the
+// compilers of its JVM, and the daemon's CPU time is counted until the device has all written data.
+// For a job on YARN, CPU times are counted from the submission until the last container has ended
+// and the disk has all written data.
 type Sample struct {
 	Bytes          int64   `json:"bytes,omitempty"`           // none for a job on YARN
 	Seconds        float64 `json:"seconds"`                   // a job on YARN: by the ResourceManager
@@ -21,8 +22,8 @@ type Sample struct {
 	DaemonCPU      float64 `json:"daemon_cpu_s"`
 
 	// Only for a job on YARN.
-	NodeManagerCPU float64 `json:"nodemanager_cpu_s,omitempty"` // itself, with its shuffle service
-	TasksCPU       float64 `json:"tasks_cpu_s,omitempty"`       // all containers
+	NodeManagerCPU float64 `json:"nodemanager_cpu_s,omitempty"` // of the NodeManager itself, with its shuffle service
+	TasksCPU       float64 `json:"tasks_cpu_s,omitempty"`       // of all containers
 	// MachineCPU is the CPU time of everything on the machine: also of the disk's server, of the
 	// client, of the other cluster, and of the kernel's writeback, which natively does the daemon's
 	// work.
@@ -32,7 +33,7 @@ type Sample struct {
 // CPU returns the CPU time of all processes that contain parts of Penstock.
 func (s Sample) CPU() float64 { return s.DataNodeCPU + s.NodeManagerCPU + s.TasksCPU + s.DaemonCPU }
 
-// Measured is one variant in one round.
+// Measured holds the figures of one variant in one round.
 type Measured struct {
 	Samples    map[Operation]Sample `json:"samples"`
 	DaemonPeak int64                `json:"daemon_peak_bytes,omitempty"` // largest resident size
@@ -69,8 +70,8 @@ type Environment interface {
 type Experiment struct {
 	Variants   []Variant
 	Operations []Operation
-	// WarmUp, if not "", is performed in each variant before the first round. A round follows that
-	// is discarded, because the JVMs of Hadoop's daemons still compile.
+	// WarmUp, if not "", is performed in each variant before the first round. After that, a further
+	// round is performed and discarded, because the JVMs of Hadoop's daemons still compile.
 	WarmUp Operation
 	Env    Environment
 	Build  string

@@ -19,12 +19,13 @@ type Options struct {
 	CacheDir string // downloads; kept between runs
 	AgentJar string
 	Binary   string   // penstock itself, for the daemon
-	JVMArgs  []string // of both DataNodes, as for a profiler
+	JVMArgs  []string // further arguments of both DataNodes, for example for a profiler
 	Say      func(format string, args ...any)
 }
 
-// stand returns the common parts of both machines: two disks for data, named after their use, and
-// the kernel's dirty limits. Without root the limits stay as they are.
+// stand returns the part of a stand's description that Machine and YARNMachine have in common:
+// disks for data, named after their use, and the kernel's dirty limits. Without root the limits
+// stay as they are.
 func (o Options) stand(c Conditions, disks ...string) stand.Spec {
 	spec := stand.Spec{Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Say, DisksOptional: true,
 		Sysctls: []stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(c.DirtyBytes, 10)},

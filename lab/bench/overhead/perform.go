@@ -14,7 +14,7 @@ import (
 type Request[S any] struct {
 	Setup    S
 	Rounds   int
-	Options  Options // RunDir "": a new folder, which is removed after success
+	Options  Options // if RunDir is "", a new folder is made, and removed after success
 	Build    string
 	Resume   string // the journal; "" keeps rounds in memory only
 	KeepLogs bool
@@ -23,8 +23,8 @@ type Request[S any] struct {
 // MaxRounds bounds a measurement.
 const MaxRounds = 1000
 
-// Perform performs the missing rounds and returns the result of all finished rounds, also after a
-// failure or Ctrl-C; nil if there are none.
+// Perform performs the rounds that the journal lacks and returns the result of all finished rounds,
+// also after a failure or Ctrl-C. Without any finished round, the result is nil.
 func Perform(ctx context.Context, q Request[Setup]) (*Result, error) {
 	q.Setup = Probe(q.Setup)
 	if err := q.Setup.Validate(); err != nil {

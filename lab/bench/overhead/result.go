@@ -66,8 +66,8 @@ type YARNResult struct {
 	DaemonPeak int64        `json:"daemon_peak_bytes"`
 }
 
-// YARNFigure is one figure, in seconds, without Penstock and with all of it. Figures that native
-// lacks have no ratio.
+// YARNFigure is one figure, in seconds, without Penstock and with all parts of Penstock. A figure
+// that is 0 natively, such as the daemon's CPU time, has no ratio.
 type YARNFigure struct {
 	What     string         `json:"figure"`
 	Native   figures.Spread `json:"native_s"`
@@ -106,7 +106,7 @@ func totalCPU(s Sample) float64    { return perGB(s.DataNodeCPU+s.DaemonCPU, s) 
 func rate(s Sample) float64        { return float64(s.Bytes) / 1e6 / (s.Seconds + s.SyncSeconds) }
 func runTime(s Sample) float64     { return s.Seconds }
 
-// The figures of a TeraSort on YARN, and the bounds of those that have one.
+// yarnFigures lists the figures of a TeraSort on YARN. Some figures have a bound.
 var yarnFigures = []struct {
 	what  string
 	of    figure
@@ -121,8 +121,8 @@ var yarnFigures = []struct {
 	{"CPU, the machine", func(s Sample) float64 { return s.MachineCPU }, 0},
 }
 
-// spread returns a figure's spread over the rounds in a variant, and its ratio to native, paired
-// within rounds; nil for native.
+// spread returns a figure's spread over the rounds in a variant, and the figure's ratio to native,
+// paired within rounds. The ratio of native itself is nil.
 func (f figure) spread(rounds []Round, v Variant, op Operation) (figures.Spread, *figures.Ratio) {
 	var values, bases []float64
 	for _, r := range rounds {
@@ -222,7 +222,7 @@ func SummariseYARN(setup YARNSetup, rounds []Round) YARNResult {
 	return res
 }
 
-// atMost adds the target that a ratio, if there is one, is at most bound.
+// atMost adds the target that the ratio r is at most bound. If r is nil, it adds nothing.
 func (o *Outcome[S]) atMost(what string, bound float64, r *figures.Ratio) {
 	if r != nil {
 		o.Verdicts = append(o.Verdicts, Target{What: fmt.Sprintf("%s: at most %+.0f %%", what, (bound-1)*100), Bound: bound,
@@ -235,8 +235,8 @@ func (o *Outcome[S]) memoryTarget(variant string, peak int64) {
 		Bound: memoryBound, Found: float64(peak), Kept: peak < memoryBound})
 }
 
-// notes returns the method and the caveats that a reader of the tables must see. If enough is
-// false, little is the caveat about too few bytes.
+// notes returns the method and the caveats that a reader of the tables must see. little is the
+// caveat about too few bytes, which is included only if enough is false.
 func (o Outcome[S]) notes(method string, enough bool, little string, further []string) []string {
 	notes := []string{method}
 	if o.Rounds < leastRounds {

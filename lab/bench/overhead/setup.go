@@ -53,10 +53,10 @@ func (v Variant) governed() bool { return v == Observe || v == Enforce }
 // Operation is a measured operation.
 type Operation string
 
-// The operations of one variant in one round, in their order. Streams have a limited rate. At full
-// speed, which is that of the CPU, the cost of a packet depends on the number of packets that a
-// DataNode's thread finds when it wakes, which is random. So only throughput is measured at full
-// speed. A job's figure is its run time.
+// The operations of one variant in one round, in their order. The streams in Paced have a limited
+// rate. At full speed, which is bounded by the CPU, the cost of a packet depends on the number of
+// packets that a DataNode's thread finds when it wakes, which is random. So only throughput is
+// measured at full speed. A job's figure is its run time.
 const (
 	Write     Operation = "write"
 	Cold      Operation = "cold read"
@@ -66,8 +66,8 @@ const (
 	TeraGen   Operation = "teragen"
 	TeraSort  Operation = "terasort"
 
-	// YARNSort is a TeraSort on YARN. YARNCheck is a TeraSort with checks of its output and of its
-	// way through the daemon.
+	// YARNSort is a TeraSort on YARN. YARNCheck is a TeraSort after which the output is checked,
+	// and whether the daemon governed the job.
 	YARNSort  Operation = "terasort on YARN"
 	YARNCheck Operation = "validated terasort on YARN"
 )

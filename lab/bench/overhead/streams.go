@@ -37,7 +37,7 @@ const (
 func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err error) {
 	m := &Machine{options: o, setup: setup, fresh: true}
 	spec := o.stand(setup.Conditions, "disk0", "disk1")
-	// For the jobs' intermediate files, so that they are in memory as well.
+	// This disk holds the jobs' intermediate files, so that they are in memory as well.
 	spec.Disks = append(spec.Disks, fastDisk("spills", spillBytes))
 	spec.Nodes = func(*stand.Stand) []daemon.Options { return []daemon.Options{{Patience: daemonPatience}} }
 	spec.NodesLater = true
@@ -61,8 +61,8 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 	return m, nil
 }
 
-// makePlaces makes a folder for each DataNode. Its storage policy selects the DataNode's only
-// volume.
+// makePlaces makes a folder of HDFS for each DataNode. The folder's storage policy selects the
+// DataNode's only volume.
 func (m *Machine) makePlaces(ctx context.Context) error {
 	for i, policy := range []string{"HOT", "ALL_SSD"} {
 		if err := m.Hadoop.FS().Mkdir(ctx, placeDir(i)); err != nil {
@@ -79,7 +79,7 @@ func placeDir(place int) string { return fmt.Sprintf("/place%d", place) }
 
 // jvmArgs returns the DataNode's JVM arguments, with the agent or without.
 func (m *Machine) jvmArgs(s *stand.Stand, place, agent int) []string {
-	// Idle compiler threads do not end, so that their CPU time remains known.
+	// With the first argument, idle compiler threads do not end, so their CPU time remains known.
 	args := append([]string{"-XX:-UseDynamicNumberOfCompilerThreads"}, m.options.JVMArgs...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "{place}", map[bool]string{true: "agent", false: "native"}[place == agent])

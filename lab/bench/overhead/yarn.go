@@ -22,16 +22,16 @@ const (
 	sortSeed  = 20160531
 )
 
-// yarn is a separate real cluster, on its own disk.
+// yarn is one of the two real clusters, which have a disk each.
 type yarn struct {
 	disk    *disk.Disk
 	cluster *hadoop.Cluster
 	sum     hadoop.Checksum128 // of the input
-	held    int64              // bytes of blocks on the disk without any output
+	held    int64              // bytes of blocks on the disk when there is no output
 }
 
-// YARNMachine is the real environment of a TeraSort on YARN: two clusters, one of them with all of
-// Penstock, and its daemon. Both run through all rounds.
+// YARNMachine is the real environment of a TeraSort on YARN: two clusters, and the daemon. One
+// cluster has all parts of Penstock. The clusters and the daemon keep running during all rounds.
 type YARNMachine struct {
 	*stand.Stand // with the disks, both clusters and the daemon
 	setup        YARNSetup
@@ -140,8 +140,8 @@ func (m *YARNMachine) output() string {
 	return fmt.Sprintf("/output-%d", m.outputs)
 }
 
-// check runs a job and TeraValidate on its output. It checks that Penstock governed the job if the
-// variant has Penstock, and did not otherwise.
+// check runs a job and TeraValidate on its output. It also checks that Penstock governed the job if
+// the variant has Penstock, and that it did not govern the job otherwise.
 func (m *YARNMachine) check(ctx context.Context, v Variant) error {
 	y, output := m.sides[v], m.output()
 	app, _, err := m.job(ctx, y, m.sortJob(output))
@@ -215,7 +215,7 @@ func (m *YARNMachine) remove(ctx context.Context, y *yarn, folders ...string) er
 	return awaitDeleted(ctx, m.Stand, y.disk, y.held+historyMax)
 }
 
-// sort runs a job with an input that is not in the page cache.
+// sort runs and measures a job whose input is not in the page cache.
 func (m *YARNMachine) sort(ctx context.Context, v Variant) (s Sample, err error) {
 	for _, v := range YARNVariants {
 		y := m.sides[v]

@@ -5,9 +5,9 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 
 /**
- * Loaded into every task of a campaign: when its JVM ends, it writes the counters of waits without
- * a daemon of Penstock's client in the task to a file: "count longest", the latter in nanoseconds.
- * A task has no web address to query.
+ * A Java agent that is loaded into every task of a campaign. When the task's JVM ends, it writes a file with two
+ * numbers: how often Penstock's client in the task waited without a daemon, and the longest such wait in nanoseconds.
+ * A file is needed because a task has no web address at which its counters can be read.
  */
 public final class Waits {
     private Waits() { }
@@ -18,7 +18,7 @@ public final class Waits {
             try {
                 Files.write(Path.of(folder, task), counted().getBytes());
             } catch (Exception e) {
-                System.err.println("waits without a daemon are not told: " + e);
+                System.err.println("cannot write the waits without a daemon: " + e);
             }
         }));
     }

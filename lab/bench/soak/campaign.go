@@ -24,11 +24,11 @@ type Outcome struct {
 	StallMS float64  `json:"stall_ms"`
 	StallOp string   `json:"stall_op"`
 	Failed  []string `json:"failed,omitempty"`
-	// Orphans counts waits at the agents' gates that ended because there was no daemon. The longest
-	// is counted from the daemon's last sign of life.
+	// Orphans counts waits at the agents' gates that ended because there was no daemon. OrphanMS is
+	// the longest such wait, counted from the daemon's last sign of life.
 	Orphans  int64   `json:"orphans"`
 	OrphanMS float64 `json:"orphan_ms"`
-	// GateWaits counts all waits at gates during the fault: it shows that Penstock was active.
+	// GateWaits counts all waits at gates during the fault. If it is above 0, Penstock was active.
 	GateWaits int64 `json:"gate_waits"`
 	// Phase is the phase of the TeraSort at the fault; empty in a campaign of all faults.
 	Phase Phase   `json:"phase,omitempty"`
@@ -60,11 +60,11 @@ type campaign struct {
 	m     *machine
 	probe *probe
 	log   *progress.Log
-	seen  map[int]time.Time // processes, with the time of the first look
+	seen  map[int]time.Time // time at which each process was first looked at, by PID
 
 	underWay     chan struct{} // closed when a job's tasks run
 	underWayOnce sync.Once
-	sort         atomic.Pointer[hadoop.App] // the TeraSort that runs
+	sort         atomic.Pointer[hadoop.App] // the TeraSort that runs at the moment
 
 	mu      sync.Mutex // guards journal and err
 	journal *Journal
@@ -113,7 +113,7 @@ func (c *campaign) roundDone(r Round) {
 	}
 }
 
-// begun records that a job's tasks run, from the job's status.
+// begun waits until a job's tasks run, according to the job's status, and then closes underWay.
 func (c *campaign) begun(ctx context.Context, app *hadoop.App) {
 	for {
 		if s, err := app.Status(ctx); err == nil && (s.Containers > 1 || s.Ended()) {
@@ -191,7 +191,8 @@ func (c *campaign) watch(ended <-chan struct{}, e *Ending) error {
 	}
 }
 
-// Bounds of the time after the last fault: for a round of jobs, and for the checks.
+// After the last fault, roundPatience bounds the time for the jobs to end, and lookPatience bounds
+// the time for the checks.
 const (
 	roundPatience = 15 * time.Minute
 	lookPatience  = 5 * time.Minute

@@ -91,7 +91,7 @@ func (m *machine) untilCounted(ctx context.Context, do func() error, metric stri
 	}, do)
 }
 
-// garbage sends invalid data. The daemon must count it and close the connection.
+// garbage sends invalid data to the daemon, which must count a bad frame and close the connection.
 func (m *machine) garbage(ctx context.Context, bad daemon.Bad) error {
 	return m.untilCounted(ctx, func() error {
 		if err := daemon.Refused(m.Socket(0), bad.Bytes, stand.Patience); err != nil {

@@ -49,7 +49,7 @@ func (f transfer) move(ctx context.Context, jvm *client.JVM, operation, more str
 	return nil
 }
 
-// errDiffers reports that data differ from the written data, which is a finding.
+// errDiffers reports that the data read differ from the data written, which is a finding.
 var errDiffers = errors.New("the data differ from what was written")
 
 // files writes files, reads them back and keeps some of them, during the campaign.
@@ -69,7 +69,8 @@ const (
 	fileBytesMax = 12 << 20
 )
 
-// run continues until stop is closed, and then ends after the current file.
+// run writes and reads file after file. When stop is closed, it completes the current file and
+// returns.
 func (f *files) run(ctx context.Context, stop <-chan struct{}) {
 	for n := 0; ; n++ {
 		select {
@@ -95,8 +96,9 @@ func (f *files) run(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// persist repeats an operation until it succeeds, as Hadoop repeats a task: a client fails if no
-// DataNode is available at the moment. It never repeats an operation that returned errDiffers.
+// persist repeats an operation until it succeeds, as Hadoop repeats a task, because a client fails
+// if no DataNode is available at the moment. It never repeats an operation that returned
+// errDiffers.
 func (f *files) persist(ctx context.Context, do func(context.Context, *client.JVM) error) bool {
 	for attempt := 1; ; attempt++ {
 		err := do(ctx, f.m.Clients)
@@ -154,7 +156,8 @@ func (f *files) checkReplicas(ctx context.Context, file transfer) error {
 	return nil
 }
 
-// compareReplica looks for a block's file below a data directory.
+// compareReplica compares the file of a block below a data directory with the wanted bytes. There
+// must be exactly one such file.
 func compareReplica(dir, block string, want []byte) error {
 	found := 0
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {

@@ -48,7 +48,7 @@ func (c *campaign) usages() (all []Usage) {
 		u.AgeS = time.Since(c.seen[pid]).Seconds()
 		all = append(all, u)
 	}
-	if d := c.m.daemon(); d != nil { // it may not have been restarted
+	if d := c.m.daemon(); d != nil { // the daemon may not have been restarted yet
 		look("daemon", d.PID())
 	}
 	for i := range Nodes {
@@ -60,7 +60,7 @@ func (c *campaign) usages() (all []Usage) {
 const jstackPatience = 20 * time.Second
 
 // stacks writes the DataNodes' stacks to the log folder. It returns a text with the paths, and with
-// "DEADLOCK" for each DataNode that has one.
+// "DEADLOCK" for each DataNode that has a deadlock.
 func (m *machine) stacks() string {
 	var said []string
 	for i := range Nodes {

@@ -26,8 +26,9 @@ type line struct {
 	Ending  *Ending  `json:"ending,omitempty"`
 }
 
-// OpenJournal opens the journal at path or starts one; "" keeps it in memory. It refuses a journal
-// of another setup, and a journal that another process is writing.
+// OpenJournal opens the journal at path, or creates a new one. If path is "", the journal is only
+// in memory. OpenJournal refuses a journal of another setup, and a journal that another process is
+// writing.
 func OpenJournal(path string, s Setup) (*Journal, error) {
 	file, err := journal.Open[Setup, line](path, "soak", s)
 	if err != nil {

@@ -15,8 +15,8 @@ type Round struct {
 	Load    string  `json:"load"` // terasort or testdfsio
 	Number  int     `json:"number"`
 	Seconds float64 `json:"s"`
-	// Failed lists the jobs that failed permanently, for any reason. The round was restarted after
-	// each of them.
+	// Failed lists the jobs that failed permanently, for any reason. After a failed job the round
+	// starts again; there are at most roundAttempts attempts.
 	Failed []string `json:"failed,omitempty"`
 	// TaskWaits holds the waits of the TeraSort's tasks, in a campaign of kills in phases.
 	TaskWaits TaskWaits `json:"task_waits,omitzero"`
@@ -24,8 +24,8 @@ type Round struct {
 	Wrong string `json:"wrong,omitempty"`
 }
 
-// rounds runs rounds of one load, one after another, until stop is closed. It completes the last
-// round.
+// rounds runs rounds of one load, one after another. When stop is closed, it completes the current
+// round and returns.
 func (c *campaign) rounds(ctx context.Context, load string, round func(context.Context, string) error, stop <-chan struct{}) {
 	for n := c.roundsBefore(load) + 1; ; n++ {
 		r := Round{Load: load, Number: n}

@@ -69,21 +69,21 @@ func spec(s Setup, o Options) stand.Spec {
 		cfg := hadoop.Config{
 			Version: s.Hadoop, DataNodes: on.DataNodes("data"), Replication: Nodes, BlockSize: s.BlockBytes,
 			Settings: map[string]string{
-				// Time until the NameNode repeats a copy whose source has died, from another
-				// DataNode; the default is minutes. An unfinished replica prevents a new copy until
-				// the next full report.
+				// After this time, the NameNode repeats a block's copy from another DataNode, if
+				// the source of the copy has died. The default is minutes. An unfinished replica
+				// prevents a new copy until the DataNode's next full report.
 				"dfs.namenode.reconstruction.pending.timeout-sec": "1",
 				"dfs.blockreport.intervalMsec":                    "3000",
 				// The default is ten replicas, which are impossible with two DataNodes.
 				"mapreduce.client.submit.file.replication": fmt.Sprint(Nodes),
-				// A killed DataNode may take the only replica of an unfinished file with
-				// it; Hadoop then runs the attempt again, the ApplicationMaster's too.
+				// The only replica of an unfinished file may be on the DataNode that is killed.
+				// Hadoop then runs the task again, or the ApplicationMaster.
 				"yarn.resourcemanager.am.max-attempts": "4",
 				"mapreduce.am.max-attempts":            "4",
 				"mapreduce.map.maxattempts":            "8",
 				"mapreduce.reduce.maxattempts":         "8",
-				// Tasks yield the CPU to daemons and DataNodes, because the measured delay is that
-				// of a dead daemon, not of a busy CPU.
+				// Tasks yield the CPU to daemons and DataNodes, because the delay by a dead daemon
+				// is to be measured, and not the delay by a busy CPU.
 				"yarn.nodemanager.container-executor.os.sched.priority.adjustment": "10",
 			},
 		}
@@ -103,8 +103,8 @@ func spec(s Setup, o Options) stand.Spec {
 	return spec
 }
 
-// awaitAgents waits until the agents of all DataNodes that run are connected and
-// know the mode.
+// awaitAgents waits until the agents of all running servers (machine.agents) are connected and know
+// the mode.
 func (m *machine) awaitAgents(ctx context.Context, mode string) error {
 	return m.await(ctx, "the agents are connected, mode "+mode, func(ctx context.Context) (bool, error) {
 		if !m.daemon().Alive() {
@@ -173,8 +173,9 @@ func (m *machine) gates(ctx context.Context, i int) (g gates, err error) {
 	return g, err
 }
 
-// redundant waits until every block of a finished file is on both DataNodes. fsck counts replicas.
-// The NameNode's metrics also count copies of deleted blocks, for many seconds.
+// redundant waits until every block of a finished file is on both DataNodes. It uses fsck, which
+// counts the replicas, and not the NameNode's metrics, because these include copies of deleted
+// blocks for many seconds.
 func (m *machine) redundant(ctx context.Context) error {
 	return m.await(ctx, "every block is on both DataNodes", func(ctx context.Context) (bool, error) {
 		err := m.checkFileSystem(ctx)

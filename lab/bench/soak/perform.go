@@ -14,7 +14,7 @@ import (
 // Request is a campaign with the options of the command line.
 type Request struct {
 	Setup    Setup
-	Options  Options // RunDir "": a private folder, removed if the campaign is good
+	Options  Options // if RunDir is "", a private folder is made, and removed if the campaign is good
 	Build    string
 	Resume   string // journal; "": in memory only
 	JSON     string // "" none, "-" standard output
@@ -26,8 +26,8 @@ type Request struct {
 // ErrNotGood is returned if a campaign has findings.
 var ErrNotGood = errors.New("the campaign has findings")
 
-// Perform performs the faults that are missing in the journal and judges all of them. After a
-// failure or Ctrl-C it still writes the results so far.
+// Perform performs the faults that the journal lacks, and judges all faults. After a failure or
+// Ctrl-C it still writes the results so far.
 func Perform(ctx context.Context, q Request) (Result, error) {
 	if err := q.Setup.Validate(); err != nil {
 		return Result{}, err
@@ -65,7 +65,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	return result, err
 }
 
-// run performs one stretch.
+// run performs one stretch of the campaign, which is the part that one process performs.
 func (q *Request) run(ctx context.Context, plan Plan, journal *Journal) error {
 	log := q.Options.Progress
 	return runs.Within(q.Options.RunDir, "soak-", true, log.Printf, func(dir string) error {

@@ -34,8 +34,8 @@ type Step struct {
 	Pause   time.Duration `json:"pause_ns"` // after the end of the previous fault
 	Kind    Kind          `json:"kind"`
 	Lasts   time.Duration `json:"lasts_ns"` // until the fault is undone
-	Node    int           `json:"node"`     // of a DataNode, a disk or a connection: 0 or 1
-	Variant int           `json:"variant"`  // which garbage, which weights; modulo the number of variants
+	Node    int           `json:"node"`     // number of the DataNode, disk or connection: 0 or 1
+	Variant int           `json:"variant"`  // selects the garbage or the weights; modulo the number of variants
 	// In is the phase of a TeraSort in which the pause begins; empty: in any phase.
 	In Phase `json:"in,omitempty"`
 }
@@ -118,7 +118,7 @@ func (k Kind) lasts() (shortest, longest time.Duration) {
 	return 500 * ms, 2500 * ms
 }
 
-// draw takes numbers from a generator with a permanently fixed sequence.
+// draw draws numbers from a generator whose sequence no release of Go changes.
 type draw struct{ pcg *rand.PCG }
 
 // below returns a number from 0 to n-1; the bias of the modulo is negligible here.

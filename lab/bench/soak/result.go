@@ -43,8 +43,9 @@ type Result struct {
 	Claims   []claims.Claim `json:"claims"`
 }
 
-// KindResult is one kind of fault: the longest operation of the probe in each, in milliseconds, and
-// the times until the former state was restored.
+// KindResult holds the results of one kind of fault. Stall is about the probe's longest operation
+// during each fault, and Took about the time until the former state was restored, both in
+// milliseconds.
 type KindResult struct {
 	Kind   Kind   `json:"kind"`
 	Count  int    `json:"count"`
@@ -55,7 +56,7 @@ type KindResult struct {
 	OrphanMS float64 `json:"orphan_ms"`
 }
 
-// Spread is a distribution by nearest rank.
+// Spread holds quantiles of a distribution, by nearest rank.
 type Spread struct {
 	Median float64 `json:"median"`
 	P99    float64 `json:"p99"`
@@ -76,8 +77,8 @@ type OrphansResult struct {
 	Held   int    `json:"held"`   // faults in which a thread waited
 	Waits  int64  `json:"waits"`
 	MS     Spread `json:"ms"` // the longest wait of each fault in which a thread waited
-	// Elsewhere counts such waits during other faults, when a living daemon was silent for a
-	// second.
+	// Elsewhere counts the waits without a daemon during other faults, in which a living daemon was
+	// silent for a second.
 	Elsewhere   int64   `json:"elsewhere"`
 	ElsewhereMS float64 `json:"elsewhere_ms"`
 }
@@ -98,8 +99,9 @@ type FilesResult struct {
 	Again int   `json:"again"`
 }
 
-// Growth is the growth of a process's resources during its life: the slope of the least-squares
-// lines through all its lives, with a common slope and an offset for each life.
+// Growth is the growth of a process's resources during a life, which ends when the process is
+// killed. It is the slope of a least-squares fit with one slope for all lives and an offset for
+// each life.
 type Growth struct {
 	Process       string  `json:"process"`
 	Lives         int     `json:"lives"`
@@ -112,8 +114,8 @@ type Growth struct {
 	ThreadsPerMin float64 `json:"threads_per_min"`
 }
 
-// settled is the age from which a process is part of the growth: its initial allocation is not
-// growth. After some seconds of load, a daemon has allocated its memory.
+// Only the time after the age settled is part of a process's growth, because initial allocations
+// are not growth. After some seconds of load, a daemon has allocated its memory.
 const settled = 10.0 // seconds
 
 func growth(process string, all []Usage) Growth {
@@ -159,8 +161,8 @@ func growth(process string, all []Usage) Growth {
 const (
 	// orphanMax: gates must open a second after the last sign of life.
 	orphanMax = 2000.0 // ms
-	// killMax: an agent notices a kill at once, because the connection ends, so no thread waits for
-	// that second.
+	// killMax: an agent notices a kill at once, because the connection ends, so no thread waits
+	// until that second is over.
 	killMax = 1000.0 // ms
 	// stallMax: the longest delay that a dead daemon may cause for a client, including the delay by
 	// a busy machine.

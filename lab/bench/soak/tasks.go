@@ -15,8 +15,8 @@ import (
 	"penstock/lab/hadoop"
 )
 
-// Only a task's own JVM has the counters of Penstock's client in the task. A small Java agent in
-// this JVM writes them to a file when the task ends (Waits.java).
+// The counters of Penstock's client in a task exist only in the task's own JVM. A small Java agent
+// in that JVM writes the counters to a file when the task ends (Waits.java).
 
 //go:embed Waits.java
 var waitsSource []byte
@@ -32,7 +32,7 @@ type TaskWaits struct {
 func (m *machine) waitsDir() string { return filepath.Join(m.Dir, "waits") }
 func (m *machine) waitsJar() string { return filepath.Join(m.Dir, "waits.jar") }
 
-// compileWaits makes the jar. It needs a JDK.
+// compileWaits makes the jar of the Java agent. It needs a JDK.
 func (m *machine) compileWaits(ctx context.Context) error {
 	dir := filepath.Join(m.Dir, "waits-classes")
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(m.waitsDir(), 0o755)); err != nil {
@@ -52,8 +52,8 @@ func (m *machine) compileWaits(ctx context.Context) error {
 	return nil
 }
 
-// told returns settings of a TeraSort with phases long enough for a kill and with tasks that report
-// their waits.
+// told returns the settings of a TeraSort whose phases are long enough for a kill, and whose tasks
+// report their waits.
 func (m *machine) told() map[string]string {
 	option := fmt.Sprintf("-Xmx%dm -XX:+UseSerialGC -javaagent:%s=%s", taskHeapMB, m.waitsJar(), m.waitsDir())
 	return map[string]string{
@@ -68,7 +68,7 @@ func (m *machine) told() map[string]string {
 // taskHeapMB is the heap of a TeraSort's task, in MB.
 const taskHeapMB = 400
 
-// taskWaits reads the reports of tasks since the last call.
+// taskWaits reads the reports that tasks have written since the last call.
 func (m *machine) taskWaits() (w TaskWaits, err error) {
 	told, err := os.ReadDir(m.waitsDir())
 	for _, task := range told {
@@ -86,7 +86,7 @@ func (m *machine) taskWaits() (w TaskWaits, err error) {
 func (w *TaskWaits) add(text string) error {
 	var count, nanos int64
 	if _, err := fmt.Sscanf(text, "%d %d", &count, &nanos); err != nil || count < 0 || nanos < 0 {
-		return fmt.Errorf("a task tells %q of its waits, want two numbers", text)
+		return fmt.Errorf("a task's report of its waits is %q, want two numbers", text)
 	}
 	w.Tasks++
 	w.Waits += count

@@ -2,7 +2,8 @@ package soak
 
 import "penstock/lab/daemon"
 
-// badFrame returns data that no agent sends, from a peer that serves a data directory.
+// badFrame returns invalid data, after which the daemon must close the connection. data is a data
+// directory that the sender may register.
 func badFrame(variant int, data string) (daemon.Bad, error) {
 	all, err := daemon.BadFrames(data)
 	if err != nil {
@@ -14,7 +15,7 @@ func badFrame(variant int, data string) (daemon.Bad, error) {
 // weightsText is one content of the weights file.
 type weightsText struct {
 	name, text string
-	refused    bool // the daemon must keep its weights
+	refused    bool // the daemon must refuse the text and keep its weights
 }
 
 // goodWeights gives the probe precedence over the load, so that it does not wait for other

@@ -1,6 +1,6 @@
-// Package claims holds the figures that are published: each with its interval, its goal and the
-// goal's source. Every bench writes them as "claims" of its JSON; docs/results.md is made from
-// them.
+// Package claims defines claims, which are the published figures. Each claim has an interval, a
+// goal and the goal's source. Every bench writes its claims to the field "claims" of its JSON;
+// docs/results.md is made from the claims.
 //
 // Whether a goal is met is judged by the value, which is a median or a mean, and not by an end of
 // the interval. If the goal lies within the interval, more runs could change the verdict. Such a
@@ -43,8 +43,8 @@ func (c Claim) AtMost(goal float64) Claim {
 	return c
 }
 
-// Open reports whether the goal lies within the interval, with the two ends of the interval on
-// different sides of the goal. An end that is equal to the goal meets it.
+// Open reports whether one end of the interval meets the goal and the other end does not. An end
+// that equals the goal meets the goal.
 func (c Claim) Open() bool {
 	if c.Goal == nil {
 		return false
@@ -58,8 +58,9 @@ func (c Claim) Open() bool {
 	return meets(c.Low) != meets(c.High)
 }
 
-// Of returns the claim of several runs: their median, least and greatest value. Without runs it
-// returns the zero claim, which Add leaves out.
+// Of returns a claim from the values of several runs. Its value is their median, and its interval
+// reaches from the least to the greatest value. Without values, Of returns the zero claim, which
+// Add leaves out.
 func Of(name, unit string, values ...float64) Claim {
 	if len(values) == 0 {
 		return Claim{}
@@ -73,7 +74,7 @@ func (c Claim) From(source string) Claim {
 	return c
 }
 
-// Add appends the claims that have a value.
+// Add appends those claims of more that come from at least one run.
 func Add(all []Claim, more ...Claim) []Claim {
 	for _, c := range more {
 		if c.Runs > 0 {

@@ -1,8 +1,9 @@
 // Package counters samples the byte counters of disks during a measurement and computes their
 // growth between two instants.
 //
-// A measurement's window begins and ends between two samples, because a job's times are known only
-// afterwards. So a counter's value at an instant is interpolated between its neighbours.
+// A measurement's window begins and ends at any time between samples, because a job's times are
+// known only after the job. So the value of a counter at such a time is interpolated between the
+// two nearest samples.
 package counters
 
 import (
@@ -12,7 +13,7 @@ import (
 	"time"
 )
 
-// Bytes holds the bytes that a disk has read and written since it was made.
+// Bytes holds the bytes that a disk has read and written since the disk was made.
 type Bytes struct{ Read, Write float64 }
 
 // Total returns the sum of the read and the written bytes.
@@ -24,7 +25,7 @@ type Sample struct {
 	Disks map[string]Bytes
 }
 
-// Samples are in the order of time. Each has the same disks.
+// Samples are samples of the same disks, in the order of time.
 type Samples []Sample
 
 // Names returns the names of the disks, sorted.

@@ -1,10 +1,11 @@
 // Package figures computes what a handful of measurements can show about an overhead.
 //
-// An overhead of a few per cent is smaller than a machine's noise. So values are compared in pairs
-// that were measured in the same round, where most of the noise is common to both, and the result
-// is the ratio's confidence interval. A bound is met only if the interval's upper end meets it.
-// Ratios are averaged as logarithms, because half and double are equally far from one. IBIS
-// (section 7.7) gives single figures; here five rounds are the minimum.
+// An overhead of a few per cent is smaller than a machine's noise. So the two values of a pair are
+// measured in the same round, where most of the noise affects both. The result is the mean ratio of
+// the pairs, with its confidence interval. A target of package overhead is kept only if the whole
+// interval is within the bound. Ratios are averaged as logarithms, because half and double are
+// equally far from one. IBIS (section 7.7) gives single figures; package overhead warns about a
+// result of fewer than five rounds.
 package figures
 
 import (
@@ -15,7 +16,7 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Confidence is the part of all repetitions with an interval that contains the true value.
+// Confidence is the part of all measurements whose confidence interval contains the true value.
 const Confidence = 0.95
 
 // Median returns the middle value, or the mean of the two in the middle. It returns NaN without
@@ -31,8 +32,8 @@ func Median(values []float64) float64 {
 	return s[len(s)/2]
 }
 
-// Quantile returns the smallest of the values that at least a part q (0 to 1] of them do not
-// exceed. It returns NaN without values.
+// Quantile returns the smallest v among the values such that at least a part q of the values is at
+// most v. q is above 0 and at most 1. Quantile returns NaN without values.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -50,13 +51,13 @@ type Ratio struct {
 	Pairs int     `json:"pairs"`
 }
 
-// PairedRatio compares values with bases of the same rounds: values[i] and
-// bases[i] were measured together. It needs two pairs, all of them positive;
-// else it returns nil, because there is no interval.
+// PairedRatio returns the ratio of values to bases, where values[i] and bases[i] were measured in
+// the same round. It returns nil if there are fewer than two pairs, or if a number is not positive
+// and finite, because then there is no interval.
 //
-// The interval is Student's, of the mean of the logarithms. With five to ten pairs, the interval of
-// a bootstrap is too narrow, because the bootstrap draws only from the measured values, which lack
-// the extremes.
+// The interval is Student's confidence interval of the mean of the logarithms. With five to ten
+// pairs, a bootstrap's interval would be too narrow, because a bootstrap draws only from the
+// measured values, which lack the extremes.
 func PairedRatio(values, bases []float64) *Ratio {
 	if len(values) != len(bases) || len(values) < 2 {
 		return nil
@@ -75,8 +76,8 @@ func PairedRatio(values, bases []float64) *Ratio {
 	return &Ratio{Mean: math.Exp(mean), Low: math.Exp(mean - half), High: math.Exp(mean + half), Pairs: len(logs)}
 }
 
-// Spread describes a few runs by their median and the median absolute deviation from it, because
-// one slow run among a few distorts mean and standard deviation.
+// Spread describes a few runs by their median and the median absolute deviation from the median
+// (MAD), because one slow run among a few distorts mean and standard deviation.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -84,7 +85,7 @@ type Spread struct {
 	MAD    float64 `json:"mad"`
 }
 
-// NewSpread returns the spread of the values, or NaN everywhere without values.
+// NewSpread returns the spread of the values. Without values, every field is NaN.
 func NewSpread(values []float64) Spread {
 	if len(values) == 0 {
 		nan := math.NaN()

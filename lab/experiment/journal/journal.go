@@ -1,12 +1,12 @@
 // Package journal keeps the finished parts of a long measurement, one line of JSON each, across
 // Ctrl-C, kill -9 and power cuts.
 //
-// The danger of continuing later is not to lose a part, but to mix parts that were measured
-// differently. So the first line holds the setup, which is everything that may change a figure. A
-// journal of another setup is refused, with the fields that differ. A part is one line, written
-// whole and flushed to the device before the next part starts. So only the last line can be
-// half-written: without its newline, it is cut off. Any other unreadable line means that another
-// program wrote to the file.
+// If a measurement is continued later, the danger is not that a part is lost, but that parts are
+// mixed that were measured differently. So the first line holds the setup, which is everything that
+// may change a figure. Open refuses a journal with another setup, and names the fields that differ.
+// A part is one line, written whole and flushed to the device before the next part starts. So only
+// the last line can be half-written. If the last line has no newline, Open removes it. Any other
+// unreadable line means that another program wrote to the file.
 package journal
 
 import (
@@ -25,8 +25,8 @@ import (
 
 const version = 1
 
-// Journal holds entries of type E that were measured with a setup of type S.
-// Both are written as JSON, and must be the same when they are read.
+// Journal holds entries of type E that were measured with a setup of type S. Both are written as
+// JSON; a value read from that JSON must equal the written value.
 type Journal[S, E any] struct {
 	file    *os.File
 	entries []E
@@ -40,9 +40,9 @@ type line[S, E any] struct {
 	Entry   *E     `json:"entry,omitempty"`
 }
 
-// Open opens the journal at path, or starts one. kind names the measurement. It
-// refuses a file of another kind or setup, and one that another process has open.
-// An empty path gives a journal that keeps its entries in memory only.
+// Open opens the journal at path, or creates a new one. kind names the measurement. Open refuses a
+// journal of another kind or setup, and a journal that another process has open. If path is empty,
+// the journal keeps its entries in memory only.
 func Open[S, E any](path, kind string, setup S) (*Journal[S, E], error) {
 	j := &Journal[S, E]{}
 	if path == "" {
@@ -171,8 +171,8 @@ func syncDir(dir string) error {
 	return d.Sync()
 }
 
-// Differences returns the fields, with their names in JSON, in which two setups differ:
-// "disk.size_bytes: 1, now 2".
+// Differences returns a text for each field in which two setups differ. The text has the field's
+// name in JSON and both values: "disk.size_bytes: 1, now 2".
 func Differences[S any](was, now S) []string {
 	var out []string
 	differences("", fields(was), fields(now), &out)

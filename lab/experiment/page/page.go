@@ -1,5 +1,5 @@
-// Package page provides the frame of all HTML reports: one file without scripts, fonts or images
-// from elsewhere, readable on a light and a dark ground.
+// Package page provides the frame of all HTML reports. A report is one file that loads no scripts,
+// fonts or images, and is readable on a light and on a dark background.
 package page
 
 import (
@@ -13,7 +13,7 @@ type Page struct {
 	Headline string
 	// Pending is the number of runs to do. While it is above 0, the page reloads itself.
 	Pending int
-	// Body is the page's content, data for its template.
+	// Body is the data for the report's template.
 	Body any
 }
 
@@ -52,7 +52,8 @@ pre { background: var(--mark); padding: 1rem; overflow-x: auto; font-size: .82re
 // Template is a report's template.
 type Template struct{ frame *template.Template }
 
-// Must returns a template whose content is body. It panics if body is not a valid template.
+// Must returns the template of a report, which consists of the frame and of body, the template of
+// its content. It panics if body is not a valid template.
 func Must(body string, functions template.FuncMap) Template {
 	t := template.Must(template.New("frame").Funcs(functions).Parse(frame))
 	template.Must(t.New("body").Parse(body))

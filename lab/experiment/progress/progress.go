@@ -12,8 +12,8 @@ import (
 // Log prints to Out. Several goroutines may use it. A nil Log prints nothing.
 type Log struct {
 	Out      io.Writer
-	Terminal bool          // rewrite the live line
-	Every    time.Duration // between live lines elsewhere; default 10 s
+	Terminal bool          // Out is a terminal, so the live line can be rewritten
+	Every    time.Duration // least time between live lines if Out is no terminal; 0: 10 s
 
 	mu      sync.Mutex
 	begun   time.Time
@@ -38,7 +38,7 @@ func (l *Log) elapsed() time.Duration {
 	return time.Since(l.begun)
 }
 
-// Printf prints a line with the time, above the live line.
+// Printf prints a line with the time since the start, above the live line.
 func (l *Log) Printf(format string, args ...any) {
 	if l == nil {
 		return
@@ -53,8 +53,8 @@ func (l *Log) Printf(format string, args ...any) {
 	l.printed = time.Now()
 }
 
-// Live prints the live line: on a terminal at most once a second, elsewhere as a line of its own if
-// nothing was printed for Every.
+// Live prints the live line. On a terminal it rewrites the line, at most once a second. Elsewhere
+// it prints a new line if nothing was printed for Every.
 func (l *Log) Live(text func() string) {
 	if l == nil {
 		return

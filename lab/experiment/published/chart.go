@@ -9,7 +9,8 @@ import (
 
 const chartWidth = 660 // points
 
-// Charts draws the results that have figures with a row in a chart. The keys are the results' names.
+// Charts draws a chart for each result that has figures with Figure.Chart set. The keys of the
+// returned map are the results' names.
 func Charts(all []Result) (map[string][]byte, error) {
 	charts := map[string][]byte{}
 	for _, r := range all {
@@ -20,7 +21,7 @@ func Charts(all []Result) (map[string][]byte, error) {
 			}
 			_, c.X, _ = strings.Cut(f.Name, ": ")
 			colour := chart.Purple
-			if f.Goal != nil { // Penstock's
+			if f.Goal != nil { // only Penstock's figures have a goal
 				colour = chart.Blue
 			}
 			c.Rows = append(c.Rows, chart.Row{Name: f.Chart, Bars: []chart.Bar{{Colour: colour, Value: f.Value, Low: f.Low, High: f.High,

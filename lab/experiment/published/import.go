@@ -12,14 +12,14 @@ import (
 	"penstock/lab/experiment/claims"
 )
 
-// Measurement holds the fields of a bench's --json that are needed for publication.
+// Measurement holds the fields for publication from the JSON that a bench has written with --json.
 type Measurement struct {
 	Claims []claims.Claim `json:"claims"`
 	Build  string         `json:"build"`  // of penstock, as git describes it; "" with benches that do not record it
 	Builds []string       `json:"builds"` // the same, from benches that record it for each run
 }
 
-// ReadMeasurement reads a bench's --json.
+// ReadMeasurement reads a file that a bench has written with --json.
 func ReadMeasurement(file string) (m Measurement, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -62,16 +62,17 @@ func (m Measurement) Commit() (string, error) {
 type Choices struct {
 	Commit, Date string
 	Add          []string // names of claims to publish that the result does not have yet
-	// MarkEarlier marks the figures that the measurement lacks as figures of an earlier build.
-	// Without it, Import refuses such figures if the commit changes.
+	// MarkEarlier marks the figures that the measurement lacks as figures of an earlier build. If
+	// it is false, such figures are an error of Import when the commit changes.
 	MarkEarlier bool
 }
 
 const earlierBuild = "earlier build"
 
-// Import replaces the result's figures by the measurement's claims of the same name, and keeps all
-// others. It returns one line about each of them. Figures of earlier builds stay as they are. An
-// added claim takes over the identifier and the chart's row from a figure with the same name.
+// Import replaces figures of the result by the measurement's claims of the same name, and keeps the
+// other figures. It never replaces a figure of an earlier build. A claim that Choices.Add names is
+// added, and takes over the identifier and the chart's row of a figure of an earlier build with the
+// same name. Import returns one line about each claim and about each kept figure.
 func (r *Result) Import(m Measurement, c Choices) (done []string, err error) {
 	say := func(format string, args ...any) { done = append(done, fmt.Sprintf(format, args...)) }
 	current := func(name string) func(Figure) bool {

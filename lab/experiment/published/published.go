@@ -7,7 +7,8 @@
 //
 //	WordCount takes 1.83<!-- isolation.native --> times as long
 //
-// Figures come into these files from the --json of a bench (Import), not by hand.
+// Import copies the figures into these files from the JSON that a bench has written with --json.
+// Nobody types them.
 package published
 
 import (
@@ -27,7 +28,7 @@ import (
 
 // Result is the form of a file below results/.
 type Result struct {
-	Order   int      `json:"order"` // among the results, ascending
+	Order   int      `json:"order"` // position among the results, ascending
 	Title   string   `json:"title"`
 	Shows   string   `json:"shows"`   // what was measured, and why
 	Setup   string   `json:"setup"`   // machine, kernel, Java, Hadoop, disks
@@ -49,10 +50,10 @@ type Figure struct {
 	claims.Claim
 	ID    string `json:"id,omitempty"`    // unique; README.md refers to the figure by it
 	Build string `json:"build,omitempty"` // set if the figure is of another build than the result's commit
-	Chart string `json:"chart,omitempty"` // its row in the result's chart; "": not drawn
+	Chart string `json:"chart,omitempty"` // name of its row in the result's chart; "": not in the chart
 }
 
-// interval returns the figure's interval as text, or "" if there is none.
+// interval returns the figure's interval as text, or "" if the figure has no interval.
 func (f Figure) interval() string {
 	if f.Low == f.High && (f.Runs == 1 || f.Build != "") {
 		return ""
@@ -60,7 +61,8 @@ func (f Figure) interval() string {
 	return number(f.Low) + " to " + number(f.High)
 }
 
-// verdict returns the text about the goal, or "" without a goal.
+// verdict returns "yes" if the goal is met and "no" if it is missed, with a remark if the verdict
+// is open. Without a goal it returns "".
 func (f Figure) verdict() string {
 	switch {
 	case f.Goal == nil:
@@ -164,12 +166,12 @@ func Markdown(all []Result) string {
 	var b strings.Builder
 	b.WriteString(`# Results
 
-This page is generated from the files in [results/](../results) by ` + "`penstock-lab results`" + `; change those.
+This page is generated from the files in [results/](../results) by ` + "`penstock-lab results`" + `. To change this page, change those files.
 
 The disks are modelled: a FUSE file behind a loop device answers at the pace of a disk and logs each
 request. HDFS, YARN, MapReduce, Spark, the file system and the kernel are real. Ratios carry over to
-other machines; seconds do not. An interval is the least and the greatest run, or a confidence
-interval where the figure says so.
+other machines; seconds do not. An interval reaches from the least to the greatest run, unless its
+section describes another interval.
 
 `)
 	var met, missed, metOpen, missedOpen int
@@ -188,8 +190,8 @@ interval where the figure says so.
 			}
 		}
 	}
-	fmt.Fprintf(&b, "%d of %d figures with a goal meet it by their value, a median or a mean. %d of these are open, because their\n"+
-		"interval crosses the goal; of the %d that miss it, %d are.\n", met, met+missed, metOpen, missed, missedOpen)
+	fmt.Fprintf(&b, "Of %[2]d figures with a goal, %[1]d meet it with their median or mean, and %[4]d miss it. Where the interval crosses the goal,\n"+
+		"the result is open: %[3]d of the %[1]d, and %[5]d of the %[4]d.\n", met, met+missed, metOpen, missed, missedOpen)
 	for _, r := range all {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n", r.Title, r.Shows)
 		b.WriteString("| figure | value | interval | runs | goal | met | source |\n|---|---|---|---|---|---|---|\n")
@@ -245,8 +247,8 @@ func unit(u string) string {
 	return " " + u
 }
 
-// quoted matches a figure in a document with the mark behind it. The text may show the figure
-// rounded, or a ratio in per cent.
+// quoted matches a figure in a document, together with the mark that follows the figure. The text
+// may show the figure rounded, or a ratio in per cent.
 var quoted = regexp.MustCompile(`([0-9][0-9,]*(?:\.[0-9]+)?)( %)?<!-- ([a-z0-9.-]+) -->`)
 
 // Check returns the figures that a document quotes wrongly.

@@ -28,7 +28,7 @@ func TestMarkdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := Markdown(all)
-	for _, want := range []string{"0 of 1 figures with a goal meet it by their value", "of the 1 that miss it, 1 are", "## T\n\nS", "| n | 0.967 | 0.9 to 1 | 5 | at least 0.97 | no, interval crosses the goal | s |", "- L\n", "Repeat: `C`"} {
+	for _, want := range []string{"Of 1 figures with a goal, 0 meet it with their median or mean, and 1 miss it.", "open: 0 of the 0, and 1 of the 1.", "## T\n\nS", "| n | 0.967 | 0.9 to 1 | 5 | at least 0.97 | no, interval crosses the goal | s |", "- L\n", "Repeat: `C`"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
 		}

@@ -1,5 +1,6 @@
-// Package report writes the HTML page of a measurement whose results are claims: the figures with
-// their goals, their intervals as charts, the table of the terminal, and the set-up.
+// Package report writes the HTML page of a measurement whose results are claims. The page has the
+// figures with their goals, charts of the intervals, the table that the terminal shows, and the
+// set-up.
 package report
 
 import (
@@ -22,7 +23,7 @@ type Report struct {
 	Headline string                // the result in a sentence
 	About    string                // what was measured
 	Claims   []claims.Claim        // each is a row of the table and a row of its unit's chart
-	Table    func(io.Writer) error // as in the terminal
+	Table    func(io.Writer) error // writes the table that the terminal shows
 	Setup    any                   // written as JSON
 }
 
@@ -90,7 +91,7 @@ func (r Report) charts() (drawn []template.HTML, err error) {
 	return drawn, nil
 }
 
-// WriteFile writes the page to a file, whole or not at all; "" writes nothing.
+// WriteFile writes the page to a file, whole or not at all. If path is "", it writes nothing.
 func (r Report) WriteFile(path string) error {
 	return runs.WriteFile(path, func(w io.Writer) error { return r.Write(w, time.Now()) })
 }

@@ -1,5 +1,5 @@
-// Package runs has the common work of all campaigns around their measurements: it makes a run
-// folder, undoes the changes of killed runs, and writes files whole or not at all.
+// Package runs does what all campaigns need around their measurements: it creates a run folder,
+// undoes the changes of killed runs, and writes files whole or not at all.
 package runs
 
 import (
@@ -18,10 +18,10 @@ const parent = "run"
 // Folder is a run's private folder.
 type Folder struct {
 	Path string // absolute
-	Ours bool   // made here, and so to be removed after success
+	Ours bool   // Make chose the path, so the folder is removed after success
 }
 
-// Make makes the folder path, or if that is "" a new one whose name begins with
+// Make creates the folder at path. If path is "", it creates a new folder whose name begins with
 // prefix.
 func Make(path, prefix string) (f Folder, err error) {
 	if path == "" {
@@ -39,11 +39,12 @@ func Make(path, prefix string) (f Folder, err error) {
 	return f, err
 }
 
-// Recover undoes the changes that killed runs of this checkout, in folders with the prefix, have
-// left. `penstock-lab clean` does the same for all other runs.
+// Recover undoes the changes that killed runs have left on the machine. It finds the runs below
+// this checkout whose folders' names begin with prefix. `penstock-lab clean` does the same for all
+// other runs.
 func Recover(prefix string, say func(format string, args ...any)) error {
-	// The cluster's ledger is one folder deeper. The cluster's processes must end before the disks
-	// that they use.
+	// The cluster's ledger is one folder deeper, and comes first, because the cluster's processes
+	// must end before the disks that they use are removed.
 	for _, below := range []string{"*", ""} {
 		found, err := filepath.Glob(filepath.Join(parent, prefix+"*", below, ledger.FileName))
 		if err != nil {
@@ -63,9 +64,10 @@ func Recover(prefix string, say func(format string, args ...any)) error {
 	return nil
 }
 
-// Within calls work with a run folder: path, or if that is "" a new one whose name begins with
-// prefix. Before, it undoes the changes of killed runs with that prefix. A new folder is removed
-// after success unless keep is set; otherwise its path is printed, for the logs.
+// Within creates a run folder as Make does, and calls work with it. Before that, it undoes the
+// changes of killed runs (Recover). If work succeeds, Within removes a folder whose path it chose
+// itself, unless keep is set. If the folder stays, Within prints its path, because the logs are in
+// it.
 func Within(path, prefix string, keep bool, say func(format string, args ...any), work func(dir string) error) error {
 	if err := Recover(prefix, say); err != nil {
 		return err
@@ -81,8 +83,8 @@ func Within(path, prefix string, keep bool, say func(format string, args ...any)
 	return err
 }
 
-// WriteFile writes a file whole or not at all, so that a reader never sees half of a file.
-// "" writes nothing, "-" to standard output.
+// WriteFile writes a file whole or not at all, so that a reader never sees half of a file. If path
+// is "", it writes nothing; if path is "-", it writes to standard output.
 func WriteFile(path string, write func(io.Writer) error) error {
 	switch path {
 	case "":

@@ -4,11 +4,13 @@
 // coord: coord corrects shares step by step on each device, and this package computes the division
 // of all devices at once.
 //
-// The computation raises the totals of all applications, divided by weight, together, while a flow
-// in the network application -> device exists (Dinic's algorithm). A cut that is too small shows
-// which applications are limited, and at which level (Dinkelbach's iteration). The limited
-// applications stay at that level, and the others are raised further (Megiddo 1974,
-// lexicographically optimal flows).
+// An application's level is its total divided by its weight. The computation looks for the highest
+// level that all applications can reach together, which is the highest level for which a flow from
+// the applications to the devices exists (Dinic's algorithm). It begins with a level that is too
+// high. For such a level, the minimum cut shows which applications are short, and the level that
+// their devices can serve is tried next (Dinkelbach's iteration). At the level that is found, the
+// applications that cannot get more are fixed, and the others are raised further in the same way
+// (Megiddo 1974, lexicographically optimal flows).
 package optimum
 
 import (
@@ -113,8 +115,8 @@ func target(s Seeker, frozen bool, total, level float64) float64 {
 	return s.Demand
 }
 
-// raise returns the level at which the seekers that are short want exactly as much as their devices
-// can serve.
+// raise returns the level at which the seekers that are short together want exactly what their
+// devices can serve, which is "give".
 func raise(seekers []Seeker, frozen []bool, total []float64, short []bool, give float64) float64 {
 	type bound struct{ at, weight, demand float64 }
 	var bounds []bound

@@ -10,7 +10,7 @@ import (
 const (
 	chartWidth  = 520
 	chartHeight = 220
-	mostMarks   = 200 // more marks would cover the chart
+	mostMarks   = 200 // most changes to mark; more marks would cover the chart
 )
 
 // charts returns the charts for which the result has data.
@@ -28,7 +28,7 @@ func (r Report) charts() (all []template.HTML, err error) {
 	return all, nil
 }
 
-// misplaced draws the misallocated service over time, with a mark at every change.
+// misplaced draws the misallocated fraction of the service over time, with a mark at every change.
 func (r Report) misplaced() chart.Chart {
 	if len(r.Windows) == 0 {
 		return nil
@@ -61,8 +61,8 @@ func (r Report) shares() chart.Chart {
 	return c
 }
 
-// slowdowns draws the mean slowdown of each kind of job in each way. It draws nothing unless jobs
-// of each kind ended in every way; the page's text says so.
+// slowdowns draws the mean slowdown of each kind of job in each way. It draws nothing if slowdowns
+// are not known, or if the ways have different kinds of jobs.
 func (r Report) slowdowns() chart.Chart {
 	ways := r.ways()
 	if len(ways) == 0 || r.Average(ways[0]) == 0 {

@@ -2,8 +2,8 @@
 
 usage: sort.py INPUT OUTPUT PARTITIONS     folders in HDFS; OUTPUT must not exist
 
-Every line goes through a Python worker and the shuffle: keyed, sorted by key and
-written again.
+A Python worker gives every line a key, the shuffle sorts the lines by key, and
+they are written again.
 """
 import sys
 
@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 def main(source, target, partitions):
     spark = SparkSession.builder.getOrCreate()
     lines = spark.sparkContext.textFile(source)
-    # Reversed, so that text which is in order already is not.
+    # The key is the reversed line, so the order changes even if the text is sorted already.
     keyed = lines.map(lambda line: (line[::-1], line))
     keyed.sortByKey(numPartitions=partitions).values().saveAsTextFile(target)
     spark.stop()

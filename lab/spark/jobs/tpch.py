@@ -3,9 +3,9 @@
 usage: tpch.py DATA QUERY...     DATA is a folder in HDFS with a folder for each table
 
 Prints one line of JSON for each query: its name, when it began (seconds since
-1970), how many seconds it took, rows, and a digest of the rows, so that runs can be
-compared. The queries are those of the TPC-H
-specification, sections 2.4.9 and 2.4.21, with its validation parameters.
+1970), how many seconds it took, the number of rows, and a digest of the rows, so
+that runs can be compared. The queries are those of the TPC-H specification,
+sections 2.4.9 and 2.4.21, with the specification's validation parameters.
 """
 import hashlib
 import json
@@ -33,7 +33,7 @@ QUERIES = {
         FROM profit
         GROUP BY nation, o_year
         ORDER BY nation, o_year DESC""",
-    # Suppliers who alone kept an order waiting.
+    # Suppliers who were the only ones to delay an order.
     "q21": """
         SELECT s_name, count(*) AS numwait
         FROM lineitem late

@@ -14,15 +14,14 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.util.ToolRunner;
 
 /**
- * The load for the measurement of overhead, in one JVM that stays warm: streams of Hadoop's own
- * client under the name of a task, and MapReduce jobs in this JVM (LocalJobRunner), whose run time
- * then does not include the start of JVMs.
+ * The load for the measurement of overhead, in one JVM that stays warm. The load consists of streams of Hadoop's own
+ * client under the name of a task, and of MapReduce jobs that run in this JVM (LocalJobRunner). So a job's run time
+ * does not include the start of JVMs.
  *
  * <p>A line on standard input is an id and {@code write PATH BYTES RATE}, {@code read PATH RATE},
- * {@code teragen PATH ROWS} or {@code terasort FROM TO}, with a rate in bytes per second, 0 for
- * full speed; the answer is the id and {@code done NANOSECONDS BYTES} or {@code error TEXT}
- * (package lab/client). The end of input ends the process. The argument is a folder for the jobs'
- * intermediate files.
+ * {@code teragen PATH ROWS} or {@code terasort FROM TO}. RATE is in bytes per second; 0 means full speed. The answer is
+ * the id and {@code done NANOSECONDS BYTES} or {@code error TEXT} (package lab/client). The end of input ends the
+ * process. The only argument is a folder for the jobs' intermediate files.
  */
 public final class OverheadClient {
     /** A packet of HDFS. */

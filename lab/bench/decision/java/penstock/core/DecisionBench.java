@@ -14,13 +14,12 @@ import java.util.Collections;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The agent's cost for the DataNode's threads, call by call, with the agent's own classes and a
- * real daemon's socket. It is in the agent's package, but not in its jar.
+ * Measures what each call of the agent costs the DataNode's threads, with the agent's own classes and a real daemon's
+ * socket. This class is in the agent's package, but not in the agent's jar.
  *
- * <p>Arguments: the socket of an echo, of a daemon that wants one report for a
- * gibibyte, of a daemon with its usual stride, and how many trips to make. Each
- * line of output is a name, the median and the 99th percentile in nanoseconds and
- * how many were measured.
+ * <p>Arguments: the path of an echo server's socket; the path of the socket of a daemon that wants one report for each
+ * gibibyte; the path of the socket of a daemon with its usual stride; and the number of trips. Each line of output has
+ * a name, the median and the 99th percentile in nanoseconds, and the number of measured calls.
  */
 public final class DecisionBench {
     private static final int PACKET = 64 << 10;
@@ -58,7 +57,7 @@ public final class DecisionBench {
         }
     }
 
-    /** Packets that need not wait, with no message to send. */
+    /** Measures packets that need not wait and do not send a message. */
     private static void gates(String socket, int trips) throws Exception {
         Client client = connect(socket);
         Op op = Gates.enterClient("DFSClient_attempt_1700000000000_0001_m_000000_0_1_1", Peer.UNKNOWN);
@@ -88,7 +87,7 @@ public final class DecisionBench {
         client.stop();
     }
 
-    /** Packets that send a message, and round trips for which a thread waits. */
+    /** Measures packets that send a message, and round trips for which a thread waits. */
     private static void messages(String socket, int trips) throws Exception {
         Client client = connect(socket);
         Op op = Gates.enterClient("DFSClient_attempt_1700000000000_0001_m_000000_0_1_1", Peer.UNKNOWN);
@@ -99,7 +98,7 @@ public final class DecisionBench {
             at[0] += Gates.OPEN_READ_STRIDES * (long) client.stride();
             Gates.read(read, at[0], at[0] + PACKET);
         }, () -> {
-            while (read.queued.get()) { // the agent's thread has not got to it yet
+            while (read.queued.get()) { // the agent's thread has not taken the message yet
                 Thread.onSpinWait();
             }
             pause();
@@ -151,7 +150,7 @@ public final class DecisionBench {
         }
     }
 
-    /** Long enough for the agent's own thread to go to sleep, as it does between two quanta. */
+    /** Waits so long that the agent's own thread goes to sleep, as it does between two quanta. */
     private static void pause() {
         for (long end = System.nanoTime() + 50_000; System.nanoTime() < end;) {
             Thread.onSpinWait();
@@ -175,7 +174,7 @@ public final class DecisionBench {
         print(name, times, n);
     }
 
-    /** CPU time of the agent's own thread for each call, as means of batches of a tenth of them. */
+    /** Measures the CPU time of the agent's own thread per call. Each sample is the mean over a tenth of the calls. */
     private static void thread(String name, int n, Call call) throws Exception {
         ThreadMXBean threads = ManagementFactory.getThreadMXBean();
         long agent = 0;
@@ -196,7 +195,7 @@ public final class DecisionBench {
         print(name, means, 10 * batch);
     }
 
-    /** For calls that are shorter than reading the clock. */
+    /** Measures calls in batches, because a call takes less time than reading the clock. */
     private static void batched(String name, int batches, Call call) throws Exception {
         int warm = batches / 2;
         double[] means = new double[batches];
