@@ -34,24 +34,25 @@ const (
 	maxQueues = 100_000
 	// A node that is silent for silentPeriods of its periods is dropped.
 	silentPeriods = 5
-	minPeriod     = time.Second // silence is measured in periods of at least this: a machine may be slow for a moment
+	minPeriod     = time.Second // shortest period by which silence is measured: a machine may be slow for a moment
 	maxPeriod     = 30 * time.Second
-	// startupWait is the time after its start in which some nodes may not have reported yet: two
-	// of the usual periods. A node that was refused a connection reconnects within three quarters
-	// of a period, and reports rates one period later.
+	// startupWait is the time after the broker's start in which some nodes may not have reported
+	// yet. It is two reporting periods of the usual length. A node that was refused a connection
+	// reconnects within three quarters of a period, and reports rates one period later.
 	startupWait = 2 * time.Second
-	// failoverWait replaces startupWait if there are several brokers. The nodes of a failed
-	// leader leave it after up to three periods without an answer, and report rates one or two
-	// periods later.
+	// failoverWait replaces startupWait if there are several brokers. The nodes of a failed leader
+	// leave that leader after up to three periods without an answer, and report rates to the new
+	// one after another one or two periods.
 	failoverWait = 5 * time.Second
 	// rightsInterval is the time between two computations of all rights.
 	rightsInterval = 500 * time.Millisecond
-	// maxImmediateApps is the largest number of applications with which each new application causes
-	// an immediate computation of all rights. With more applications, these computations take at
-	// most a twentieth of the time; otherwise made-up names could use up the processor.
+	// With up to maxImmediateApps applications, each new application causes an immediate
+	// computation of all rights. With more applications, these computations may take at most a
+	// twentieth of the time, because a node that makes up names could otherwise keep the processor
+	// busy.
 	maxImmediateApps = 1000
 	// matchBatch is the number of applications that are matched with the policy's rules at once. If
-	// a report names more new applications, the rights of the others follow later.
+	// a report names more new applications, the rights of the remaining applications follow later.
 	matchBatch = 256
 )
 
@@ -84,12 +85,12 @@ type Broker struct {
 	lastActive     map[string]time.Time    // by application with a set weight: when it was last at work, or its weight was set
 	rights         map[string]right        // by application, as last computed
 	grants         map[string]policy.Grant // by application, under the policy in force
-	staleGrants    map[string]struct{}     // applications whose facts have changed since
+	staleGrants    map[string]struct{}     // applications whose facts have changed since their grants were computed
 	paths          queuePaths
 	factsVersion   uint64 // incremented when facts change
 
 	rightsAt   time.Time     // when the last computation of rights ended
-	rightsTime time.Duration // how long it took
+	rightsTime time.Duration // how long that computation took
 }
 
 // right holds what the policy grants an application at work.
@@ -107,7 +108,7 @@ type session struct {
 	apps          entryTable
 	queues        entryTable
 	period        time.Duration // between reports
-	maxSilence    time.Duration // the node is dropped after this
+	maxSilence    time.Duration // the node is dropped after this time without a report
 	lastReport    atomic.Int64  // time of the last report, in nanoseconds since Broker.created
 	sequence      uint64
 	policyVersion uint64         // version in force at the node
@@ -121,10 +122,10 @@ type entryTable struct {
 	totals *coord.Totals
 	member coord.Member
 	byName map[string]int // entry by name
-	sent   []sentEntry    // what the node knows, by entry
+	sent   []sentEntry    // what was last sent to the node, by entry
 }
 
-// sentEntry holds the node's knowledge about an entry.
+// sentEntry holds what was last sent to the node about an entry.
 type sentEntry struct {
 	name  string // empty: the entry is free
 	total coord.Service
@@ -133,16 +134,16 @@ type sentEntry struct {
 
 // Options configures a Broker.
 type Options struct {
-	Name string // of this broker, for operators
+	Name string // the broker's name, shown to operators
 	Log  *slog.Logger
 	// Facts returns the facts about an application. It must not block, and is called by several
 	// goroutines. nil: only names are known.
 	Facts func(flow string) policy.Facts
-	// State returns an application's state as reported by its cluster manager, under the same
-	// conditions as Facts; empty: not known.
+	// State returns an application's state as reported by its cluster manager; empty: not known. It
+	// is called under the same conditions as Facts.
 	State func(flow string) string
 	Store store.Store // keeps the policy's versions; nil: in memory
-	// Leadership reports which broker leads; nil: always this one.
+	// Leadership reports which broker leads; nil: this broker always leads.
 	Leadership leadership.Leadership
 }
 
@@ -202,7 +203,7 @@ func (b *Broker) Run(ctx context.Context) {
 			b.noteActivity(now)
 			var dropped []*session
 			for name, s := range b.sessions {
-				if b.silentFor(s) > s.maxSilence { // the stream ends with its next report, or by gRPC's keepalive
+				if b.silentFor(s) > s.maxSilence { // the stream itself ends at its next report, or when gRPC's keepalive fails
 					dropped = append(dropped, s)
 					b.drop(name, s)
 				}
@@ -231,7 +232,7 @@ func (b *Broker) silentFor(s *session) time.Duration {
 func (b *Broker) lastReportAt(s *session) time.Time { return time.Now().Add(-b.silentFor(s)) }
 
 // matchPending matches applications that have no grant, or an outdated one, with the policy's
-// rules, for at most half an interval. The remaining applications follow in the next one.
+// rules, for at most half an interval. The remaining applications follow in the next interval.
 func (b *Broker) matchPending() {
 	began := time.Now()
 	var names []string
@@ -269,7 +270,7 @@ func (b *Broker) matchRules(names []string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.policy != p || b.factsVersion != facts { // they have changed meanwhile
+	if b.policy != p || b.factsVersion != facts { // these grants are already outdated
 		return
 	}
 	for i, name := range names {
@@ -295,7 +296,7 @@ func (b *Broker) computeRights() {
 	})
 	weights := b.policy.Weights(grants)
 	clear(b.rights)
-	if len(b.grants) > 2*len(names)+1000 { // most belong to applications that have ended
+	if len(b.grants) > 2*len(names)+1000 { // most grants belong to applications that have ended
 		maps.DeleteFunc(b.grants, func(name string, _ policy.Grant) bool {
 			_, there := b.totals.Of(name)
 			return !there

@@ -25,27 +25,27 @@ import (
 // Limits on a peer's use of the broker. Any machine that reaches its port can open connections
 // and make it compute handshakes; a machine with a certificate can also open streams.
 const (
-	// MaxConnections is the maximum number of connections: those of all nodes, each of which may
-	// open a new one while its old one hangs, and those of operators.
+	// MaxConnections is the maximum number of connections: one for each node, and 5000 for
+	// operators and for nodes that open a new connection while their old one hangs.
 	MaxConnections = maxNodes + 5000
-	// PerAddress is the default number of connections that one address may have, and may open at
-	// once; an eighth of it may be opened each second. An IPv6 network of 64 bits counts as one
-	// address.
+	// PerAddress is the default maximum number of connections that one address may have. The
+	// address may open that many connections at once, and then an eighth of that number each
+	// second. An IPv6 network of 64 bits counts as one address.
 	PerAddress = 64
-	// handshakeTimeout is the maximum time for the authentication of a connection. After a
-	// broker's restart all nodes connect at once and wait for each other.
+	// handshakeTimeout is the maximum time for the authentication of a connection. It is long
+	// because all nodes connect at once after a broker's restart, and wait for each other.
 	handshakeTimeout = 20 * time.Second
 	// maxHandshakesWaiting is the maximum number of handshakes that wait for a processor. Further
 	// connections are closed, which costs nothing, and their peers try again. In an unbounded
-	// queue, peers would wait until they give up, and the work on them would be lost.
+	// queue, peers would wait until they give up, and the work on their handshakes would be lost.
 	maxHandshakesWaiting = 256
-	// introductionTimeout is the maximum time that a connection may have neither a node's stream
-	// nor a call, and that a stream may be without its first report.
+	// introductionTimeout is the maximum time in which a connection may have neither a node's
+	// stream nor a call, and the maximum time from the beginning of a stream to its first report.
 	introductionTimeout = 10 * time.Second
-	// maxRefusals is the maximum number of refused streams and calls of a connection.
+	// maxRefusals is the maximum number of refused streams and calls on one connection.
 	maxRefusals = 16
-	// maxAddresses is the maximum number of remembered addresses. Those without connections are
-	// dropped first.
+	// maxAddresses is the maximum number of remembered addresses. A new address then replaces one
+	// without connections.
 	maxAddresses = 2 * MaxConnections
 )
 
@@ -64,7 +64,7 @@ type connLimiter struct {
 // peerState is the state of one address.
 type peerState struct {
 	open   int
-	opened *rate.Limiter // connections, including those already closed
+	opened *rate.Limiter // limits how fast the address opens connections
 }
 
 func newConnLimiter(perAddress int, turned func(reason string, from net.Addr)) *connLimiter {
@@ -78,7 +78,8 @@ func (l *connLimiter) open() int {
 	return len(l.conns)
 }
 
-// admit counts a new connection, or returns the limit that it exceeds.
+// admit counts a new connection and returns the empty string. If the connection exceeds a limit,
+// admit does not count it, and returns the name of the limit.
 func (l *connLimiter) admit(c *conn, now time.Time) (reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +179,7 @@ func (l *connLimiter) connOf(ctx context.Context) *conn {
 	return l.conns[a.AddrPort()]
 }
 
-// hold marks a connection as in use, until release.
+// hold marks a connection as in use until release is called.
 func (l *connLimiter) hold(c *conn) {
 	if c == nil {
 		return
@@ -218,7 +219,7 @@ type conn struct {
 	net.Conn
 	limiter *connLimiter
 	from    netip.AddrPort
-	idle    time.Time // since when it has no call or stream; zero: the handshake is not done
+	idle    time.Time // since when it has had no call or stream; zero: the handshake is not complete
 	held    int       // accepted calls and streams in progress
 	refused int       // calls and streams that were refused
 }
@@ -229,8 +230,8 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// limitedListener is a listener that enforces the limits. A connection that exceeds one is closed
-// at once, before any work is done for it.
+// limitedListener is a listener that enforces the limits. A connection that exceeds a limit is
+// closed at once, before any work is done for it.
 type limitedListener struct {
 	net.Listener
 	limiter *connLimiter
@@ -265,9 +266,9 @@ func (l limitedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// queuedTLS performs at most one TLS handshake per processor at a time, in the order of arrival.
-// With thousands at once, all would finish late, when many peers have given up. A silent peer holds
-// no slot.
+// queuedTLS performs at most one TLS handshake per processor at a time, in the order of arrival. If
+// thousands ran at once, all would finish late, after many peers had given up. A handshake whose
+// peer is silent holds no slot.
 type queuedTLS struct {
 	credentials.TransportCredentials
 	limiter *connLimiter
@@ -301,8 +302,8 @@ func (g queuedTLS) Clone() credentials.TransportCredentials {
 }
 
 // handshakeConn is a connection during its handshake. Most of the work is caused by the peer's
-// first message. That message waits for a slot, which is held until the answer is sent or more
-// must be read.
+// first message. After that message has been read, the handshake waits for a slot. It holds the
+// slot until it sends its answer or has to read more.
 type handshakeConn struct {
 	net.Conn
 	limiter  *connLimiter
@@ -356,8 +357,8 @@ func (b *Broker) connClosed(reason string, from net.Addr) {
 	}
 }
 
-// LimitConnections returns a listener that enforces the limits, and the options of a gRPC server on
-// it. perAddress replaces PerAddress. secure is nil for plain connections.
+// LimitConnections returns a listener that enforces the limits, and the options for the gRPC server
+// that uses this listener. perAddress replaces PerAddress. secure is nil for plain connections.
 func (b *Broker) LimitConnections(l net.Listener, secure *tls.Config, perAddress int) (net.Listener, []grpc.ServerOption) {
 	b.connections.perAddress = perAddress
 	options := []grpc.ServerOption{

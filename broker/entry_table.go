@@ -9,8 +9,8 @@ import (
 	"penstock/core/coord"
 )
 
-// The applications and the queues of a node are stored in the same way, each in a table of their
-// own.
+// The applications of a node are stored in one table, and its queues in another table of the same
+// type.
 
 func newEntryTable(t *coord.Totals) (entryTable, error) {
 	m, err := t.Join()

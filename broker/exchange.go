@@ -70,7 +70,8 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 		if err != nil {
 			return b.refuse(stream.Context(), name, err)
 		}
-		// Checked last, since the process may have been suspended in between.
+		// The epoch is checked last, since the process may have been suspended while it handled the
+		// report.
 		if err := epochEnded(); err != nil {
 			return err
 		}
@@ -134,7 +135,7 @@ func firstReport(stream cluster.Nodes_ExchangeServer) (*cluster.Report, error) {
 	}
 }
 
-// refuse ends a stream because of an error of the node.
+// refuse ends a stream because of an error that the node made.
 func (b *Broker) refuse(ctx context.Context, node string, err error) error {
 	code, reason := codes.InvalidArgument, "report"
 	switch {
@@ -216,7 +217,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 	return s, nil
 }
 
-// leave ends a session together with its stream.
+// leave ends the session of a stream that ends.
 func (b *Broker) leave(s *session) {
 	b.mu.Lock()
 	counted := b.sessions[s.node.GetName()] == s
@@ -296,8 +297,8 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 	return b.answer(s), nil
 }
 
-// answer returns what the node does not know yet. It is valid until the session's next answer.
-// b.mu is held.
+// answer returns the totals and rights that have changed since they were last sent to the node. The
+// returned value is valid until the session's next answer. b.mu is held.
 func (b *Broker) answer(s *session) *cluster.Answer {
 	a, q := &s.answer, &s.queueTotals
 	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.startup.Complete(time.Since(b.created), s.period)
@@ -317,7 +318,7 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 			continue
 		}
 		if s.node.GetLevels() {
-			r.weight = 0 // it changes whenever any application comes or goes
+			r.weight = 0 // not needed by the node, and it changes whenever any application comes or goes
 		}
 		if !r.same(at.right) {
 			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit),

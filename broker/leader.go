@@ -15,7 +15,8 @@ import (
 // Only the leader answers: another broker would have the totals of only those nodes that happen to
 // report to it. A refusal names the leader, in its message for people and in its trailer for nodes.
 
-// requireLeader returns the epoch under which this broker leads, or the refusal if it does not.
+// requireLeader returns the epoch under which this broker leads. If this broker does not lead, it
+// returns the trailer and the error with which a call is refused.
 func (b *Broker) requireLeader() (epoch uint64, trailer metadata.MD, err error) {
 	s := b.leadership.State()
 	switch {
@@ -27,7 +28,8 @@ func (b *Broker) requireLeader() (epoch uint64, trailer metadata.MD, err error) 
 	return 0, metadata.Pairs(cluster.LeaderKey, s.Leader), status.Errorf(codes.FailedPrecondition, "this broker does not lead; the leader is %s", s.Leader)
 }
 
-// requireEpoch returns an error if this broker does not lead under an epoch any more.
+// requireEpoch returns an error, and the trailer for it, unless this broker still leads under the
+// epoch.
 func (b *Broker) requireEpoch(epoch uint64) (trailer metadata.MD, err error) {
 	s := b.leadership.State()
 	if s.Leading && s.Epoch != epoch {
@@ -46,8 +48,9 @@ func (b *Broker) Unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo
 	return handle(ctx, request)
 }
 
-// beginEpoch begins an epoch of this broker. Sessions of earlier epochs end. The totals are treated
-// as incomplete until nodes have had the time to report. b.mu is held.
+// beginEpoch begins an epoch of this broker; 0: this broker does not lead. Sessions of earlier
+// epochs end. The totals are treated as incomplete until nodes have had the time to report. b.mu is
+// held.
 func (b *Broker) beginEpoch(epoch uint64) {
 	if b.epoch == epoch {
 		return

@@ -13,11 +13,11 @@ import (
 	"strings"
 )
 
-// unknownUser is the author's name if the user of a connection cannot be found.
+// unknownUser is recorded as an operator's name if the user of the connection cannot be found.
 const unknownUser = "local"
 
-// localUser returns the user who holds one end of a connection on this machine, from the kernel's
-// tables in a folder (/proc/net except in tests).
+// localUser returns the user who holds one end of a connection on this machine. It looks this up in
+// the kernel's tables of connections; folder is /proc/net except in tests.
 func localUser(folder string, end netip.AddrPort) string {
 	end = netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())
 	for _, table := range []string{"tcp", "tcp6"} {
@@ -38,9 +38,9 @@ func localUser(folder string, end netip.AddrPort) string {
 	return unknownUser
 }
 
-// findUID returns the uid in the row of a connection's end.
+// findUID returns the uid from the row whose local address is end.
 func findUID(table io.Reader, end netip.AddrPort) (uid string, found bool) {
-	const largest = 64 << 20 // bytes; some 400,000 connections
+	const largest = 64 << 20 // bytes of a table, enough for some 400,000 connections
 	rows := bufio.NewScanner(io.LimitReader(table, largest))
 	for rows.Scan() {
 		// sl local remote state queues timer retransmits uid ...
@@ -53,8 +53,8 @@ func findUID(table io.Reader, end netip.AddrPort) (uid string, found bool) {
 	return "", false
 }
 
-// kernelAddress parses an address of the table: words of 32 bits in hexadecimal, each in the
-// machine's byte order, and the port.
+// kernelAddress parses an address of the table: the IP address as words of 32 bits in hexadecimal,
+// each in the machine's byte order, then a colon and the port.
 func kernelAddress(s string) netip.AddrPort {
 	words, port, _ := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(port, 16, 16)

@@ -18,8 +18,8 @@ import (
 
 // location is the set of IP addresses of a node.
 type location struct {
-	from  netip.Addr   // source of its stream; invalid: a loopback address
-	hosts []netip.Addr // stated by the node
+	from  netip.Addr   // source address of its stream; invalid if that is a loopback address
+	hosts []netip.Addr // addresses that the node states
 }
 
 // machineAddress reports whether an address can identify a machine to others.
@@ -28,7 +28,7 @@ func machineAddress(a netip.Addr) bool {
 }
 
 // parseHost parses an IP address in the form in which addresses are compared: without a zone, and
-// IPv4 as IPv4.
+// with an IPv4 address in IPv6 form converted to IPv4.
 func parseHost(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil {
@@ -93,10 +93,10 @@ func (b *Broker) removeAddresses(s *session) {
 	}
 }
 
-// Where implements cluster.NodesServer. It returns the node with an IP address: the node with a
-// stream from this address or, if there is none, the node that states it. If several nodes are
-// equally likely, the address is ambiguous and none is returned: otherwise the caller could ask
-// the wrong node.
+// Where implements cluster.NodesServer. It returns the node that has an IP address. This is the
+// node whose stream comes from that address or, if no stream does, the node that states the
+// address. If several nodes are equally likely, Where returns an error, because the caller might
+// otherwise ask the wrong node.
 func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, error) {
 	a, err := parseHost(host.GetAddress())
 	if err != nil || !machineAddress(a) {
@@ -133,7 +133,8 @@ func (b *Broker) Where(ctx context.Context, host *cluster.Host) (*cluster.Node, 
 	return nil, status.Errorf(codes.NotFound, "%v is ambiguous: %d nodes have this address: %s", a, found.count, strings.Join(names, ", "))
 }
 
-// candidates counts the nodes that an address may belong to, and keeps the first ones by name.
+// candidates counts the nodes that an address may belong to, and keeps the first maxNamedCandidates
+// of these nodes in the order of their names.
 type candidates struct {
 	count int
 	first []*cluster.Node
@@ -159,7 +160,7 @@ func (b *Broker) checkNode(ctx context.Context) error {
 	}
 	info, secure := p.AuthInfo.(credentials.TLSInfo)
 	if !secure {
-		return nil // plain: see checkPeer
+		return nil // no TLS: see checkPeer
 	}
 	machines := cluster.MachinesOf(info.State)
 	for _, name := range machines {
@@ -167,7 +168,7 @@ func (b *Broker) checkNode(ctx context.Context) error {
 			return nil
 		}
 	}
-	if len(machines) > 0 { // its stream may be about to begin
+	if len(machines) > 0 { // the caller's stream may be about to begin
 		return status.Error(codes.Unavailable, "this node does not report to the broker yet, so it may not look up other nodes; retry later")
 	}
 	return status.Error(codes.PermissionDenied, "only nodes that report to this broker may look up other nodes")

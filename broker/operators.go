@@ -28,8 +28,8 @@ type operators struct {
 	b *Broker
 }
 
-// Operators returns the broker's service for operators. It checks the caller's certificate at each
-// call.
+// Operators returns the broker's service for operators. The service checks the caller's certificate
+// at each call.
 func (b *Broker) Operators() cluster.OperatorsServer { return operators{b: b} }
 
 // answerError converts an error to a gRPC status with a code that clients can act on.
@@ -101,7 +101,7 @@ func (o operators) Policy(ctx context.Context, r *cluster.PolicyRequest) (*clust
 	return versionMessage(v), nil
 }
 
-// History implements cluster.OperatorsServer. The versions have no texts and weights.
+// History implements cluster.OperatorsServer. It returns versions without their texts and weights.
 func (o operators) History(ctx context.Context, r *cluster.HistoryRequest) (*cluster.HistoryAnswer, error) {
 	if _, err := operator(ctx); err != nil {
 		return nil, answerError(err)
@@ -220,7 +220,8 @@ func (o operators) ListNodes(ctx context.Context, _ *cluster.ListNodesRequest) (
 	b := o.b
 	a := &cluster.ListNodesAnswer{Leader: b.options.Name, Epoch: b.leadership.State().Epoch}
 	b.mu.Lock()
-	// Right after a change of leadership, the sessions may still belong to the earlier epoch.
+	// Right after this broker becomes the leader, the sessions may still belong to an earlier
+	// epoch.
 	a.Settling = b.epoch != a.Epoch || !b.startup.Complete(time.Since(b.created), 0)
 	for _, s := range b.sessions {
 		a.Settling = a.Settling || !b.startup.Complete(time.Since(b.created), s.period)

@@ -19,12 +19,13 @@ const (
 	fileTimeout = 3 * storeTimeout
 )
 
-// fileAuthor is the author of versions that come from a policy file. Their note is its path.
+// fileAuthor is the author of versions that come from a policy file. The note of such a version is
+// the file's path.
 const fileAuthor = "policy file"
 
-// ApplyFile makes a policy file the newest version, unless its text is in force or equals the last
-// version that came from a file: a version that operators applied later stays in force until the
-// file changes. A file with mistakes is refused.
+// ApplyFile makes the text of a policy file the newest version, unless that text is in force
+// already, or equals the last version that came from a file. So a version that an operator applied
+// later stays in force until the file changes. A file with mistakes is refused.
 func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 	text, err := settings.Read(file, policyfile.MaxBytes)
 	if err != nil {
@@ -58,8 +59,8 @@ func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 // invalidFileError is an error that lasts until the file changes.
 type invalidFileError struct{ error }
 
-// FollowFile applies the policy file each time it changes, until ctx ends. last is the
-// fingerprint of the file as it was applied before.
+// FollowFile applies the policy file each time it changes, until ctx ends. last is the fingerprint
+// of the file when it was last applied.
 func (b *Broker) FollowFile(ctx context.Context, file, last string) {
 	said := "" // fingerprint of the file whose temporary error was logged
 	ticker := time.NewTicker(filePollInterval)

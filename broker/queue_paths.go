@@ -8,11 +8,11 @@ import (
 	"penstock/wire/cluster"
 )
 
-// queuePath is the path of queues from the root to applications. Nodes need it to divide service
-// by themselves.
+// queuePath is the path of queues from the root to a queue with applications. Nodes need the path
+// to divide service among applications themselves.
 type queuePath struct {
 	levels []*cluster.Level
-	text   string // the same as text, for comparisons
+	text   string // the levels as text, for comparisons
 }
 
 // queuePaths holds the paths of one policy by their last level.
@@ -47,7 +47,7 @@ func (w *queuePaths) pathOf(p *policy.Policy, g policy.Grant) *queuePath {
 	return found
 }
 
-// same reports whether two rights are equal for a node.
+// same reports whether two rights mean the same to a node.
 func (r right) same(o right) bool {
 	if r.path != nil && o.path != nil && r.path.text == o.path.text {
 		r.path = o.path

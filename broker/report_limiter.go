@@ -28,9 +28,9 @@ const (
 
 var errReportRate = errors.New("this node opened too many streams in a short time; wait a few seconds before the next one")
 
-// reportLimiters limits each node to its announced report rate, with one token bucket per
-// node name. A report beyond the rate is answered later: the stream's flow control window
-// fills, and the node stops sending. A new stream continues with the node's old bucket.
+// reportLimiters limits each node to its announced report rate, with one token bucket per node
+// name. A report beyond the rate is answered late, so that the stream's flow control window fills
+// and the node stops sending. A new stream continues with the node's old bucket.
 type reportLimiters struct {
 	mu     sync.Mutex
 	byNode map[string]*rate.Limiter
@@ -77,7 +77,7 @@ func (p *reportLimiters) wait(node string, period time.Duration, now time.Time) 
 	return l.ReserveN(now, 1).DelayFrom(now)
 }
 
-// sweep drops the buckets that have been full for a while.
+// sweep drops the buckets that have been full for at least maxPeriod.
 func (p *reportLimiters) sweep(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,7 +15,8 @@ import (
 	"penstock/broker/store"
 )
 
-// checkPeer checks a node's name against its certificate, if it has one.
+// checkPeer checks that a node's certificate contains the node's name. Without TLS, it accepts any
+// name.
 func checkPeer(ctx context.Context, name string) error {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -45,8 +46,9 @@ func isOperator(chain []*x509.Certificate) bool {
 	return len(chain) > 0 && slices.Contains(chain[0].Subject.OrganizationalUnit, certs.Operator)
 }
 
-// operator returns the name of the calling operator. It comes from the certificate. On a broker
-// without certificates, which serves only its own machine, it is the local user.
+// operator returns the name of the calling operator, which comes from the operator's certificate. A
+// broker without certificates serves only its own machine; the name is then that of the local user
+// who made the call.
 func operator(ctx context.Context) (name string, err error) {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

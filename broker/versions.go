@@ -80,7 +80,8 @@ func (b *Broker) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read version %d of the policy: %w", v.Number, err)
 	}
-	// As in matchRules, but for all at once, so that no application is without rights meanwhile.
+	// This does the same as matchRules, but for all applications at once, so that none is without
+	// rights meanwhile.
 	grants := make(map[string]policy.Grant, len(names))
 	for _, name := range names {
 		grants[name] = p.Grant(b.options.Facts(name))
@@ -120,7 +121,8 @@ func sameVersion(v, o store.Version) bool {
 	return v.Number == o.Number && v.Time.Equal(o.Time) && bytes.Equal(v.Text, o.Text) && maps.Equal(v.Weights, o.Weights)
 }
 
-// parse reads the policy of a version, which was checked when it was applied, and adds the weights set for single applications.
+// parse returns the policy of a version, with the weights set for single applications. The
+// version's text was checked when it was applied.
 func parse(v store.Version) (*policy.Policy, error) {
 	text := v.Text
 	if len(text) == 0 {
@@ -150,9 +152,9 @@ func (b *Broker) noteActivity(now time.Time) {
 func (b *Broker) write(ctx context.Context, base uint64, author string, change func(*store.Version) error) (store.Version, error) {
 	b.writeMu.Lock()
 	defer b.writeMu.Unlock()
-	b.updateLeadership() // a leadership that has just begun has seen no application at work
+	b.updateLeadership() // a broker that has just begun to lead does not know yet which applications are at work
 	parent := ctx
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout) // other writers wait
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout) // other writers wait for this one
 	defer cancel()
 	for attempt := 1; ; attempt++ {
 		v, err := b.options.Store.Latest(ctx)

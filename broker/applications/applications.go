@@ -3,9 +3,9 @@
 // that the application holds.
 //
 // A node knows only the id of an application, while a policy refers to queues, users and tags.
-// YARN's ResourceManager and Spark's master know both. One goroutine polls each of them. Facts
-// never waits for a poll: it returns the facts known so far, at least the flow's name. Run reports
-// later changes.
+// YARN's ResourceManager and Spark's master know the ids and these facts. One goroutine polls each
+// of them. Facts never waits for a poll: it returns the facts known so far, at least the flow's
+// name. Run reports later changes.
 //
 // Each poll lists the applications at work, since the containers that they hold change. An
 // application that a node serves may be missing in the last list, because it has just begun or
@@ -33,8 +33,8 @@ import (
 
 // Limits of a directory.
 const (
-	// MaxApplications is the maximum number of applications that are kept. Of any others, only the
-	// flow's name is known.
+	// MaxApplications is the maximum number of applications that are kept. Of any further
+	// application, only the flow's name is known.
 	MaxApplications = 100_000
 	maxPending      = 10_000 // flows to be looked up
 	// lookupsPerSecond is the maximum rate of single look-ups.
@@ -48,8 +48,9 @@ const (
 	pauseFactor = 4
 	// settleTime is the time after a source's start in which it may not know all applications at
 	// work and all their resources. A ResourceManager answers before it has read its state store.
-	// It learns about containers from NodeManagers, which look for an active ResourceManager every
-	// 15 to 45 s and try the failed one first (yarn.client.failover-sleep-base-ms).
+	// The ResourceManager learns about containers from NodeManagers, which look for an active
+	// ResourceManager every 15 to 45 s and try the failed one first
+	// (yarn.client.failover-sleep-base-ms).
 	settleTime = 2 * time.Minute
 )
 
@@ -74,7 +75,7 @@ type Source struct {
 type Directory struct {
 	log     *slog.Logger
 	sources []*source
-	// Shorter in tests.
+	// tick and period are shorter in tests.
 	tick, period time.Duration
 
 	mu      sync.Mutex
@@ -85,10 +86,10 @@ type Directory struct {
 // clusterManager is a source of applications.
 type clusterManager interface {
 	name() string
-	// owns reports whether a flow's name has the form of its application ids.
+	// owns reports whether a flow's name has the form of this cluster manager's application ids.
 	owns(flow string) bool
-	// list calls add for each application at work, and possibly for others. If it returns nil, the
-	// list was complete.
+	// list calls add for each application at work, and possibly for others. If list returns nil,
+	// the list was complete.
 	list(ctx context.Context, add func(Application)) error
 	// address returns the address of the server that answered last.
 	address() string
@@ -110,19 +111,19 @@ type source struct {
 	answered    time.Time
 	err         error
 	activeSince int64     // start of the server's active phase, in Unix ms; 0: not known
-	settledAt   time.Time // from then on its lists are complete; before, they only add facts
+	settledAt   time.Time // from then on the source's lists are complete; before, they only add facts
 }
 
 type entry struct {
 	Application
 	from  *source
-	round uint64    // of the last list that had it
+	round uint64    // number of the last list that contained it
 	ended time.Time // when its end was noticed; zero: it is at work
 }
 
 // Options configures the sources.
 type Options struct {
-	ResourceManagers []string // base URLs of YARN's ResourceManagers; of an HA pair, both
+	ResourceManagers []string // base URLs of YARN's ResourceManagers (both of an HA pair)
 	SparkMasters     []string // base URLs of Spark's standalone masters
 	// Resource is the YARN resource type whose allocated amount is an application's bandwidth;
 	// empty: DefaultResource.
@@ -275,7 +276,7 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	})
 	d.mu.Lock()
 	if now := time.Now(); err == nil {
-		if back { // with an empty list
+		if back { // the list was empty
 			s.restarted(d.period)
 		}
 		for flow, e := range d.apps {
@@ -305,8 +306,9 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 	return changed
 }
 
-// update stores what a source reports of an application, in a list or a look-up. It reports whether
-// the facts have changed, and whether there was no room. d.mu is held.
+// update stores what a source reports about an application in a list or a look-up. different
+// reports whether the facts have changed, and full whether the directory had no room for the
+// application. d.mu is held.
 func (d *Directory) update(s *source, a Application) (different, full bool) {
 	if a.activeSince != 0 {
 		if s.activeSince != 0 && s.activeSince != a.activeSince { // another server has taken over, or the server was restarted
@@ -357,7 +359,8 @@ func (s *source) restarted(period time.Duration) {
 }
 
 // makeRoom drops applications that have ended, and applications of s that were missing in the last
-// two lists. (A complete list would have ended them.) d.mu is held.
+// two lists. (If those lists were complete, these applications have been marked as ended already.)
+// d.mu is held.
 func (d *Directory) makeRoom(s *source) {
 	for flow, e := range d.apps {
 		if e.Ended || e.from == s && e.round+1 < s.round {
@@ -373,7 +376,7 @@ func same(a, b policy.Facts) bool {
 }
 
 // lookUp looks up some pending flows, unless the last request to the source failed. If the source
-// does not know a flow, the flow is looked up again at its next request.
+// does not know a flow, the flow is looked up again when Facts is next called for it.
 func (d *Directory) lookUp(ctx context.Context, s *source) (changed []string) {
 	by, can := s.clusterManager.(finder)
 	d.mu.Lock()
@@ -390,7 +393,7 @@ func (d *Directory) lookUp(ctx context.Context, s *source) (changed []string) {
 		a, known, err := by.find(ctx, flow)
 		if err != nil {
 			d.noteResult(ctx, s, err)
-			break // it stays pending
+			break // the flow stays pending
 		}
 		d.mu.Lock()
 		if known {

@@ -20,14 +20,15 @@ const (
 	// answerTimeout is the maximum time until the last byte of an answer.
 	answerTimeout = 30 * time.Second
 	maxServers    = 16
-	// connectTimeout is the maximum time to connect. The kernel of the server's machine accepts
-	// connections, so a missing machine is noticed earlier than a slow server.
+	// connectTimeout is the maximum time to connect. It can be short, because the kernel accepts
+	// the connection even if the server itself is slow. So an unreachable machine is noticed
+	// earlier than a slow server.
 	connectTimeout = 5 * time.Second
 	idleTimeout    = time.Minute
 )
 
 // servers are the servers of one cluster manager; one of them is active. Requests go to the last
-// active server first, and to the others in turn if it does not answer as an active server.
+// active server first, and to the others in turn if that server is not active or does not answer.
 //
 // Redirects of a standby are not followed: they may name any host, and the active server is on
 // the list. A standby may take seconds to answer, while it looks for the active server itself.
@@ -38,7 +39,7 @@ type servers struct {
 	maxBody  int64
 	active   atomic.Int32
 	answered atomic.Bool
-	busy     time.Duration // since the last call of takeBusyTime
+	busy     time.Duration // how long requests kept servers busy since the last call of takeBusyTime
 }
 
 var (
@@ -86,20 +87,20 @@ func (s *servers) address() string {
 }
 
 // takeBusyTime returns how long requests have kept a server busy since the last call. For an
-// answered request, this is the time of the answering server; otherwise that of all servers that
-// may have worked on it.
+// answered request, this is the time of the answering server; otherwise it is the time of all
+// servers that may have worked on the request.
 func (s *servers) takeBusyTime() time.Duration {
 	busy := s.busy
 	s.busy = 0
 	return busy
 }
 
-// freshConnection makes the next request use a new connection. A connection that stays open would
-// hide for answerTimeout that the machine is unreachable.
+// freshConnection makes the next request use a new connection. On an old connection, it would take
+// answerTimeout to notice that the machine is unreachable.
 func (s *servers) freshConnection() { s.http.CloseIdleConnections() }
 
-// get requests a document and calls read for it, beginning with the active server. The server's
-// address may have a query of its own, such as user.name.
+// get requests a document and calls read for it, beginning with the active server. The base URL of
+// a server may contain a query, such as user.name.
 func (s *servers) get(ctx context.Context, path string, query url.Values, read func(*json.Decoder) error) error {
 	var errs []error
 	var busy time.Duration
@@ -192,7 +193,7 @@ func (s *servers) redirectNote(from *url.URL, resp *http.Response) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf(" and names %.100q as active, which is not among the addresses: add it if it is one of them", to.Host)
+	return fmt.Sprintf(" and names %.100q as active, which is not among the addresses: add it if it is a server of this cluster", to.Host)
 }
 
 // cappedReader fails after too many bytes, where io.LimitReader would report the end of the input.

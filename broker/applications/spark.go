@@ -49,8 +49,8 @@ func (s *spark) list(ctx context.Context, add func(Application)) error {
 	})
 }
 
-// parseSpark reads a master's page. The status is its last member, so nothing counts before the
-// end.
+// parseSpark reads a master's page. The master's status is the last member of the page, so the
+// applications are valid only after the whole page has been read.
 func parseSpark(d *json.Decoder) ([]Application, error) {
 	var apps []Application
 	status := ""

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	// pageSize is the number of applications of one answer, and maxPages bounds the answers of a
-	// list: enough for a full directory, with half-full pages on average and some empty ones.
+	// pageSize is the maximum number of applications in one answer, and maxPages the maximum number
+	// of answers for one list. This is enough for a full directory if the answers are half full on
+	// average and some are empty.
 	pageSize = 1000
 	maxPages = 400
 	// queueRefreshInterval is the least time between two requests for the scheduler's queues.
@@ -27,9 +28,10 @@ const (
 
 // yarn reads the REST interface of a ResourceManager. As of the sources of 3.4.2:
 //
-//   - limit cuts a list off, in the order of a hash table and without a next page. So a list that
-//     is as long as the limit is requested again in two halves of the submission time
-//     (startedTimeBegin and startedTimeEnd, both inclusive).
+//   - The parameter limit cuts a list off. The list has the order of a hash table, and the rest
+//     cannot be requested as a next page. So a list that is as long as the limit is requested again
+//     as two lists, one for each half of the range of submission times (startedTimeBegin and
+//     startedTimeEnd, both inclusive).
 //   - An application's resource requests, timeouts and label expressions can be left out
 //     (deSelects). Allocated resources are reported by CapacityScheduler only.
 //   - A standby answers with a redirect, or with a page that reloads itself.
@@ -59,7 +61,7 @@ func (*yarn) owns(flow string) bool {
 	if !ok || !cut || !isDigits(stamp, 13, 13) || !isDigits(number, 4, 10) {
 		return false
 	}
-	// Hadoop's number is an int, padded to four digits. Others are refused.
+	// The number in Hadoop's id is an int, padded to four digits. owns refuses other numbers.
 	_, err := strconv.ParseInt(number, 10, 32)
 	return err == nil && (len(number) == 4 || number[0] != '0')
 }
@@ -77,7 +79,7 @@ func (y *yarn) list(ctx context.Context, add func(Application)) error {
 	todo := []timeSpan{{0, math.MaxInt64}}
 	for pages := 0; len(todo) > 0; pages++ {
 		if pages == maxPages {
-			return fmt.Errorf("more than %d applications at work, or so many of one moment that %d answers did not contain them all", MaxApplications, maxPages)
+			return fmt.Errorf("more than %d applications at work, or so many were submitted at about the same time that %d answers did not contain them all", MaxApplications, maxPages)
 		}
 		at := todo[len(todo)-1]
 		todo = todo[:len(todo)-1]
@@ -110,7 +112,7 @@ func (y *yarn) list(ctx context.Context, add func(Application)) error {
 			continue
 		}
 		if at.begin == at.end {
-			return fmt.Errorf("more than %d applications submitted in one moment", limit)
+			return fmt.Errorf("more than %d applications were submitted at the same moment", limit)
 		}
 		slices.Sort(times)
 		// Times are 0 if the broker's user has no right to see them.
@@ -136,7 +138,7 @@ func (y *yarn) find(ctx context.Context, flow string) (Application, bool, error)
 		return Application{}, false, nil
 	case errors.As(err, &bad): // other names are looked up as before
 		y.refused.Do(func() {
-			y.log.Warn("application directory: the ResourceManager refuses an application's name; of this and similar ones only the flow's name is known",
+			y.log.Warn("application directory: the ResourceManager refuses an application's name; of this and similar applications, only the flow's name is known",
 				"application", flow, "error", err)
 		})
 		return Application{}, false, nil
@@ -155,9 +157,9 @@ func (y *yarn) application(ctx context.Context, a *yarnApp) Application {
 	return app
 }
 
-// queuePath returns a queue's full path. CapacityScheduler of 3.4 reports the path. An older one
-// may report only the leaf's name, which is then looked up. If several leaves have the name, the
-// name itself is returned.
+// queuePath returns a queue's full path. CapacityScheduler of 3.4 reports the path. An older
+// CapacityScheduler may report only the leaf's name; queuePath then looks up the path. If several
+// leaves have that name, queuePath returns the name.
 func (y *yarn) queuePath(ctx context.Context, queue string) string {
 	if queue == "" || queue == "root" || strings.HasPrefix(queue, "root.") {
 		return queue

@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// renewalsPerSession is how often in a session a leader renews its lease (zkclient.Lease).
+	// renewalsPerSession is the number of times that a leader renews its lease (zkclient.Lease)
+	// during one session length.
 	renewalsPerSession = 6
 	// retryInterval is the wait after a failed candidacy.
 	retryInterval = 250 * time.Millisecond
@@ -52,7 +53,7 @@ type Election struct {
 	mu       sync.Mutex
 	state    State
 	leaseEnd time.Time // end of the leader's lease, on the monotonic clock
-	version  int32     // of the epoch's znode, as this leadership wrote it
+	version  int32     // version of the epoch's znode since this leader wrote it
 }
 
 // NewElection returns a candidate; Run starts the candidacy. address is the broker's address as it
@@ -122,7 +123,8 @@ func (e *Election) stepDown(s State) {
 // znode was removed.
 var errSessionEnded = errors.New("the session with ZooKeeper has ended")
 
-// campaign is one candidacy. It lasts as long as its session.
+// campaign makes this broker a candidate, and leads once it is the first one. It returns when the
+// session, the leadership or ctx ends, or ZooKeeper does not answer.
 func (e *Election) campaign(ctx context.Context) error {
 	own, err := e.enroll(ctx)
 	if err != nil {
@@ -147,12 +149,13 @@ func (e *Election) campaign(ctx context.Context) error {
 			return e.lead(ctx, own)
 		}
 		wait, cancel = context.WithTimeout(ctx, e.client.Session())
-		// Each candidate watches only the one before it, so the end of one wakes only one other.
+		// Each candidate watches only the candidate before it, so that the end of a candidate wakes
+		// only one other.
 		if beforeName != names[i-1] || before.Next == nil {
 			before, err = e.client.Watch(wait, e.client.Path(candidatesNode, names[i-1]))
 			beforeName = names[i-1]
 		}
-		if errors.Is(err, zk.ErrNoNode) { // it has ended meanwhile
+		if errors.Is(err, zk.ErrNoNode) { // that candidate has ended meanwhile
 			cancel()
 			beforeName = ""
 			continue
@@ -205,7 +208,7 @@ func (e *Election) enroll(ctx context.Context) (own string, err error) {
 			return "", err
 		case n.Owner == e.client.SessionID():
 			return name, nil
-		default: // of an earlier session, which the server has not ended yet
+		default: // the znode of an earlier session, which the server has not ended yet
 			if err := e.client.Delete(ctx, folder+"/"+name); err != nil && !errors.Is(err, zk.ErrNoNode) {
 				return "", err
 			}
@@ -260,8 +263,8 @@ func (e *Election) renew(ctx context.Context, path, ownPath string) error {
 		}
 		sent := time.Now()
 		wait, cancel := context.WithDeadline(ctx, until)
-		// A write needs a majority of the ensemble. A read proves nothing, since a single server
-		// answers it.
+		// The lease is renewed by a write, because a write needs a majority of the ensemble. A read
+		// would prove nothing, since a single server answers it.
 		failed, err := e.client.Multi(wait, zkclient.CheckOp(path, e.version), zkclient.SetOp(ownPath, e.self.encode(), -1))
 		cancel()
 		switch {
@@ -284,7 +287,7 @@ func (e *Election) renew(ctx context.Context, path, ownPath string) error {
 func (r record) encode() []byte {
 	text, err := json.Marshal(r)
 	if err != nil {
-		panic(err) // two strings and a number
+		panic(err) // impossible: a record holds two strings and a number
 	}
 	return text
 }

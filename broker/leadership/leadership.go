@@ -4,10 +4,11 @@
 // With two leaders, each would add up the reports of a part of the nodes, and each could overwrite
 // the other's policy. Every leadership has an epoch that is larger than all epochs before it.
 // Safety does not depend on clocks: each change of the policy is one ZooKeeper transaction with a
-// check of the epoch, so a former leader cannot change the policy (store.ZooKeeper). Clocks prevent
-// two brokers from answering one node. A leader holds a lease, which ends by its own monotonic
-// clock before ZooKeeper can elect a successor, even if the process was suspended meanwhile. And a
-// node ignores answers of an epoch below the largest one that it has seen.
+// check of the epoch, so a former leader cannot change the policy (store.ZooKeeper). Clocks are
+// used only to prevent two brokers from answering the same node. A leader holds a lease, which ends
+// by the leader's own monotonic clock before ZooKeeper can elect a successor, even if the process
+// was suspended meanwhile. And a node ignores answers of an epoch below the largest one that it has
+// seen.
 package leadership
 
 import "time"
@@ -16,7 +17,7 @@ import "time"
 type State struct {
 	Leading bool   // this broker leads
 	Leader  string // address of the leader for nodes; empty: not known
-	Epoch   uint64 // epoch of that leadership; 0: none is known
+	Epoch   uint64 // epoch of the leadership; 0: not known
 }
 
 // Leadership is one broker's view of the leadership. Its methods may be called by several

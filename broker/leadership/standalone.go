@@ -13,18 +13,18 @@ import (
 // Standalone is the leadership of a cluster's only broker, which always leads.
 type Standalone struct{ state State }
 
-// NewStandalone begins an epoch by the clock. address is the broker's address for nodes. If the
-// clock was ahead and was then corrected, nodes refuse the new epoch until they have accepted no
-// answer for ten minutes. OpenStandalone avoids that.
+// NewStandalone begins an epoch whose number is the clock's time. address is the broker's address
+// for nodes. If the clock was ahead and was then corrected, nodes refuse the new epoch until they
+// have accepted no answer for ten minutes. OpenStandalone avoids that.
 func NewStandalone(address string) *Standalone {
 	return &Standalone{State{Leading: true, Leader: address, Epoch: NextEpoch(0, time.Now())}}
 }
 
-// epochFile is the file with the last epoch in a store's folder.
+// epochFile is the name of the file, in a store's folder, that holds the last epoch.
 const epochFile = "epoch"
 
-// OpenStandalone is NewStandalone with an epoch above the last one begun in the folder, even if the
-// clock is behind it.
+// OpenStandalone is like NewStandalone, but its epoch is larger than the last one recorded in the
+// folder, even if the clock was set back. It records the new epoch there.
 func OpenStandalone(dir, address string) (*Standalone, error) {
 	file := filepath.Join(dir, epochFile)
 	var last uint64

@@ -144,7 +144,8 @@ type rule struct {
 	Bandwidth  bool           `yaml:"bandwidth"`
 }
 
-// read reads the fields of a file. It returns an error if there are none.
+// read reads the fields of a file. It returns an error if the file is empty or its fields cannot be
+// read at all. Other mistakes are collected in the document.
 func read(text []byte) (*file, error) {
 	if len(text) > MaxBytes {
 		return nil, fmt.Errorf("a policy has at most %d bytes", MaxBytes)
@@ -189,7 +190,7 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 
 var entryPattern = regexp.MustCompile(`^(queues|rules)\[(\d+)\]$`)
 
-// pathOf returns the place in the file of a mistake that package policy has found.
+// pathOf returns the path, in the file, of the value in which package policy has found a mistake.
 func pathOf(err error) []any {
 	var found *policy.Error
 	if !errors.As(err, &found) {

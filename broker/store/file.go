@@ -17,10 +17,10 @@ import (
 	"penstock/settings"
 )
 
-// File keeps versions in a folder, one file each, for a cluster without ZooKeeper. A version is
-// written to a temporary file, synced and renamed. So after a crash it exists completely or not
-// at all, and an incomplete file is a sign of later damage. A damaged newest version is an error:
-// the operator must decide which other version should be in force.
+// File keeps versions in a folder, one file for each version, for a cluster without ZooKeeper. A
+// version is written to a temporary file, synced and renamed. So after a crash the version exists
+// completely or not at all, and an incomplete file is a sign of later damage. A damaged newest
+// version is an error: the operator must decide which other version should be in force.
 type File struct {
 	dir  string
 	lock *os.File
@@ -34,7 +34,7 @@ type File struct {
 
 const (
 	suffix        = ".version"
-	partialSuffix = ".writing" // of a file before its rename
+	partialSuffix = ".writing" // end of a file's name before its rename
 	lockName      = "lock"
 )
 
@@ -196,7 +196,7 @@ func (f *File) Append(_ context.Context, v Version) error {
 	return nil
 }
 
-// write writes and syncs a new file, or leaves none.
+// write writes and syncs a new file. If it fails, it leaves no file.
 func write(path string, text []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

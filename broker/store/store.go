@@ -35,7 +35,7 @@ type Store interface {
 	Latest(ctx context.Context) (Version, error)
 	// Get returns a version by its number.
 	Get(ctx context.Context, number uint64) (Version, error)
-	// History calls each for up to limit versions, newest first, until it returns false. Versions
+	// History calls each for up to limit versions, newest first, until each returns false. Versions
 	// are read one at a time, since all of them together may be gigabytes.
 	History(ctx context.Context, limit int, each func(Version) bool) error
 	// Append adds a version. Its number must be that of the newest version plus 1; otherwise

@@ -18,7 +18,7 @@ const (
 	MaxWeight  = 1_000_000
 	MaxName    = 256      // bytes of an application's or author's name
 	MaxNote    = 1 << 10  // bytes
-	maxRecord  = 32 << 20 // bytes of an encoded version at all limits
+	maxRecord  = 32 << 20 // bytes of an encoded version; enough for one that reaches all limits
 )
 
 // Check checks a version against the limits.
@@ -48,8 +48,8 @@ func (v Version) Check() error {
 	return nil
 }
 
-// magic begins each encoded version. The rest of the first line is the checksum of the following
-// bytes.
+// magic begins each encoded version. The rest of the first line is the checksum of all bytes after
+// that line.
 const magic = "penstock-policy-version 1 "
 
 // record is the JSON of a version. The policy is a string in it, so that people can read the file.

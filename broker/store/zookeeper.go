@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// MaxZooKeeper is the largest version in ZooKeeper, compressed. Servers accept messages of up
-	// to 1 MiB (jute.maxbuffer), which have other fields as well.
+	// MaxZooKeeper is the maximum size of a compressed version in ZooKeeper, in bytes. Servers
+	// accept messages of up to 1 MiB (jute.maxbuffer), and a message has other fields as well.
 	MaxZooKeeper = 1_000_000
-	// zkRetry is the wait after a watch that could not be set.
+	// zkRetry is the wait after a failure to set a watch.
 	zkRetry = 500 * time.Millisecond
 	// zkHeader begins the data of a znode, and zkHeaderMax is the maximum length of the first
 	// line.
@@ -44,24 +44,24 @@ type Fence interface {
 	Fence() (path string, version int32, epoch uint64, leading bool)
 }
 
-// ZooKeeper keeps the versions of several brokers, a znode for each version. A version is written
-// in one transaction with checks of the leadership's epoch and of the newest number. So a former
-// leader can write nothing, however late its message arrives.
+// ZooKeeper keeps the versions that several brokers share, in one znode for each version. A version
+// is written in one transaction with checks of the leadership's epoch and of the newest number. So
+// a former leader can write nothing, however late its message arrives.
 type ZooKeeper struct {
 	client *zkclient.Client
 	fence  Fence
 	log    *slog.Logger
 
 	mu      sync.Mutex
-	trimmed uint64 // versions up to this one are dropped
+	trimmed uint64 // all versions up to this one have been deleted
 
 	changes chan struct{}
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
 }
 
-// NewZooKeeper returns the store in the client's folder. It watches for versions of other brokers
-// until it is closed. Closing it leaves the client open.
+// NewZooKeeper returns the store in the client's folder. The store watches for versions that other
+// brokers write, until it is closed. Close leaves the client open.
 func NewZooKeeper(client *zkclient.Client, f Fence, log *slog.Logger) *ZooKeeper {
 	ctx, stop := context.WithCancel(context.Background())
 	z := &ZooKeeper{client: client, fence: f, log: log, changes: make(chan struct{}, 1), stop: stop}
@@ -83,8 +83,8 @@ func (z *ZooKeeper) Latest(ctx context.Context) (Version, error) {
 	return z.Get(ctx, number)
 }
 
-// newest returns the number of the newest version, 0 if there is none, and the version of its
-// znode.
+// newest returns the number of the newest version (0 if there is no version), and ZooKeeper's
+// version of the znode that holds this number.
 func (z *ZooKeeper) newest(ctx context.Context) (number uint64, version int32, err error) {
 	n, err := z.client.GetLatest(ctx, z.client.Path(newestNode))
 	if errors.Is(err, zk.ErrNoNode) {
@@ -147,8 +147,8 @@ func (z *ZooKeeper) History(ctx context.Context, limit int, each func(Version) b
 	return nil
 }
 
-// Append implements Store. It fails with ErrNotLeader if another broker has become the leader
-// since, whether or not this broker knows it.
+// Append implements Store. It fails with ErrNotLeader if another broker has become the leader,
+// whether or not this broker knows that yet.
 func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 	if err := v.Check(); err != nil {
 		return err
@@ -194,7 +194,7 @@ func (z *ZooKeeper) Append(ctx context.Context, v Version) error {
 
 // confirmAppend finds out whether a version was written although the answer was lost. A read after
 // a sync is conclusive: once the session has moved to another connection, ZooKeeper accepts nothing
-// from the old one.
+// from the old connection.
 func (z *ZooKeeper) confirmAppend(ctx context.Context, number uint64, token string, lost error) error {
 	for {
 		_, _, err := z.newest(ctx)
@@ -267,7 +267,7 @@ func (z *ZooKeeper) watch(ctx context.Context) {
 			}
 			continue
 		}
-		notify(z.changes) // a change may have come before the watch
+		notify(z.changes) // the version may have changed before the watch was set
 		select {
 		case <-ctx.Done():
 		case <-w.Next:

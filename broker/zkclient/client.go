@@ -9,9 +9,9 @@
 //     successor began. So the length is read from the connection's handshake.
 //   - Host names are resolved for each connection, since their addresses change.
 //   - A server that hangs is abandoned after half a session, in time to try another one.
-//   - While an ensemble elects its leader, no server accepts sessions for a part of a second.
-//     Servers are tried more often than the library would, whose pause could cost a leader its
-//     lease.
+//   - While an ensemble elects its leader, no server accepts sessions for a part of a second. So
+//     servers are tried more often than the library would do by itself, because its pause could
+//     cost a leader its lease.
 //   - A call ends with its context, and its error says why there is no connection.
 package zkclient
 
@@ -41,14 +41,14 @@ const (
 	SessionMin    = 500 * time.Millisecond
 	SessionMax    = 5 * time.Minute
 	maxServers    = 16
-	maxAuthBytes  = 1024                   // bytes of the file
+	maxAuthBytes  = 1024                   // bytes of the file with the credentials
 	retryInterval = 500 * time.Millisecond // between attempts to authenticate, or to send a call
-	// roundsPerSession is how often per session all servers are tried, in the first lease after a
-	// connection is lost. Then, or if a session is so long that rounds would be further apart than
-	// libraryPause, there is one round per libraryPause.
+	// After a connection is lost, all servers are tried in rounds. During the first lease there are
+	// roundsPerSession rounds per session length. After that, or if a session is so long that these
+	// rounds would be further apart than libraryPause, there is one round per libraryPause.
 	roundsPerSession = 12
 	libraryPause     = time.Second
-	// logInterval is the least time between two log lines about one server without a connection.
+	// logInterval is the least time between two log lines about a server that cannot be reached.
 	logInterval = 10 * time.Second
 )
 
@@ -99,8 +99,8 @@ type Client struct {
 
 // connFailure is the reason why a server could not be reached.
 type connFailure struct {
-	text     string    // empty: it was reached since
-	logged   string    // the text as last logged; empty: nothing since the last connection
+	text     string    // empty: the server has been reached since
+	logged   string    // the text as last logged; empty: nothing was logged since the last connection
 	loggedAt time.Time // when it was logged
 }
 
@@ -173,8 +173,8 @@ func Dial(o Options) (*Client, error) {
 	return c, nil
 }
 
-// authenticate sends the credentials, until a server accepts them. The library then repeats them
-// for each connection. Calls wait for authenticate.
+// authenticate sends the credentials, until a server accepts them. The library then sends them
+// again on each new connection. Calls wait for authenticate.
 func (c *Client) authenticate(secret string) {
 	for {
 		err := c.conn.AddAuth("digest", []byte(secret))
@@ -254,9 +254,9 @@ func (c *Client) unanswered(cause error) error {
 	return &plain.Error{What: what, Cause: cause}
 }
 
-// callWithContext makes a call of the library, which has no contexts. If the call was not sent,
-// because no server was connected, it is repeated. An abandoned call ends when the library connects
-// or pauses.
+// callWithContext makes a call to the library, whose functions take no context. If the call was not
+// sent, because no server was connected, it is repeated. An abandoned call ends when the library
+// connects or pauses.
 func callWithContext[T any](ctx context.Context, c *Client, call func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -285,7 +285,7 @@ func callWithContext[T any](ctx context.Context, c *Client, call func() (T, erro
 	}
 }
 
-// sleep waits, and reports false if ctx ends first.
+// sleep waits for d. It returns false if ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -381,7 +381,7 @@ func (c *Client) Delete(ctx context.Context, path string) error {
 }
 
 // Multi performs all operations or none. On failure, failed is the index of the first operation
-// that did not hold and err its error; failed is -1 if that is not known.
+// that failed, and err is its error; failed is -1 if the operation is not known.
 func (c *Client) Multi(ctx context.Context, changes ...any) (failed int, err error) {
 	results, err := callWithContext(ctx, c, func() ([]zk.MultiResponse, error) { return c.conn.Multi(changes...) })
 	if err == nil {

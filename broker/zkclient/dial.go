@@ -53,7 +53,7 @@ func tlsHint(err error) string {
 }
 
 // handshakeHint returns what to check after a failed handshake of ZooKeeper. In TLS 1.3, a server
-// that refuses the client's certificate does so here.
+// that refuses the client's certificate does so only during this handshake.
 func handshakeHint(err error, secure bool) string {
 	switch {
 	case !isDisconnect(err):
@@ -109,7 +109,7 @@ func cause(err error) string {
 }
 
 // connectFailed records why a server could not be reached. It logs the reason if it differs from
-// the last one logged for this server, at most once in logInterval.
+// the last reason logged for this server, at most once in logInterval.
 func (c *Client) connectFailed(address string, err error, hint string) error {
 	text := cause(err)
 	if hint != "" {

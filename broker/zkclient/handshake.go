@@ -11,12 +11,13 @@ import (
 const handshakeBytes = 12
 
 // handshakeTime is the least time that a server has for the handshake, unless the session is
-// shorter: the ensemble has to agree on a new session meanwhile.
+// shorter. The ensemble has to agree on a new session during the handshake.
 const handshakeTime = 2 * time.Second
 
 // handshakeConn is a connection that reads the server's handshake as it passes, and limits read
-// deadlines. The library would wait for a server that hangs for two thirds of a session, which is a
-// leader's whole lease, and for over six sessions if it hangs in the handshake.
+// deadlines. Without this limit, the library would wait two thirds of a session, which is a
+// leader's whole lease, for a server that hangs, and over six sessions for a server that hangs in
+// the handshake.
 type handshakeConn struct {
 	net.Conn
 	client   *Client
@@ -44,7 +45,7 @@ func (l *handshakeConn) Read(into []byte) (int, error) {
 func (l *handshakeConn) SetReadDeadline(t time.Time) error {
 	if t.IsZero() {
 		if l.received < handshakeBytes {
-			return nil // the library clears it after the first four bytes
+			return nil // too early: the library clears the deadline after the first four bytes
 		}
 		return l.Conn.SetReadDeadline(t)
 	}

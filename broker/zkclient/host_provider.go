@@ -11,7 +11,7 @@ type hostProvider struct {
 	client     *Client
 	servers    []string
 	next, left int
-	searching  time.Time // start of the search for a server; zero: one is connected
+	searching  time.Time // start of the search for a server; zero: a server is connected
 	connected  time.Time // time of the last connection; zero: none yet
 	pauseFirst bool      // wait before the next attempt: all servers were tried, or the last connection ended at once
 }
@@ -46,9 +46,9 @@ func (n *hostProvider) Next() (server string, again bool) {
 	return server, again
 }
 
-// pause returns the wait between two rounds. If a connection lasted for less than that, the next
-// attempt waits as well: a server that accepts and closes connections must not be tried without a
-// pause.
+// pause returns the wait between two rounds. If a connection lasted for less than this wait, the
+// next attempt waits as well, so that a server that accepts connections and closes them at once is
+// not tried without a pause.
 func (n *hostProvider) pause() time.Duration {
 	return min(n.client.Session()/roundsPerSession, libraryPause)
 }

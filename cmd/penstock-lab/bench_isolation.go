@@ -25,7 +25,7 @@ func newBenchIsolation() *cobra.Command {
 with modelled disks. The protected job is WordCount, TeraSort or a TPC-H query of
 Spark SQL; the aggressor is TeraGen, TeraSort, TeraValidate or WordCount. Phases:
 
-  alone        the protected job by itself; aggressor-alone: the aggressor
+  alone        the protected job by itself; aggressor-alone: the aggressor by itself
   floor        the aggressor's data on other modelled disks: only CPU is contended
   native       together under a kernel I/O scheduler: stands for native-mq-deadline,
                native-bfq and native-none
@@ -56,8 +56,8 @@ every run, the aggressor's after the first run of each phase in the journal. Lat
 runs kill the aggressor when the protected job has ended, which saves half of the
 time. With --check all or --both, the aggressor's output is checked after every run.
 
-Needs root and /dev/fuse for the modelled disks, Java, the first time Maven, and for
-TPC-H Python with pip.
+Needs root and /dev/fuse for the modelled disks; Java; the first time, Maven; and for
+TPC-H, Python with pip.
 
 Exit codes: 0 done; 1 a run, a check of outputs or the restoring of the machine
 failed; 2 wrong flags; 130 interrupted.`,

@@ -19,8 +19,8 @@ func newBenchOverhead() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "overhead",
 		Short: "Measure what Penstock costs an application that runs alone: CPU, memory, run time",
-		Long: `Repeats the overhead experiment of IBIS, section 7.7, on a real HDFS with disks that
-delay nobody. The variants are:
+		Long: `Repeats the overhead experiment of IBIS, section 7.7, on a real HDFS with disks in
+memory, which delay nobody. The variants are:
 
   native    the DataNode without the agent
   absent    with the agent, without a daemon
@@ -182,7 +182,7 @@ func (f *overheadFlags) fill() (err error) {
 	return s.Validate()
 }
 
-// result is the figures of a benchmark, as a table and as JSON.
+// result holds the figures of a benchmark. It can be written as a table and as JSON.
 type result interface {
 	WriteTable(w io.Writer) error
 	WriteJSON(w io.Writer) error

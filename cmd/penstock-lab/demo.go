@@ -22,12 +22,12 @@ func newDemoCommand() *cobra.Command {
   Hadoop today           both on the same disks (native-mq-deadline)
   with Penstock          both on the same disks, weights 32:1 (sfqd2)
 
-First, WordCount runs alone on disks without a limit. The disks' rate is then set so
-that this throughput is 70 % of it. At less than 50 % there would be no contention; at
-more than 75 % no throughput would be left for TeraGen. The rate is between a quarter
-of the disks' usual rate and four times the usual rate (3 and 48 MB/s for hard disks).
-On a slow machine the input is reduced, to no less than a third. --disk-rate sets the rate
-without a measurement.
+First, WordCount runs alone on disks without a limit. The disks' rate is then set so that
+the throughput of this run is 70 % of the rate. At less than 50 % there would be no
+contention; at more than 75 % no throughput would be left for TeraGen. The rate is between a
+quarter of the disks' usual rate and four times the usual rate (3 and 48 MB/s for hard
+disks). On a slow machine the input is reduced, to no less than a third. --disk-rate sets
+the rate without a measurement.
 
 The HTML report is written after each run; the output says where. The report begins
 with the result in one sentence. "bench isolation" compares with all kernel schedulers

@@ -32,7 +32,7 @@ own, on free ports of 127.0.0.1, and prints how to reach them. With --mode it al
 starts a daemon of Penstock, with its agents in Hadoop's JVMs.
 
 DIR is the run folder; without it a temporary one is made. Ctrl-C stops everything;
-logs stay in the folder. The first time it downloads that version's jars with Maven.`,
+logs stay in the folder. The first time, it downloads this version of Hadoop with Maven.`,
 		Example: `  penstock-lab hadoop
   penstock-lab hadoop --hadoop 3.5.0 --nodemanagers 2
   penstock-lab hadoop --datanodes 2 --rate 12M --mode enforce`,
@@ -114,7 +114,7 @@ func (c *cluster) register(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&c.dataNodeOptions, "datanode-opts", nil, "option for the DataNodes' JVMs, as in HDFS_DATANODE_OPTS; may be given several times")
 	flags.StringVar(&c.rate, "rate", "", "put each DataNode on a modelled disk of this many bytes per second (default: plain folders)")
 	flags.StringVar(&c.size, "size", "4G", "size of each modelled disk")
-	flags.StringVar(&c.mode, "mode", "off", "of Penstock: off (no daemon, no agents), observe or enforce")
+	flags.StringVar(&c.mode, "mode", "off", "mode of Penstock: off (no daemon, no agents), observe or enforce")
 	flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 }
 
@@ -199,7 +199,7 @@ func (c *cluster) run(cmd *cobra.Command, args []string, more func(context.Conte
 		fmt.Fprintln(errs, "logs:", s.Dir)
 	}()
 	if len(s.Disks) > 0 {
-		if err := s.SetModel(model); err != nil { // the start was at full speed
+		if err := s.SetModel(model); err != nil { // until here, the disks had full speed
 			return err
 		}
 	}

@@ -123,6 +123,6 @@ build, as the benchmark notes it. Afterwards, run make results to write docs/res
 	flags.StringVar(&choices.Commit, "commit", "", "`HASH` of the measured build, if the benchmark does not note it")
 	flags.StringVar(&choices.Date, "date", "", "`DAY` of the measurement, 2006-01-02 (default: that of the JSON file)")
 	flags.StringArrayVar(&choices.Add, "add", nil, "publish also the claim with this `NAME`; may be repeated")
-	flags.BoolVar(&choices.MarkEarlier, "mark-earlier", false, "mark figures that the benchmark's JSON lacks as of an earlier build")
+	flags.BoolVar(&choices.MarkEarlier, "mark-earlier", false, "mark each figure that is missing from the benchmark's JSON as a figure of an earlier build")
 	return cmd
 }

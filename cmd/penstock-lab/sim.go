@@ -62,7 +62,7 @@ Exit codes: 0 as the scenario expects; 1 otherwise; 2 a mistake in flags or scen
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.ErrOrStderr(), "%.1f s of this machine\n", time.Since(begin).Seconds())
+			fmt.Fprintf(cmd.ErrOrStderr(), "the simulation took %.1f s\n", time.Since(begin).Seconds())
 			shown := report.Report{Result: r}
 			if err := writeResult(cmd, jsonFile, shown); err != nil {
 				return err

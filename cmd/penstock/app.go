@@ -42,11 +42,11 @@ type appJSON struct {
 	State       string   `json:"state,omitempty"`
 	Nodes       uint32   `json:"nodes"`
 	RateNS      uint64   `json:"rate_ns"` // service, in ns of device time per second
-	Weight      float64  `json:"weight"`  // among all at work
+	Weight      float64  `json:"weight"`  // among all applications at work
 	Share       float64  `json:"share"`   // 0 to 1
 	Due         float64  `json:"due"`     // 0 to 1
 	Limit       uint64   `json:"limit"`   // bytes per second at one device; 0: none
-	Rule        int32    `json:"rule"`    // from 0; -1: none matched
+	Rule        int32    `json:"rule"`    // index from 0; -1: no rule matched
 	Group       string   `json:"group,omitempty"`
 }
 
@@ -61,9 +61,10 @@ func newAppList() *cobra.Command {
 		Use:   "list",
 		Short: "List the applications at work on the cluster",
 		Long: `List the applications at work on nodes that report. DEVICES is an application's service, as
-the number of devices that it keeps busy. SHARE is its part of all service, DUE the part
-that its weight gives it among all applications at work. A share below the due part means
-that its tasks and data are on few devices, or that it does not want more.`,
+the number of devices that the application keeps busy. SHARE is the application's part of
+all service; DUE is the part that its weight gives it among all applications at work. A share
+below the due part means that the application's tasks and data are on few devices, or that it
+does not want more.`,
 		Example: `  penstock app list
   penstock app list --json | jq -r '.[] | select(.share < .due / 2) | .application'`,
 		Args: cobra.NoArgs,
@@ -80,7 +81,7 @@ that its tasks and data are on few devices, or that it does not want more.`,
 				return cli.PrintJSON(cmd, all)
 			}
 			if len(states) == 0 {
-				fmt.Fprintln(cmd.ErrOrStderr(), "no application is at work at any node that reports (`penstock node list` shows which do)")
+				fmt.Fprintln(cmd.ErrOrStderr(), "no application is at work at any node that reports (`penstock node list` shows the nodes that report)")
 			}
 			return operate.Applications(cmd.OutOrStdout(), states)
 		}),
@@ -101,7 +102,7 @@ func newAppStatus() *cobra.Command {
 				return err
 			}
 			if len(states) == 0 {
-				return fmt.Errorf("%s is not at work at any node that reports (`penstock app list` shows who is)", args[0])
+				return fmt.Errorf("%s is not at work at any node that reports (`penstock app list` lists the applications at work)", args[0])
 			}
 			s := states[0]
 			v, err := c.Policy(cmd.Context(), 0)
@@ -147,8 +148,9 @@ func newAppSetWeight() *cobra.Command {
 		Use:   "set-weight ID WEIGHT",
 		Short: "Set the weight of one application, in place of the weight that the rules give it",
 		Long: `Set the weight of one application among those of its queue. The weight overrides the rules
-and the application's tags. Setting it makes a new version of the policy. It stays when
-another policy is applied, and is removed when the application has not been at work for a day.
+and the application's tags. Setting a weight makes a new version of the policy. The weight
+stays when another policy is applied, and is removed when the application has not been at
+work for a day.
 
 The application must be at work at a node, or known to YARN or Spark. Use --force to set
 a weight in advance.`,

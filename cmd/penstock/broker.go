@@ -48,7 +48,7 @@ its devices and receives the totals of the applications that it serves. So each
 application gets its share of the whole cluster, however unevenly its tasks and data are
 distributed. The broker also sends what the policy gives each application. The newest
 version of the policy is in force: operators apply versions ("penstock policy"), and each
-change of --policy FILE is one. --store keeps versions over a restart.
+change of --policy FILE also makes one. --store keeps versions over a restart.
 
 Several brokers share a ZooKeeper (--zookeeper), which then keeps the versions. One of the
 brokers leads and answers. When it fails, another one takes over within one and a half
@@ -99,7 +99,7 @@ The broker needs no privileges except to listen on its port.`,
 			switch {
 			case o.Store != nil:
 			case storeDir == "":
-				log.Warn("no --store: the policy's versions and set weights are kept in memory, until this broker ends")
+				log.Warn("no --store: the policy's versions and the weights set for single applications are kept in memory, until this broker ends")
 			default:
 				kept, err := store.OpenFile(storeDir)
 				if err != nil {
@@ -148,7 +148,7 @@ The broker needs no privileges except to listen on its port.`,
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9717", "`ADDRESS` for nodes")
 	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML); each change makes a new version of the policy")
-	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions and set weights (default: they are kept in memory)")
+	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions and the weights set for single applications (default: they are kept in memory)")
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
 	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")

@@ -87,7 +87,7 @@ func (f *severalFlags) open(o *broker.Options, listen string, files cluster.File
 	versions := store.NewZooKeeper(kept, election, log)
 	o.Store = versions
 	return func(ctx context.Context) {
-		election.Run(ctx) // closes the session when it ends
+		election.Run(ctx) // returns after ctx has ended and the session is closed
 		if err := versions.Close(); err != nil {
 			log.Warn("the store could not be closed", "error", err)
 		}

@@ -26,9 +26,9 @@ policy and list nodes and applications. The authority is made once; with the sam
 the command later signs more certificates. Only the owner can read the keys. Nothing is
 overwritten.
 
-Brokers take "--ca DIR/ca.pem --cert DIR/NAME.pem --key DIR/NAME.key", nodes the same
-as "broker: {ca: ..., cert: ..., key: ...}". Certificates of an authority that you already
-have work as well.`,
+Give a broker "--ca DIR/ca.pem --cert DIR/NAME.pem --key DIR/NAME.key". Name the same files
+in a node's settings as "broker: {ca: ..., cert: ..., key: ...}". Certificates of an authority
+that you already have work as well.`,
 		Example: "  penstock certs --dir certs broker-1 node-1 node-2 --operator alice",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {

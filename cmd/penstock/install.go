@@ -101,7 +101,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags.BoolVar(&dryRun, "dry-run", false, "only show the changes; this is the default without --apply and --remove")
 	flags.BoolVar(&apply, "apply", false, "change the folders")
 	flags.BoolVar(&remove, "remove", false, "restore the previous settings")
-	flags.BoolVar(&o.Force, "force", false, "replace other people's settings; with --remove or --disk-bandwidth 0: leave those of the settings to be removed that were changed by hand")
+	flags.BoolVar(&o.Force, "force", false, "replace other people's settings; with --remove or --disk-bandwidth 0: leave settings as they are that somebody has changed by hand since --apply")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }

@@ -58,7 +58,7 @@ type nodeJSON struct {
 	Version      string    `json:"version,omitempty"`
 	Address      string    `json:"address,omitempty"`
 	PeriodMS     uint32    `json:"period_ms"`
-	Policy       uint64    `json:"policy"` // in force there
+	Policy       uint64    `json:"policy"` // version of the policy in force at the node
 	Heard        time.Time `json:"heard"`
 	RateNS       uint64    `json:"rate_ns"` // service, in ns of device time per second
 	Applications uint32    `json:"applications"`

@@ -86,7 +86,7 @@ type applied struct {
 	Version uint64  `json:"version"`
 	Author  string  `json:"author"`
 	Nodes   int     `json:"nodes"`
-	Live    bool    `json:"live"` // at all of them
+	Live    bool    `json:"live"` // in force at all of these nodes
 	Seconds float64 `json:"seconds"`
 }
 

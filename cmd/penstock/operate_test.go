@@ -250,10 +250,10 @@ func TestPolicyCommands(t *testing.T) {
 	example := file(t, examplePolicy)
 	contains(t, good(t, "policy", "show"), "default: 1\n")
 	contains(t, good(t, "policy", "test", example), "application_1_1  root.etl.nightly  alice  1 > 3", "- > 50.0 MiB/s", "default > line 7", "default > line 6, group outside", "33.3 % > 50.0 %")
-	contains(t, good(t, "policy", "diff", example), "--- no policy\n+++ "+example, "+  - {queue: root.etl, weight: 3}", "2 of 3 applications at work have more or less")
+	contains(t, good(t, "policy", "diff", example), "--- no policy\n+++ "+example, "+  - {queue: root.etl, weight: 3}", "2 of 3 applications at work get another share, limit or reserve")
 
 	out := good(t, "policy", "apply", example, "--note", "etl first")
-	contains(t, out, "version 1 is in force at all 2 nodes", "note: 1 with a reserve, which is not enforced yet")
+	contains(t, out, "version 1 is in force at all 2 nodes", "note: rules with a reserve: 1; a reserve is not enforced yet")
 	t.Log(out)
 	contains(t, good(t, "node", "list"), "broker broker-1, 2 nodes", "node-1", "node-2")
 	nodes := decoded[struct {

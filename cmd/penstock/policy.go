@@ -53,7 +53,7 @@ func newPolicyCheck() *cobra.Command {
 		Long: `Check a policy file. All mistakes are listed, with line and column. A warning names each rule
 that never applies, because an earlier rule matches the same applications.
 
-Exit codes: 0 it is good; 1 it is not; 2 wrong use.`,
+Exit codes: 0 the file is good; 1 it is not; 2 wrong use.`,
 		Args: arguments(1, 1, "the policy FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := readPolicy(args[0], nil)
@@ -86,7 +86,7 @@ func warn(cmd *cobra.Command, p *operate.Policy) {
 
 func noteReserved(cmd *cobra.Command, count int) {
 	if count > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "note: %d with a reserve, which is not enforced yet: it changes nobody's share\n", count)
+		fmt.Fprintf(cmd.OutOrStdout(), "note: rules with a reserve: %d; a reserve is not enforced yet and changes no share\n", count)
 	}
 }
 
@@ -101,11 +101,12 @@ func newPolicyApply() *cobra.Command {
 		Long: `Check a policy file, make it the newest version, and wait until all nodes that report
 have it. Weights set for single applications ("penstock app set-weight") stay.
 
-With --base N it fails if another version than N is in force, so that nobody's change is
-lost: take N from "penstock policy history" when you copy the policy.
+With --base N the command fails if another version than N is in force, so that nobody's
+change is lost: take N from "penstock policy history" when you copy the policy.
 
-Exit codes: 0 it is in force at all nodes; 1 refused, or not at all nodes in time (it
-stays the newest version, and nodes get it when they report); 2 wrong use.`,
+Exit codes: 0 the policy is in force at all nodes; 1 the policy was refused, or was not in
+force at all nodes in time (it stays the newest version, and nodes get it when they report);
+2 wrong use.`,
 		Example: `  penstock policy apply policy.yaml --note "nightly jobs first"
   penstock policy show > policy.yaml && vi policy.yaml && penstock policy apply policy.yaml --base 7`,
 		Args: arguments(1, 1, "the policy FILE"),
@@ -208,7 +209,7 @@ func versionOf(cmd *cobra.Command, c *operate.Client, number uint64) (*cluster.P
 func versionArgument(text string) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || n == 0 {
-		return 0, cli.Usage(fmt.Errorf("version %q: give a number of `penstock policy history`", text))
+		return 0, cli.Usage(fmt.Errorf("version %q: give one of the version numbers that `penstock policy history` lists", text))
 	}
 	return n, nil
 }

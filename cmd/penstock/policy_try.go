@@ -39,7 +39,7 @@ FILE, this needs no broker.
 
 A "reserve" is shown and not enforced yet. Nothing is changed.
 
-Exit codes: 0 done; 1 the file is not good, no broker answers, or the application is not
+Exit codes: 0 done; 1 the file has mistakes, no broker answers, or the application is not
 at work; 2 wrong use.`,
 		Example: `  penstock policy test policy.yaml
   penstock policy test policy.yaml --facts user=alice,queue=root.etl.nightly,tag=gold
@@ -221,10 +221,10 @@ version. Without arguments, the version in force is compared with the one before
 				fmt.Fprintln(out, "\nno application is at work")
 				return nil
 			case len(changes) == 0:
-				fmt.Fprintf(out, "\nnone of the %d applications at work has more or less\n", len(states))
+				fmt.Fprintf(out, "\nnone of the %d applications at work gets another share, limit or reserve\n", len(states))
 				return nil
 			}
-			fmt.Fprintf(out, "\n%d of %d applications at work have more or less:\n", len(changes), len(states))
+			fmt.Fprintf(out, "\n%d of %d applications at work get another share, limit or reserve:\n", len(changes), len(states))
 			return operate.Changes(out, changes)
 		}),
 	}

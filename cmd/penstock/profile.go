@@ -114,7 +114,7 @@ func profileError(path string, err error) error {
 	return fmt.Errorf("profile %s: %w", path, plain.File(err))
 }
 
-// mayWrite returns an error if a file could not be written after the measurement.
+// mayWrite checks, before a measurement, that the file can be written after it.
 func mayWrite(file string) error {
 	if file == "" {
 		return nil
@@ -126,7 +126,7 @@ func mayWrite(file string) error {
 	if info, err := os.Stat(folder); err != nil || !info.IsDir() {
 		return fmt.Errorf("%s: there is no folder %s", file, folder)
 	}
-	where := file // for a new file, the folder's permission counts
+	where := file // a new file needs permission to write to the folder
 	if _, err := os.Stat(file); err != nil {
 		where = folder
 	}

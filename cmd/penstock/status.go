@@ -64,7 +64,7 @@ func attention(doc *status.Document) (problems []string) {
 		add("the kill switch is on: nothing is governed until %s is removed", doc.KillSwitch.File)
 	}
 	if doc.Weights.Error != "" {
-		add("the weights file is wrong and the last good one is in force: %s", doc.Weights.Error)
+		add("the weights file is wrong, and its last good version is in force: %s", doc.Weights.Error)
 	}
 	if doc.Cluster.Node != "" && doc.Cluster.Broker == "" {
 		add("no broker answers; shares are local: %s", doc.Cluster.Error)

@@ -64,7 +64,7 @@ signal.`,
 			onTerminal := !once && !broker.asJSON && cli.IsTerminal(os.Stdout) && cli.IsTerminal(os.Stdin)
 			if wide || broker.broker != "" {
 				if cmd.Flags().Changed("address") {
-					return cli.Usage(errors.New("top: --address is a node's daemon, --cluster and --broker ask the broker: give one of them"))
+					return cli.Usage(errors.New("top: --address asks a node's daemon, and --cluster and --broker ask the broker: give only one of them"))
 				}
 				return broker.asked(func(cmd *cobra.Command, c *operate.Client, _ []string) error {
 					return topCluster(cmd, c, selection, interval, onTerminal, once, broker.asJSON)

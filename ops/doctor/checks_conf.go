@@ -26,7 +26,7 @@ func checkReadahead(f *Facts) []Result {
 	if d.NativeErr != nil {
 		found += "; it is unknown whether Hadoop's native library is loaded: " + d.NativeErr.Error()
 	}
-	return bad(Warn, found, "with the native library, the DataNode has this many bytes read ahead of each reader, outside of Penstock's schedule",
+	return bad(Warn, found, "with the native library, the DataNode makes the kernel read this many bytes ahead of each reader, which bypasses Penstock's schedule",
 		"run penstock install, or set it to 0 in hdfs-site.xml, and restart the DataNode; the daemon stages ahead in each application's turn")
 }
 
@@ -87,7 +87,7 @@ func checkNodeManager(f *Facts) []Result {
 		if len(n.Agent.Missing) > 0 {
 			found += ": " + strings.Join(n.Agent.Missing, ", ")
 		}
-		return bad(Warn, found, ungoverned, "Hadoop 3.3's shuffle is not supported; else use a JVM of Java 16 or later. the agent's messages are in the NodeManager's .out file")
+		return bad(Warn, found, ungoverned, "the shuffle of Hadoop 3.3 is not supported; with a later Hadoop, use a JVM of Java 16 or later; the agent's messages are in the NodeManager's .out file")
 	case !n.Agent.Connected:
 		return bad(Warn, "the agent is woven and not connected to a daemon", ungoverned, "the daemon's log shows which users it refuses: \"users\" has to name the NodeManager's user")
 	case f.Status != nil && n.PID != 0 && !f.connectedPID(n.PID):

@@ -9,8 +9,8 @@ import (
 
 // Checks of devices, kernel, JVM and Hadoop.
 
-// Minimum versions: openat2 came with Linux 5.6, cachestat with 6.5, Unix sockets in Java with 16.
-// For Hadoop, the versions with which the agent is tested.
+// Minimum versions: Linux has openat2 since 5.6 and cachestat since 6.5, and Java has Unix sockets
+// since 16. The Hadoop versions are those with which the agent is tested.
 var (
 	leastKernel = [2]int{5, 6}
 	bestKernel  = [2]int{6, 5}
@@ -18,7 +18,8 @@ var (
 	hadoopLines = map[string]string{"3.3": "3.3.6", "3.4": "3.4.2", "3.5": "3.5.0"}
 )
 
-// each runs judge on every device. It returns one result for all devices without a finding.
+// each runs judge on every device. It returns judge's results, and one good result, with the text
+// well, for all devices on which judge found nothing.
 func each(f *Facts, well string, judge func(d status.Device) []Result) []Result {
 	if f.Status == nil || len(f.Status.Devices) == 0 {
 		return nil

@@ -66,7 +66,7 @@ func checkWeights(f *Facts) []Result {
 	w := f.Status.Weights
 	switch {
 	case w.Error != "":
-		return bad(Warn, w.Error, "the weights file is refused; the last good one is in force", "correct it; it is read again at once")
+		return bad(Warn, w.Error, "the weights file is refused; its last good version is in force", "correct it; it is read again at once")
 	case w.File == "":
 		return bad(Warn, "no weights file", "every application has weight 1, and weights cannot be changed while the daemon is running",
 			`name one as "weights" in the daemon's settings`)

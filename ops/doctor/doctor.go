@@ -5,8 +5,8 @@
 // until the shares are wrong. Choice: gathering and judging are separate. Gather reads the daemon's
 // status, the DataNode's web address, /proc and /sys, and changes nothing. Each check is a function
 // of these facts, so a test can describe every broken node. A check reports a finding, its meaning
-// and a remedy. If the facts of a check are missing and another check has reported why, it reports
-// nothing.
+// and a remedy. If the facts of a check are missing and another check has reported the reason, the
+// check reports nothing.
 //
 // A failure prevents Penstock from governing, or lets I/O bypass it. A warning is for a
 // disadvantage, or for a state that somebody may have wanted (the kill switch).

@@ -8,7 +8,8 @@ import (
 	"penstock/ops/install"
 )
 
-// Facts are the findings on a node. A part that could not be read has its error instead.
+// Facts are what Gather found out about a node. A part that could not be read contains the error
+// instead.
 type Facts struct {
 	Time    time.Time
 	Build   string // of this program
@@ -36,7 +37,7 @@ type Facts struct {
 	KernelRelease string
 	CachestatErr  error // the error of cachestat in the doctor's process
 	Memory        Memory
-	Synchronised  bool // whether the system clock is, by adjtimex
+	Synchronised  bool // whether adjtimex reports that the system clock is synchronised
 	ClockErr      error
 }
 
@@ -108,8 +109,8 @@ type Directory struct {
 	Err   error
 }
 
-// Memory has facts from /proc/meminfo, and the kernel's dirty limits. In each pair of limits one is
-// zero.
+// Memory has facts from /proc/meminfo, and the kernel's dirty limits. A limit is given in bytes or
+// as a ratio; the other field of the pair is zero.
 type Memory struct {
 	Available       int64 // bytes
 	BackgroundBytes int64

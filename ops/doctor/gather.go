@@ -34,11 +34,12 @@ const (
 type Where struct {
 	Address  string // the daemon's, host:port
 	DataNode string // its web address
-	// NodeManager is the NodeManager's web address. If it is empty, DefaultNodeManager is used,
-	// which need not answer.
+	// NodeManager is the NodeManager's web address. If it is empty, DefaultNodeManager is used, and
+	// it is no error if nothing answers there.
 	NodeManager string
-	// HadoopConf and SparkConf are configuration folders. If they are empty, they come from the
-	// environment or are the usual ones in /etc, and need not exist.
+	// HadoopConf and SparkConf are configuration folders. If they are empty, Gather uses the
+	// folders that the environment names, or the usual folders in /etc; it is no error if those do
+	// not exist.
 	HadoopConf, SparkConf string
 }
 
@@ -78,7 +79,7 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 		f.Socket, f.SocketErr = pathTo(f.Status.Socket)
 	}
 	if f.DataNode.PID != 0 {
-		f.Node, _ = readProcess(f.DataNode.PID) // without it fewer facts about the socket are checked
+		f.Node, _ = readProcess(f.DataNode.PID) // if this fails, fewer facts about the socket are checked
 	}
 	f.Directories = f.directories()
 	f.KernelRelease = release()
@@ -135,7 +136,7 @@ func askNodeManager(ctx context.Context, base string) NodeManager {
 func bean(ctx context.Context, base, name string, into any, kind string) error {
 	found, err := askBean(ctx, base, name, into)
 	if err == nil && !found {
-		err = errors.New("it answers, but is not a " + kind)
+		err = errors.New("something answers there, but it is not a " + kind)
 	}
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", kind, base, err)

@@ -62,7 +62,7 @@ func parseProcess(text string) (*Process, error) {
 // effective returns the second of the real, effective, saved and file system ids.
 func effective(fields []string) (uint32, error) {
 	if len(fields) != 4 {
-		return 0, fmt.Errorf("%d ids, want 4", len(fields))
+		return 0, fmt.Errorf("found %d ids, expected 4", len(fields))
 	}
 	return id(fields[1])
 }
@@ -156,7 +156,7 @@ func parseJava(text string) (int, error) {
 	text = strings.TrimPrefix(text, "1.")
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("version of Java %q: want a number", text)
+		return 0, fmt.Errorf("Java version %q: not a number", text)
 	}
 	return n, nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// proc is where the process file system is mounted; tests have folders of their own.
+// proc is where the process file system is mounted; tests use folders of their own.
 const proc = procfs.DefaultMountPoint
 
 // process returns a process of the file system that is mounted at mount.
@@ -23,7 +23,7 @@ func process(mount string, pid int) (procfs.Proc, error) {
 	return fs.Proc(pid)
 }
 
-// mapped reports whether a process has a file in its memory whose path contains name.
+// mapped reports whether a process has mapped a file whose path contains name into its memory.
 func mapped(mount string, pid int, name string) (bool, error) {
 	p, err := process(mount, pid)
 	if err != nil {

@@ -71,8 +71,8 @@ func temporaryName(path string) string {
 	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+temporary)
 }
 
-// write replaces a file atomically. The new file has the permissions and owner of the old one or,
-// without an old one, of its folder.
+// write replaces a file atomically. The new file has the permissions and owner of the old file or,
+// if there was no file, of its folder.
 func (d *disk) write(path string, data []byte) (err error) {
 	like := path
 	mode := fs.FileMode(0o644)
@@ -127,7 +127,7 @@ func (d *disk) write(path string, data []byte) (err error) {
 	return settle(filepath.Dir(path))
 }
 
-// own gives the file the owner and group of info.
+// own gives f the owner and group of the file that info describes.
 func own(f *os.File, info fs.FileInfo) error {
 	want, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -143,7 +143,7 @@ func own(f *os.File, info fs.FileInfo) error {
 	return f.Chown(int(want.Uid), int(want.Gid))
 }
 
-// settle syncs a folder, so that its names survive a crash.
+// settle syncs a folder, so that changes of the names in it survive a crash.
 func settle(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// format is how a file is read and written.
+// format is the syntax of a file.
 type format int
 
 const (
@@ -24,7 +24,7 @@ type entry struct {
 	key, value string
 	final      bool
 	start, end int
-	valueAt    int // from start, where a property's value begins
+	valueAt    int // offset from start at which a property's value begins
 }
 
 // document is a parsed file.
@@ -67,7 +67,7 @@ type setting struct{ key, value string }
 // want is a requirement on a key.
 type want struct {
 	key string
-	// set is the value that the key must have. An existing value must be set or byDefault (the
+	// set is the value that the key must have. An existing value must equal set or byDefault (the
 	// value that applies without the key); any other value is a conflict.
 	set, byDefault string
 	// add is the item that the value, a list separated by sep, must contain. If the key is missing,
@@ -81,26 +81,27 @@ type want struct {
 
 // edit is one change of a file's text.
 type edit struct {
-	// Key is the entry with a changed value. If it is empty, a piece of text was replaced, or
-	// inserted if Old is empty.
+	// Key is the key whose value was changed. If Key is empty, the edit replaced a piece of text,
+	// or inserted one if Old is empty.
 	Key string `json:"property,omitempty"`
 	Old text   `json:"old"`
 	New text   `json:"new"`
 	// Soft marks a piece that need not be undone if others have made changes that need it.
 	Soft bool `json:"soft,omitempty"`
-	// Line reports whether New begins with the line break that ends the line before it. The break
-	// has to stay if others have added lines after it.
+	// Line reports whether New begins with the line break that ends the previous line. That line
+	// break has to stay if others have added lines after New.
 	Line bool `json:"line,omitempty"`
 }
 
-// conflict is a setting of somebody else that would have to be overwritten.
+// conflict is a setting that somebody else has made and that would have to be overwritten.
 type conflict struct {
 	what string
 	// A hard conflict is not overwritten even with --force.
 	hard bool
 }
 
-// change makes the text fulfil the wants. It returns the edits in their order.
+// change edits the text so that it fulfils the wants. It returns the new text, the edits in the
+// order in which they were made, and the conflicts.
 func change(f format, base []byte, wants []want, include func(string) ([]byte, error), force bool) ([]byte, []edit, []conflict, error) {
 	doc, err := parse(f, base, include)
 	if err != nil {
@@ -153,8 +154,8 @@ func change(f format, base []byte, wants []want, include func(string) ([]byte, e
 	return next, edits, conflicts, verify(f, base, next, edits, intended, include)
 }
 
-// value returns the value that the key is to have, and a conflict if somebody else has set another
-// one.
+// value returns the value that the key must have, and a conflict if somebody else has set another
+// value.
 func (w want) value(e entry, there bool) (string, *conflict) {
 	if w.add == "" {
 		if value := strings.TrimSpace(e.value); there && value != w.set && value != w.byDefault {
@@ -201,8 +202,8 @@ func (w want) has(list string) bool {
 	return slices.ContainsFunc(strings.Split(list, w.sep), func(s string) bool { return strings.TrimSpace(s) == w.add })
 }
 
-// replaced returns an entry's text with another value. If the value only becomes longer, its
-// existing text stays as it is written.
+// replaced returns an entry's text with the value to instead of from. If longer is true, to only
+// extends from, and the text of from stays as it is written.
 func replaced(f format, old, from, to string, longer bool) string {
 	more, ok := strings.CutPrefix(to, strings.TrimRight(from, " \t\r\n"))
 	longer = longer && ok && strings.TrimSpace(from) != ""
@@ -297,7 +298,7 @@ func (e edit) swap(f format, t []byte, from, to string, include func(string) ([]
 		if d.key == e.Key && d.start >= 0 && string(t[d.start:d.end]) == from {
 			at = d.start
 			if d == held {
-				break // the effective one of several with the same text
+				break // several have this text: take the effective one
 			}
 		}
 	}

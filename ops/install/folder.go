@@ -55,9 +55,9 @@ var (
 	usualSpark  = []string{"spark-defaults.conf", "spark-env.sh", "log4j2.properties", "log4j.properties", "metrics.properties", "fairscheduler.xml", "workers", "hive-site.xml"}
 )
 
-// stranger returns why the folder does not look like a configuration folder: it has neither a usual
-// file nor the template of one. The result is empty if it does look like one, or if an earlier run
-// has prepared it.
+// stranger returns a message if the folder does not look like a configuration folder, that is, if
+// it contains neither a usual file nor the template of a usual file. It returns an empty string if
+// the folder does look like one, or if an earlier run has prepared it.
 func (f *folder) stranger(kind string, usual []string) string {
 	if f.old != nil {
 		return ""
@@ -73,7 +73,7 @@ func (f *folder) stranger(kind string, usual []string) string {
 }
 
 // plan decides what to write. It always starts from the files as they would be without Penstock. So
-// a second run changes nothing, and a run with other paths changes only those.
+// a second run changes nothing, and a run with other paths changes only these paths.
 func (f *folder) plan(o Options, remove bool, r *Report) (err error) {
 	if f.old, err = readState(f.path); err != nil {
 		return err
@@ -195,7 +195,8 @@ func digestOf(f file) string {
 	return digest(f.text)
 }
 
-// unwanted reports whether only the previous run wrote the file, so that its text is removed.
+// unwanted reports whether this run wants nothing in the file. The file is a target only because
+// the previous run changed it, and those changes are undone.
 func (t target) unwanted() bool { return t.whole == "" && len(t.wants) == 0 }
 
 // change makes the file fulfil the target.
@@ -250,7 +251,7 @@ func hasLine(t []byte, line string) bool {
 // after an interruption, and again at the end, with the form that each file has.
 func (f *folder) write() (bool, error) {
 	name := filepath.Join(f.path, StateFile)
-	for _, t := range f.targets { // left by an interrupted run
+	for _, t := range f.targets { // remove temporary files that an interrupted run has left
 		if now, err := readFile(filepath.Join(f.path, t.path)); err == nil {
 			if err := f.disk.remove(temporaryName(now.path)); err != nil {
 				return false, err
@@ -292,7 +293,8 @@ func (f *folder) write() (bool, error) {
 	return true, f.disk.write(name, final)
 }
 
-// during returns the state while files are written: each may have its old or its new form.
+// during returns the state to record while files are written, when each file may have its old or
+// its new form.
 func (f *folder) during() state {
 	s := state{Version: stateVersion, AgentJar: f.next.AgentJar, Socket: f.next.Socket, DiskBandwidth: f.next.DiskBandwidth, Made: f.next.Made}
 	for _, w := range f.writes {

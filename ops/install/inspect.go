@@ -10,9 +10,9 @@ import (
 type Inspection struct {
 	Folder string
 	// Prepared is false if there is no state file: the folder was never prepared, or --remove has
-	// undone it.
+	// restored it.
 	Prepared         bool
-	AgentJar, Socket string // as the folder was prepared with
+	AgentJar, Socket string // with which the folder was prepared
 	// Wrong lists the settings that are not in force, a sentence each.
 	Wrong []string
 }
@@ -79,9 +79,10 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 	return i, nil
 }
 
-// hidden returns the items that are missing from the target's lists but are in the lists of other
-// files, which the target's lists hide: somebody has added them since. A list that was in the
-// target's file before Penstock hid the others already, so it is left alone.
+// hidden finds items that somebody has added to a list in another file since penstock install
+// copied this list into the target's file. The copy hides the other list, so the new items have no
+// effect. A list that the target's file had before Penstock hid the other list already, so hidden
+// ignores it.
 func (t target) hidden(dir string, s *state) ([]string, error) {
 	if err := t.inherit(dir); err != nil || !t.behind {
 		return nil, err
@@ -96,7 +97,7 @@ func (t target) hidden(dir string, s *state) ([]string, error) {
 		return nil, err
 	}
 	base, _, err := s.file(t.path).base(t.format, now, s.Done, include)
-	if err != nil { // changed by hand, which another install reports
+	if err != nil { // the file was changed by hand; penstock install reports that
 		base = file{}
 	}
 	before, err := parse(t.format, base.text, include)
@@ -120,7 +121,7 @@ func (t target) hidden(dir string, s *state) ([]string, error) {
 	return hidden, nil
 }
 
-// lost lists what is missing from the file at the path, or is different there.
+// lost lists the settings that are missing from the file at the path, or have another value there.
 func (t target) lost(path string) ([]string, error) {
 	f, err := readFile(path)
 	if err != nil {

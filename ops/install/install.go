@@ -36,8 +36,7 @@ type Options struct {
 	// letters, digits and _ / . + @ % - only.
 	AgentJar, Socket string
 	// DiskBandwidth is the bandwidth of a NodeManager's disks that YARN may allocate, in MB/s, such
-	// as "200M". "0" removes the setting; an empty value keeps it as the Hadoop folder was prepared
-	// before.
+	// as "200M". "0" removes the setting; an empty value keeps what an earlier Apply has set.
 	DiskBandwidth string
 	// Force overwrites settings of others. On removal, Force leaves files that were changed by hand
 	// as they are (of bandwidth's files only, if DiskBandwidth is "0").
@@ -55,7 +54,7 @@ var megabytes = regexp.MustCompile(`^[1-9][0-9]{0,5}M$`)
 var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_/.+@%-]+$`)
 
 // Validate returns an error for flags that contradict each other. For a removal only the folders
-// matter; a bandwidth is an error, since the operator may want to remove only that.
+// matter; a bandwidth is an error, since the operator may want to remove only the bandwidth.
 func (o Options) Validate(remove bool) error {
 	if o.HadoopConf == "" && o.SparkConf == "" {
 		return errors.New("name a folder with --hadoop-conf, --spark-conf or both")
@@ -198,10 +197,10 @@ func run(o Options, remove, write bool) (*Report, error) {
 func surroundings(o Options, folders []*folder, r *Report) error {
 	jar := jarProblem(o.AgentJar)
 	if jar != "" && o.HadoopConf != "" {
-		r.Notes = append(r.Notes, jar+" here: machines without it are not governed, and print a message when the daemon starts")
+		r.Notes = append(r.Notes, jar+" on this machine: machines without it are not governed, and print a message when the daemon starts")
 	}
 	if jar != "" && o.SparkConf != "" {
-		what := jar + " here: a Spark executor does not start on a machine without it; put it there first"
+		what := jar + " on this machine: a Spark executor does not start on a machine without it; put it there first"
 		if o.Force {
 			r.Notes = append(r.Notes, what)
 		} else {

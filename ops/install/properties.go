@@ -155,7 +155,7 @@ func continues(line []byte) bool {
 func propertyReplace(line, value string) string {
 	e, err := property([]byte(line))
 	if err != nil {
-		return line // was read before
+		return line // impossible: the same line was parsed before
 	}
 	head := line[:e.valueAt]
 	if e.valueAt == len(line) && !strings.ContainsAny(line[max(0, len(line)-1):], " \t=:") {

@@ -43,9 +43,9 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// state is the content of a folder's state file. It is written before the first file is changed and
-// after the last, and deleted when the folder is as it was before. So a run after an interruption
-// knows every form that a file may have.
+// state is the content of a folder's state file. The state file is written before the first file is
+// changed and after the last, and is deleted once the folder is restored. So a run after an
+// interruption knows every form that a file may have.
 type state struct {
 	Version int `json:"version"`
 	// Done is false while files are being written.
@@ -54,7 +54,7 @@ type state struct {
 	// AgentJar and Socket are the options of the last run.
 	AgentJar string `json:"agent_jar,omitempty"`
 	Socket   string `json:"socket,omitempty"`
-	// DiskBandwidth is the bandwidth that is offered to YARN; empty if none is.
+	// DiskBandwidth is the bandwidth that is offered to YARN; empty if no bandwidth is offered.
 	DiskBandwidth string `json:"disk_bandwidth,omitempty"`
 	// Made lists the folders that penstock install has made.
 	Made []string `json:"made,omitempty"`
@@ -63,9 +63,9 @@ type state struct {
 // fileDone records the changes to one file.
 type fileDone struct {
 	Path    string `json:"path"`    // relative to the folder
-	Existed bool   `json:"existed"` // before the first change
+	Existed bool   `json:"existed"` // whether the file existed before the first change
 	Before  string `json:"before"`  // digest of the original file
-	Forms   []form `json:"forms"`   // the forms it may have, the newest first
+	Forms   []form `json:"forms"`   // the forms that the file may have, the newest first
 }
 
 // form is a file's form after edits.
@@ -106,7 +106,7 @@ func readState(dir string) (*state, error) {
 	return s, nil
 }
 
-// readable leaves < and > as they are: people read this file.
+// readable encodes v as JSON and leaves < and > as they are, because people read the file.
 func readable(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -119,7 +119,7 @@ func readable(v any) ([]byte, error) {
 func (s *state) encode() []byte {
 	data, err := readable(s)
 	if err != nil {
-		panic(err) // plain values only
+		panic(err) // impossible: v has only plain values
 	}
 	return data
 }

@@ -66,12 +66,13 @@ type target struct {
 	// lines already.
 	whole  string
 	append bool
-	// behind reports whether only YARN reads the file, after the *-site.xml, so that it overrides
-	// them.
+	// behind reports whether only YARN reads the file, after the *-site.xml, so that this file
+	// overrides them.
 	behind bool
-	// optional is the note about a missing file; such a file is not made.
+	// optional, if not empty, is the note to show if the file is missing; the file is then not
+	// made.
 	optional string
-	// note is for the operator when the file is changed.
+	// note is shown to the operator when the file is changed.
 	note string
 	// restart names the services that read the file only when they start.
 	restart string
@@ -120,9 +121,9 @@ const (
 	restartYARN = "the ResourceManager, then the NodeManagers, for " + bandwidthResource
 )
 
-// bandwidthTargets returns the files that make bandwidth a resource of YARN. With a third resource
-// and the default calculator, which counts only memory, the ResourceManager does not start, so the
-// calculator is set, too.
+// bandwidthTargets returns the files that make bandwidth a resource of YARN. The calculator is set,
+// too, because the ResourceManager does not start with a third resource and the default calculator,
+// which counts only memory.
 func bandwidthTargets(bandwidth string) []target {
 	return []target{
 		{path: "resource-types.xml", format: hadoopXML, behind: true, wants: []want{

@@ -56,7 +56,7 @@ func parseXMLAt(text []byte, include func(string) ([]byte, error), depth int) (*
 	var def definition
 	var depthNow, fallbacks int
 	var fallbackSeen bool
-	var includeErr error // of the open include
+	var includeErr error // why the open include element's file could not be read
 	for {
 		start := int(d.InputOffset())
 		token, err := d.RawToken()
@@ -185,7 +185,8 @@ func rawName(n xml.Name) string {
 	return n.Space + ":" + n.Local
 }
 
-// included reads the file that an include element names; the entries have no position in this file.
+// included reads the file that an include element names; the entries have no position in the
+// including file.
 func included(t xml.StartElement, include func(string) ([]byte, error), depth int) ([]entry, error) {
 	for _, a := range t.Attr {
 		if a.Name.Local != "href" {

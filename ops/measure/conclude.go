@@ -145,8 +145,8 @@ func busy(points []Point, write bool, bytes int64) float64 {
 }
 
 // latencyAt returns the latency of a curve at a concurrency. If that concurrency was not measured,
-// the latency is computed from the throughput by Little's law. Beyond the last point, this is the
-// saturated throughput.
+// the latency is computed from the throughput by Little's law. Beyond the last point, the
+// throughput is assumed to be the saturated one.
 func latencyAt(curve []Point, concurrency int) time.Duration {
 	last := curve[0]
 	for _, p := range curve {

@@ -80,9 +80,9 @@ func fit(samples []sample) ([]float64, error) {
 }
 
 // fitCosts fits one direction's costs to its saturated points. As in iocost's model, the cost per
-// byte does not depend on the place, so both lines have the same slope. A request at a new place
-// cannot be cheaper: if it seems so, because of noise, the place makes no difference on this
-// device.
+// byte does not depend on the place, so both lines have the same slope. A random request cannot be
+// cheaper than a sequential one. If it seems cheaper because of noise, fitCosts assumes that the
+// place makes no difference on this device.
 func fitCosts(points []Point) (random, sequential line, err error) {
 	samples := make([]sample, len(points))
 	for i, p := range points {

@@ -40,8 +40,8 @@ type Point struct {
 func (p Point) took() float64 { return float64(p.Bytes) / p.BytesPerSecond * 1e9 }
 
 const (
-	requestsMin = 3 // beyond the first ones of all workers, and two for each of them
-	patience    = 6 // times the requested time, if so few requests take longer
+	requestsMin = 3 // requests that count, at least; and at least two for each worker
+	patience    = 6 // the load ends after this many times its length, even with fewer requests
 )
 
 // runner performs one load. Its fields are guarded by mu while workers run.
@@ -54,7 +54,7 @@ type runner struct {
 	next     int64
 	inFlight map[int64]bool
 	finished int
-	first    time.Time // when each worker should have finished a request
+	first    time.Time // when as many requests had finished as there are workers
 	last     time.Time
 	latency  time.Duration
 	counted  int
@@ -63,9 +63,10 @@ type runner struct {
 	err      error
 }
 
-// run keeps up the load for about the length and returns its result. The throughput is counted from
-// the end of the first requests, one for each worker, to the end of the last request: while the
-// last requests in flight end, requests end at the same rate as before.
+// run keeps up the load for about length and returns its result. The throughput is counted from the
+// time at which as many requests have ended as there are workers, to the end of the last request.
+// Requests end at the same rate as before while the last ones in flight end, so this does not lower
+// the throughput.
 func (r *runner) run(ctx context.Context, length time.Duration) (Point, error) {
 	r.inFlight = map[int64]bool{}
 	slots := r.target.size() / r.load.Bytes

@@ -68,7 +68,7 @@ type Options struct {
 	Write    bool           // overwrite a device; a folder is always written to
 	Time     time.Duration  // approximate length, at least TimeMin; 0 means a minute
 	Space    int64          // bytes to use in a folder, at least 64 MiB; 0 means SpaceDefault
-	Seed     uint64         // of the requests' places
+	Seed     uint64         // of the random positions of requests
 	Progress func(Progress) // may be nil
 }
 
@@ -152,7 +152,8 @@ func opened[T target](t T, name string, err error) (target, string, error) {
 	return t, name, nil
 }
 
-// alone returns an error if the disk did much I/O for others during the measurement.
+// alone returns an error if the disk did much I/O for others during the measurement, or did much
+// less than the measurement requested. It adds a warning if the disk did some I/O for others.
 func (m *measurement) alone(device int64, result *Result) error {
 	foreign := float64(device-m.bytes) / float64(m.bytes)
 	if foreign > foreignMax {
@@ -236,7 +237,7 @@ func (m *measurement) run(ctx context.Context) (*Result, error) {
 // requests; curve does not exceed it. When its time is up, curve goes to enough at once, because a
 // few large requests take long on a slow device.
 func (m *measurement) curve(ctx context.Context, l Load, enough int) (saturated int, err error) {
-	const steps = 5 // about the most steps of a curve
+	const steps = 5 // approximate maximum number of steps of a curve
 	share := time.Until(m.deadline) / time.Duration(m.progress.Total-m.progress.Done+1)
 	length := max(share/steps, 100*time.Millisecond)
 	end := time.Now().Add(share)

@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	// maxAnswer bounds an answer in bytes: a hundred thousand applications with their facts.
+	// maxAnswer is the maximum size of an answer in bytes. It is enough for a hundred thousand
+	// applications with their facts.
 	maxAnswer = 256 << 20
 	// requestTimeout bounds one request to one broker.
 	requestTimeout = 20 * time.Second
@@ -71,7 +72,8 @@ func (c *Client) Close() {
 // sentKey is the context key of an atomic.Bool that is set once a call was sent.
 type sentKey struct{}
 
-// sentHandler notes when calls are sent. A call that fails before that did not reach a broker.
+// sentHandler notes when calls are sent. A call that fails before it is sent has not reached a
+// broker.
 type sentHandler struct{}
 
 func (sentHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
@@ -99,8 +101,8 @@ func ask[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q) 
 	return send(ctx, c, call, question, false)
 }
 
-// change is ask for requests that must not be repeated. After a failure, it tries another broker
-// only if the request certainly had no effect. Errors: ErrUnsure.
+// change is like ask, but for requests that must not be repeated. After a failure, it tries another
+// broker only if the request certainly had no effect. Errors: ErrUnsure.
 func change[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q) (A, error) {
 	return send(ctx, c, call, question, true)
 }
@@ -125,7 +127,7 @@ func send[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q,
 		named := trailer.Get(cluster.LeaderKey)
 		unsure := once && sent.Load() && len(named) == 0
 		switch s.Code() {
-		// A store refuses the write of a former leader before it has any effect.
+		// A store refuses a former leader's write, so the request had no effect.
 		case codes.FailedPrecondition:
 			unsure = false
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
@@ -203,7 +205,7 @@ func (c *Client) Nodes(ctx context.Context) (*cluster.ListNodesAnswer, error) {
 	return ask(ctx, c, cluster.OperatorsClient.ListNodes, &cluster.ListNodesRequest{})
 }
 
-// Applications returns one application, or all that are at work.
+// Applications returns the named application, or all applications at work if no name is given.
 func (c *Client) Applications(ctx context.Context, application string) ([]*cluster.ApplicationState, error) {
 	a, err := ask(ctx, c, cluster.OperatorsClient.ListApplications, &cluster.ListApplicationsRequest{Application: application})
 	return a.GetApplications(), err

@@ -22,7 +22,7 @@ type Policy struct {
 	lines []int
 }
 
-// ParsePolicy parses a policy. set are weights of single applications.
+// ParsePolicy parses a policy. set holds the weights that are set for single applications.
 func ParsePolicy(name string, text []byte, set map[string]int) (*Policy, error) {
 	return parsed(name, text, set, policyfile.Parse)
 }
@@ -62,7 +62,8 @@ func (p *Policy) Counts() (rules, queues, reserved int) {
 // Warnings returns a line for each rule that can never have an effect.
 func (p *Policy) Warnings() []string { return policyfile.Warnings(p.Text) }
 
-// Document returns the text, followed by the set weights as comments.
+// Document returns the text, followed by comments with the weights that are set for single
+// applications.
 func (p *Policy) Document() []byte {
 	text := slices.Clone(p.Text)
 	if len(p.Set) > 0 && len(text) > 0 && text[len(text)-1] != '\n' {

@@ -70,7 +70,7 @@ func Applications(w io.Writer, states []*cluster.ApplicationState) error {
 	return write(w, applications(states))
 }
 
-// Nodes writes the table of nodes, as of a time.
+// Nodes writes the table of nodes. now is the time of the answer.
 func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
 	return Table(w, "NODE|>POLICY|>HEARD|>APPLICATIONS|>DEVICES|VERSION", func(add func(...string)) {
 		for _, n := range a.GetNodes() {
@@ -84,7 +84,7 @@ func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
 	})
 }
 
-// NodesNote explains why nodes may be missing; empty if none are.
+// NodesNote explains why nodes may be missing from the answer; empty if none are missing.
 func NodesNote(a *cluster.ListNodesAnswer) string {
 	switch {
 	case a.GetSettling():
@@ -95,7 +95,8 @@ func NodesNote(a *cluster.ListNodesAnswer) string {
 	return ""
 }
 
-// Changes writes what applications get under two policies, old > new.
+// Changes writes a table of what applications get under the old and the new policy, in the form
+// "old > new".
 func Changes(w io.Writer, changes []Change) error {
 	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|BY", func(add func(...string)) {
 		both := func(old, new string) string {

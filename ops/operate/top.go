@@ -82,7 +82,8 @@ func (v *View) headline() string {
 		Service(rate) + " devices busy", policy}, "  ")
 }
 
-// note explains why the view is empty. It is empty itself if there is something to see.
+// note explains why nodes or applications may be missing from the view. It returns an empty string
+// if none are missing.
 func (v *View) note() string {
 	if note := NodesNote(v.Nodes); note != "" || len(v.Applications) > 0 {
 		return note

@@ -41,7 +41,7 @@ type Key struct{ Key, View string }
 // Page is a document's lines.
 type Page struct {
 	Headline string
-	Note     string   // about rows that are not shown, or empty
+	Note     string   // about rows that are not shown; empty: none
 	Above    []string // above the table; these do not scroll
 	Head     string
 	Rows     []string
@@ -59,7 +59,7 @@ type Model[D any] struct {
 	at      time.Time // when it arrived
 	err     error     // of the last attempt
 	paused  bool
-	editing bool // the filter
+	editing bool // the filter is being edited
 	helping bool // the help is shown
 	width   int
 	height  int
@@ -121,7 +121,7 @@ func (m Model[D]) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 
 // edit handles a key while the filter is edited.
 func (m Model[D]) edit(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
-	const longest = 128 // as a flow's name
+	const longest = 128 // the maximum length of a flow's name
 	filter := []rune(m.selection.Filter)
 	switch key.String() {
 	case "ctrl+c":
@@ -295,7 +295,7 @@ func (m Model[D]) help() string {
 	}
 	keys = append(keys, "q quit", "s sort: "+order, filter, idle, "p pause", "r reverse")
 	line := keys[0]
-	for _, k := range keys[1:] { // whole keys only; the help has all of them
+	for _, k := range keys[1:] { // a key that does not fit is left out; the help lists all keys
 		if len([]rune(line))+2+len([]rune(k)) > m.width {
 			break
 		}

@@ -154,8 +154,8 @@ func (t *Table) Lines() []string {
 	return lines
 }
 
-// Short returns a name in at most width characters, at least 6. It keeps the end, because YARN's
-// names differ there.
+// Short returns a name shortened to width characters; width is at least 6. Short keeps the end of
+// the name, because YARN's names differ there.
 func Short(name string, width int) string {
 	runes := []rune(name)
 	if len(runes) <= width {

@@ -47,7 +47,7 @@ func strict(cmd *cobra.Command) {
 }
 
 func unknownCommand(parent *cobra.Command, name string) error {
-	parent.SuggestionsMinimumDistance = 2 // wrong letters
+	parent.SuggestionsMinimumDistance = 2 // the maximum number of wrong letters
 	if near := parent.SuggestionsFor(name); len(near) > 0 {
 		return Usage(fmt.Errorf("%q is not a command of %s: did you mean %s?", name, parent.CommandPath(), strings.Join(near, " or ")))
 	}

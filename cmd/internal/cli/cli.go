@@ -56,7 +56,7 @@ func Main(root *cobra.Command) {
 	if err == nil {
 		return
 	}
-	if err == context.Canceled { // its own text does not say what happened
+	if err == context.Canceled { // the text "context canceled" does not say what happened
 		err = fmt.Errorf("interrupted (%w)", err)
 	}
 	// Part of the message may come from another process.
