@@ -123,7 +123,7 @@ var ofStorms = []figure[Storm]{
 	{"  attempts of nodes that failed", "", func(s Storm) float64 { return float64(s.Lost) }},
 }
 
-// rows returns the figures with their medians and extremes. Without any windows or storms in all,
+// rows returns the figures with their medians and extremes. If there are no windows or storms,
 // there are no rows.
 func rows[T any](all []T, figures []figure[T]) (rows []claims.Claim) {
 	for _, f := range figures {
@@ -145,7 +145,7 @@ func (r Result) WriteJSON(w io.Writer) error {
 // Report returns the HTML page.
 func (r Result) Report() report.Report {
 	return report.Report{Headline: fmt.Sprintf("Cost of a broker with %d nodes", r.Nodes), Claims: r.claims(), Table: r.WriteTable, Setup: setup{r.Request, r.CPUs, r.Go},
-		About: "A real broker process. Nodes are emulated on the same machine, over loopback with mutual TLS and the real protocol."}
+		About: "A real broker process is measured. The nodes are emulated on the same machine, over loopback with mutual TLS and the real protocol."}
 }
 
 // WriteTable prints the medians and extremes for a terminal.

@@ -8,8 +8,8 @@ import (
 
 const (
 	// ibisGain is the goal of IBIS, section 7.6: the average slowdown without the broker, divided
-	// by the average slowdown with the broker. In the paper, coordination lowers the slowdown by 25
-	// %.
+	// by the average slowdown with the broker. In the paper, the slowdown is 25 % lower with
+	// coordination.
 	ibisGain = 1 / (1 - 0.25)
 	// mostMisplaced is the goal for the part of the disk time that is misallocated, in per cent.
 	mostMisplaced = 1

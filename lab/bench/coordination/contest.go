@@ -32,8 +32,8 @@ func (a Application) Flow() string { return client.Application(a.Number) }
 
 func (a Application) dir() string { return fmt.Sprintf("/application-%d", a.Number) }
 
-// Uneven is a contest in which local shares give the applications something far from what their
-// weights demand.
+// Uneven is a contest in which local shares divide the disks very differently from what the weights
+// demand.
 var Uneven = []Application{{1, 2, []int{0}, false}, {2, 3, []int{0, 1, 2}, false}, {3, 3, []int{1, 2}, false}}
 
 // Alike returns the contest with weights that slow down all applications alike: each weight is the

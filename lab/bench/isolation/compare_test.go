@@ -17,8 +17,8 @@ func made(values map[string][2]float64) []Figure {
 	return figures
 }
 
-// The best of a family protects as well as the others, and has the highest throughput of those that
-// do.
+// The best phase of a family has the highest throughput of those phases that protect nearly as well
+// as any other.
 func TestBestOf(t *testing.T) {
 	figures := made(map[string][2]float64{
 		"sfqd-1": {100, 15}, "sfqd-2": {104, 20}, "sfqd-4": {106, 23}, "sfqd2": {90, 30},
@@ -48,7 +48,7 @@ func TestComparisons(t *testing.T) {
 	}
 }
 
-// The limits of even are tested from both sides.
+// The figures lie just within and just outside of the difference that the constant even allows.
 func TestVerdictOf(t *testing.T) {
 	device := func(v float64) *float64 { return &v }
 	for _, c := range []struct {

@@ -31,7 +31,7 @@
 // that could change a figure. A set-up is the same in every phase. The journal contains the set-up,
 // and refuses runs with another one.
 //
-// Only Machine touches the machine (env.go and the files that it uses). It implements the narrow
-// interface Environment. The code for phases, order, statistics and ratios uses nothing but that
-// interface.
+// Only the type Machine (env.go and the files that it uses) works on the real computer. Machine
+// implements the narrow interface Environment. The code for phases, order, statistics and ratios
+// uses nothing but that interface.
 package isolation

@@ -153,7 +153,7 @@ func (s *Setup) SetWeights(text string) error {
 	protected, err := strconv.Atoi(left)
 	aggressor, err2 := strconv.Atoi(right)
 	if err != nil || err2 != nil || min(protected, aggressor) < 1 || max(protected, aggressor) > sfq.MaxWeight {
-		return fmt.Errorf("--weights %q: give the protected job's and the aggressor's as 32:1, each 1 to %d", text, sfq.MaxWeight)
+		return fmt.Errorf("--weights %q: give the weights of the protected job and of the aggressor as 32:1, each from 1 to %d", text, sfq.MaxWeight)
 	}
 	s.Penstock.ProtectedWeight, s.Penstock.AggressorWeight, s.Penstock.ClientsWeight = protected, aggressor, protected
 	return nil

@@ -6,7 +6,8 @@ import (
 	"penstock/lab/experiment/figures"
 )
 
-// A claim compares the mean, a target the interval's end. The same figures are open in both.
+// The goal of a claim is compared with the mean, and the bound of a target with the interval's end.
+// A figure that is open as a target is open as a claim, too.
 func TestClaims(t *testing.T) {
 	r := Result{Outcome: Outcome[Setup]{Rounds: 5}, Streams: []Stream{
 		{Variant: Enforce, Operation: Write, CPURatio: &figures.Ratio{Mean: 1.06, Low: 1.00, High: 1.11}, ThroughputRatio: &figures.Ratio{Mean: 0.9, Low: 0.8, High: 1}},

@@ -66,8 +66,8 @@ const (
 	TeraGen   Operation = "teragen"
 	TeraSort  Operation = "terasort"
 
-	// YARNSort is a TeraSort on YARN. YARNCheck is a TeraSort after which the output is checked,
-	// and whether the daemon governed the job.
+	// YARNSort is a TeraSort on YARN. YARNCheck is a TeraSort, followed by checks of its output and
+	// of whether the daemon governed it.
 	YARNSort  Operation = "terasort on YARN"
 	YARNCheck Operation = "validated terasort on YARN"
 )

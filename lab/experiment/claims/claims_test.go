@@ -18,7 +18,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// A goal within the interval leaves the verdict open, and one at its end does not.
+// A goal within the interval leaves the verdict open. A goal at an end of the interval does not.
 func TestOpen(t *testing.T) {
 	c := Claim{Value: 2, Low: 1, High: 3}
 	for goal, open := range map[float64]bool{0.5: false, 1.5: true, 2.5: true, 3.5: false} {

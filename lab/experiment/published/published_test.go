@@ -71,7 +71,8 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// The chart is drawn from the figures, and the same each time: CI compares it.
+// The chart is drawn from the figures. The same figures always give the same chart, because CI
+// compares it.
 func TestCharts(t *testing.T) {
 	all, err := load(t, strings.Replace(good, `"id": "a.b"`, `"chart": "with it"`, 1))
 	if err != nil {
