@@ -40,8 +40,8 @@ const (
 	// that has been silent for longer than silence: only a few workers ask, for all nodes together.
 	// Further questions wait for the node's first answer for up to firstWait.
 	maxUnanswered = 2
-	silence    = 250 * time.Millisecond
-	firstWait  = 200 * time.Millisecond
+	silence       = 250 * time.Millisecond
+	firstWait     = 200 * time.Millisecond
 	// Rate of log lines about nodes that do not answer: a burst, then one per interval.
 	logBurst = 10
 	logEvery = 10 * time.Second

@@ -17,8 +17,9 @@ import penstock.core.UnixSockets;
  * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock} in {@code HDFS_DATANODE_OPTS}.
  * Other processes have {@code role=nodemanager,} or {@code role=executor,} before the socket. The entry does as little
  * as possible: it checks that this JVM and this Hadoop have everything that it needs, and instruments the classes. The
- * first DataNode that starts does the rest. If anything is not as expected, the agent instruments nothing, reports this
- * on standard error (the DataNode's .out file) and in the MBean, and its host runs as without the agent.
+ * connection to the daemon starts when the first DataNode starts. If anything is not as expected, the agent instruments
+ * nothing, reports this on standard error (the DataNode's .out file) and in the MBean, and its host runs as without the
+ * agent.
  */
 public final class Agent {
     private Agent() { }
@@ -77,7 +78,7 @@ public final class Agent {
     /**
      * Parses the agent's arguments: socket=PATH and role=ROLE, in any order, separated by a comma.
      *
-     * @throws IllegalArgumentException if there is no absolute path, or another argument
+     * @throws IllegalArgumentException if there is no absolute path of a socket, or if there is an unknown argument
      */
     static Map<String, String> options(String arguments) {
         Map<String, String> options = new HashMap<>();

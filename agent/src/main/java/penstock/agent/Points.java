@@ -33,7 +33,7 @@ final class Points {
                 : Collections.<String>emptySet();
     }
 
-    /** Returns the name of that field's type. */
+    /** Returns the name of the type of the field that weaving adds to the {@link #carriers}. */
     static String carried(Role role) {
         return role == Role.EXECUTOR ? ExecutorPoints.CARRIED : Stream.class.getName();
     }

@@ -48,9 +48,9 @@ import penstock.core.Stream;
  * <p>Before any class of the DataNode is loaded, every symbol is looked up in the class files: the methods to advise
  * with their descriptors, the fields that the advice reads, and every Hadoop method that the advice, or a class of ours
  * that the advice calls, uses. The Hadoop methods are found in the byte code, so no list of them can become outdated.
- * If a symbol is missing, this version of Hadoop is not supported. Then all classes are instrumented, and only after
- * that does the transformer pass them to the JVM. If another agent has changed a class first, the changed class is
- * checked and instrumented.
+ * If a symbol is missing, this version of Hadoop is not supported, and nothing is instrumented. Otherwise all classes
+ * are instrumented first, and only after that does the transformer pass them to the JVM. If another agent has changed a
+ * class first, the changed class is checked and instrumented.
  */
 public final class Weaver implements ClassFileTransformer {
     /** The agent does not support this version of Hadoop. */

@@ -21,7 +21,7 @@ public interface AgentMXBean {
 
     int getStreamsOpen();
 
-    /** Waits of threads that have ended. */
+    /** Number of waits that have ended. */
     long getGateWaits();
 
     long getGateWaitNanos();
@@ -34,10 +34,10 @@ public interface AgentMXBean {
     /** Waits that ended because the daemon had gone, or was silent for a second. */
     long getOrphanedWaits();
 
-    /** The longest of these waits, counted from the daemon's last sign of life. */
+    /** The longest orphaned wait, counted from the daemon's last sign of life. */
     long getOrphanedWaitNanosLongest();
 
-    /** The longest of these waits in the daemon's latest absence that caused a wait. */
+    /** The longest orphaned wait in the latest absence of the daemon in which anything waited. */
     long getOrphanedWaitNanosLatest();
 
     /** Waits that ended because their device was stalled while the daemon lived. */

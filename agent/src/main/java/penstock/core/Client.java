@@ -23,19 +23,21 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 
 /**
- * The connection to the daemon. One daemon thread with a selector does all the work, and shares only volatile fields
- * and two concurrent collections with the host's threads.
+ * The connection to the daemon. A single background thread with a selector, the client's thread, does all the work. It
+ * shares only volatile fields and two concurrent collections with the host's threads.
  *
- * <p>The queue holds streams, not frames: when a stream's turn comes, the thread sends all of its news to the daemon
- * (OPEN, PROGRESS, CLOSE, in this order). So a stream is in the queue at most once, progress coalesces by itself, the
- * queue is bounded by the number of streams, and after a reconnect it is enough to queue every stream again. The host's
- * threads never wait for room.
+ * <p>The queue holds streams, not frames: when a stream's turn comes, the client's thread sends all of the stream's
+ * news to the daemon (OPEN, PROGRESS, CLOSE, in this order). So a stream is in the queue at most once, progress
+ * coalesces by itself, the queue is bounded by the number of streams, and after a reconnect it is enough to queue every
+ * stream again. The host's threads never wait for room in the queue.
  *
  * <p>Waiting threads check by themselves whether gates hold. They read the mode and the time of the last heartbeat, so
- * gates open even if this thread is dead.
+ * gates open even if the client's thread is dead.
  */
 public final class Client implements Runnable {
-    /** Longest time in which the socket accepts nothing, or in which WELCOME does not arrive. */
+    /**
+     * A connection ends if the socket accepts nothing for this long, or if WELCOME has not arrived within this time.
+     */
     static final long STUCK_NANOS = TimeUnit.SECONDS.toNanos(1);
     /** Gates open after one second without a heartbeat; a silent connection is replaced only after this longer time. */
     static final long SILENT_NANOS = TimeUnit.SECONDS.toNanos(5);
@@ -45,7 +47,7 @@ public final class Client implements Runnable {
      * as unattributed, which has the same maximum; beyond that, streams are not governed.
      */
     static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
-    /** A further stall is logged again after no device was stalled for this long. */
+    /** When no device has been stalled for this long, the next stall is logged again. */
     private static final long SOUND_NANOS = TimeUnit.MINUTES.toNanos(10);
     private static final long MIN_BACKOFF_MILLIS = 100;
     /** A restarted daemon is found within a second. After a refusal the attempts become less frequent. */
@@ -81,7 +83,7 @@ public final class Client implements Runnable {
     private final Queue<Stream> queue = new ConcurrentLinkedQueue<>();
     private final AtomicBoolean sleeping = new AtomicBoolean();
     private volatile Selector selector;
-    /** Whether any stream ever had a callback: then this client's thread checks their time limits. */
+    /** Whether any stream ever had a callback: then this client's thread checks the time limits of such streams. */
     private volatile boolean callbacks;
 
     private volatile boolean connected;
@@ -142,7 +144,10 @@ public final class Client implements Runnable {
         }
     }
 
-    /** Returns null if there are too many streams. This client's thread runs the callback again, if it is not null. */
+    /**
+     * Returns null if there are too many streams. If the callback {@code again} is not null, this client's thread runs
+     * it.
+     */
     Stream open(boolean write, int kind, String of, File file, File meta, Peer peer, long from, long to,
             Patience patience, boolean refusable, Runnable again) {
         String admitted = admit(of);
@@ -162,7 +167,7 @@ public final class Client implements Runnable {
         return s;
     }
 
-    /** Returns the flow to which a further stream of the given flow is counted; null if there are too many streams. */
+    /** Returns the flow for which a further stream of the given flow counts; null if there are too many streams. */
     private String admit(String of) {
         if (streamCount.incrementAndGet() > MAX_STREAMS) {
             streamCount.decrementAndGet();
@@ -290,8 +295,8 @@ public final class Client implements Runnable {
     }
 
     /**
-     * Ends the connection when the JVM begins to exit. Although its thread is a daemon thread, it would delay the exit
-     * while it waits for the socket, by 50 ms on average.
+     * Ends the connection when the JVM begins to exit. Although the client's thread is a daemon thread, it would delay
+     * the exit by 50 ms on average, because it waits for the socket.
      */
     void quitAtExit() {
         Runtime.getRuntime().addShutdownHook(new Thread("penstock-agent-exit") {
@@ -342,7 +347,8 @@ public final class Client implements Runnable {
     }
 
     /**
-     * Checks streams with callbacks for open gates and for the longest wait. A waiting thread checks these by itself.
+     * Checks for each stream with a callback whether its gate has opened and whether its wait is too long. A waiting
+     * thread checks both by itself.
      */
     private void checkCallbacks(long now) {
         long open = mode == Frames.ENFORCE ? beats.stalled(now) : -1;
@@ -496,7 +502,7 @@ public final class Client implements Runnable {
                 if (s == null) {
                     return;
                 }
-                s.queued.set(false); // before its fields are read: a later change queues it again
+                s.queued.set(false); // before the stream's fields are read, so a later change queues it again
                 frames(s);
             }
         }
@@ -586,7 +592,7 @@ public final class Client implements Runnable {
                     touch(s);
                 }
                 if (!failures.isQuiet()) {
-                    Log.say("connected to " + path); // after a failure: only when the connection has lasted
+                    Log.say("connected to " + path); // after a failure, logged only when the connection has lasted
                 }
                 if (everConnected) {
                     reconnects.incrementAndGet();

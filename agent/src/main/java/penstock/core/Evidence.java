@@ -56,7 +56,7 @@ public final class Evidence {
 
     /**
      * Reports whether the writer of a block is a DataNode that reconstructs the block from the rest of its group. Call
-     * it only for writers that are not clients. Such a writer sets no caching strategy, while a DataNode that copies a
+     * it only for writers that are not clients. Such a writer sets no caching strategy. A DataNode that copies a
      * replica, striped or not, always asks to drop the pages behind its position.
      *
      * @param block the block's number, which is negative for striped blocks

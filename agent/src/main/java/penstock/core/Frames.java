@@ -8,9 +8,9 @@ import java.util.List;
 
 /**
  * The agent's half of the frame format, version 3: it writes HELLO, OPEN, PROGRESS and CLOSE, and reads WELCOME, MARK
- * and HEARTBEAT. wire/README.md describes the bytes; this codec's test also reads wire/testdata/vectors.json. Every
- * limit is checked in both directions. The connection to a daemon that sends invalid frames is closed, which opens the
- * gates.
+ * and HEARTBEAT. wire/README.md describes the bytes. The tests of this codec and of the daemon's codec read the same
+ * vectors, wire/testdata/vectors.json. Every limit is checked in both directions. The connection to a daemon that sends
+ * invalid frames is closed, which opens the gates.
  */
 public final class Frames extends Values {
     private Frames() { }
@@ -80,7 +80,9 @@ public final class Frames extends Values {
         end(out, start);
     }
 
-    /** Reads the complete frames from in, which is in read mode, and leaves the rest. */
+    /**
+     * Reads the complete frames from the buffer in, which must be in read mode, and leaves an incomplete frame there.
+     */
     static void read(ByteBuffer in, Handler handler) throws Refused {
         while (in.remaining() >= HEADER) {
             int at = in.position();

@@ -19,8 +19,8 @@ import java.util.function.Consumer;
  * device slot, and a packet without a wait costs one volatile read and one volatile write.
  *
  * <p>The callers hold no dataset lock: BlockSender's constructor is entered from DataXceiver.readBlock and copyBlock,
- * DataTransfer.run and VolumeScanner.scanBlock, before it takes the lock itself; sendPacket runs long after it was
- * released; a received packet passes its gate in receivePacket, after recoverRbw or append has returned. These two
+ * DataTransfer.run and VolumeScanner.scanBlock, before it takes the lock itself; sendPacket runs long after the lock
+ * was released; a received packet passes its gate in receivePacket, after recoverRbw or append has returned. These two
  * methods write under the dataset's lock and are not instrumented. The callers hold only a reference to the volume, as
  * during the I/O itself.
  *
@@ -30,12 +30,15 @@ import java.util.function.Consumer;
 public final class Gates {
     private static final long RECHECK_NANOS = TimeUnit.MILLISECONDS.toNanos(100);
     /**
-     * The largest number of strides between two reports of a stream that is far from its mark, and of a read with an
-     * open mark. A message costs the DataNode 10 us of CPU time; a read from the page cache costs 80 us per MiB.
+     * The largest number of strides between two reports: first of a stream that is far from its mark, second of a read
+     * with an open mark. A message costs the DataNode 10 us of CPU time; a read from the page cache costs 80 us per
+     * MiB.
      */
     static final int FAR_STRIDES = 4;
     static final int OPEN_READ_STRIDES = 32;
-    /** HDFS checksums chunks of 512 bytes unless configured otherwise, which is less than any page. */
+    /**
+     * HDFS has a checksum for each chunk of 512 bytes, unless configured otherwise. A chunk is smaller than any page.
+     */
     private static final long CHUNK = 512;
 
     static final LongAdder WAITS = new LongAdder();
@@ -86,7 +89,7 @@ public final class Gates {
 
     // ---- the process
 
-    /** Called before a server starts to serve. The HELLO to the daemon contains its directories. */
+    /** Called before a server starts to serve. The HELLO to the daemon contains the server's directories. */
     public static void serve(List<String> directories) {
         Client c = client;
         if (c != null) {
@@ -241,7 +244,7 @@ public final class Gates {
         return new Refusal(s.flow);
     }
 
-    /** The constructor has returned, so the stream belongs to its object now. */
+    /** Called when the constructor has returned: from now on the stream belongs to the constructed object. */
     public static void constructed() {
         current().pending = null;
     }
@@ -310,7 +313,7 @@ public final class Gates {
         }
         Client c = client;
         if (s != null && c != null) {
-            s.written = c.lastHeartbeat(); // at most one heartbeat ago, and cheaper than the clock
+            s.written = c.lastHeartbeat(); // at most one interval ago, and cheaper to get than the present time
             report(c, s, onDisk);
         }
     }
@@ -467,8 +470,9 @@ public final class Gates {
     }
 
     /**
-     * Bytes after which a stream reports its position: half of the way to its mark. A read with an open mark has
-     * nothing left to wait for, and the daemon nothing to fetch; a write with an open mark must still be drained.
+     * Bytes after which a stream reports its position: half of the way to its mark. If a read's mark is open, the
+     * thread has nothing left to wait for and the daemon has nothing to fetch. A write with an open mark must still be
+     * drained.
      */
     private static long distance(Stream s, long stride) {
         long mark = s.mark;
@@ -489,7 +493,9 @@ public final class Gates {
         }
     }
 
-    /** Waits until the mark reaches need or, the first time, the daemon refuses the operation. */
+    /**
+     * Waits until the mark reaches need. In the operation's first wait, a refusal by the daemon ends the wait as well.
+     */
     private static void await(Client c, Stream s, long need, boolean first) {
         long start = System.nanoTime();
         if (!c.enforcing(s, start)) {
@@ -508,7 +514,7 @@ public final class Gates {
                 if (left <= 0) {
                     if (end - now <= 0) {
                         BACKSTOPS.increment();
-                        s.mark(Long.MAX_VALUE); // one wait, not one per packet, until the daemon's next MARK
+                        s.mark(Long.MAX_VALUE); // until the daemon's next MARK, further packets do not wait
                     }
                     break;
                 }

@@ -11,8 +11,8 @@ import java.util.function.Consumer;
  */
 public final class Log {
     /**
-     * Null for standard error. Standard error has no lambda of its own, because the first lambda of a JVM delays the
-     * start of a task.
+     * Null means standard error. There is no lambda that writes to it, because the first lambda in a JVM would delay
+     * the start of a task.
      */
     private static volatile Consumer<String> to;
 
@@ -41,7 +41,10 @@ public final class Log {
      * threads may read only the count.
      */
     static final class Once {
-        /** The largest number of different lines, because reasons may contain numbers. */
+        /**
+         * The most different lines that are remembered. Reasons may contain numbers, so there may be many different
+         * lines.
+         */
         static final int MAX_LINES = 8;
         private final Set<String> said = new HashSet<>();
         private final AtomicLong count = new AtomicLong();

@@ -68,7 +68,7 @@ public final class Names {
         return APPLICATION + name.substring(stamp, numberEnd);
     }
 
-    /** The flow of a write or a transfer, which has no client name between DataNodes. */
+    /** The flow of a write or a transfer. An operation between DataNodes has no client name. */
     static String ofPipeline(String name, boolean reconstructs) {
         return name == null || !name.isEmpty() ? ofClient(name) : reconstructs ? RECONSTRUCTION : REPLICATION;
     }
@@ -95,7 +95,8 @@ public final class Names {
     }
 
     /**
-     * Returns the task id for a DFS client's name from which {@link #ofClient} returns the flow.
+     * Returns the task id that a DFS client's name must contain so that {@link #ofClient} returns the given flow for
+     * it.
      *
      * @param flow as returned by {@link #ofProcess}
      */

@@ -12,9 +12,11 @@ public final class Op {
     Stream pending;
     /** The write whose packet this thread is receiving. */
     Stream writing;
-    /** Whether another DataNode reads the rest of a striped block; it has a shorter time-out than a client. */
+    /** Whether the reader is a DataNode that reconstructs a striped block; its time-out is shorter than a client's. */
     final boolean reconstructs;
-    /** Whether a client reads the block; it can use another replica. */
+    /**
+     * Whether the daemon may refuse the operation, because it is a client's read: the client can use another replica.
+     */
     final boolean refusable;
 
     Op(String flow, Peer peer, boolean reconstructs, boolean refusable, Op outer) {

@@ -5,8 +5,8 @@ import java.util.regex.Pattern;
 
 /**
  * Evidence about the requester of an operation, in addition to the name that the client claims: the two ends of its TCP
- * connection as ip:port, and the user of its block token. Unknown values are "", which confirms nothing: the DataNode's
- * own operations are marked as {@link #OWN}. The daemon evaluates the evidence.
+ * connection as ip:port, and the user of its block token. An unknown value is "", which confirms nothing. So the
+ * DataNode's own operations are marked explicitly, as {@link #OWN}. The daemon evaluates the evidence.
  */
 public final class Peer {
     /** Nothing is known. */

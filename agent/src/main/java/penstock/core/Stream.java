@@ -42,7 +42,7 @@ public final class Stream {
     private volatile Thread waiter;
     /** Null for a stream with a waiting thread. */
     private final Runnable again;
-    /** Whether the callback is due at the next change. */
+    /** Whether the callback must run when the mark rises or the gate opens. */
     private final AtomicBoolean held = new AtomicBoolean();
     /** Start of the event loop's present wait, in System.nanoTime(); 0 if it does not wait. */
     volatile long heldSince;
@@ -54,7 +54,7 @@ public final class Stream {
     long reported;
     /**
      * Time when a write's last packet was written, or up to one heartbeat earlier, in System.nanoTime(); 0 before the
-     * first.
+     * first packet.
      */
     long written;
     /** The connection on which OPEN was sent, and the position sent on it; client thread only. */

@@ -9,8 +9,9 @@ import java.net.StandardProtocolFamily;
 import java.nio.channels.SocketChannel;
 
 /**
- * Unix stream sockets, which Java has since version 16. This class is compiled for Java 8, and so finds their classes
- * by name. On an older JVM {@link #find} throws an exception that explains why the agent cannot run.
+ * Unix stream sockets, which Java has had since version 16. This class is compiled for Java 8, and therefore loads the
+ * classes of these sockets by name. On an older JVM {@link #find} throws an exception that explains why the agent
+ * cannot run.
  */
 public final class UnixSockets {
     private final Method addressOf;

@@ -4,10 +4,11 @@ import java.io.File;
 
 /**
  * The range of a file that is announced for a reader. The reader may stop anywhere: a merge opens a file with the
- * segments of many partitions and reads one segment. So the first stream is short, and each further stream is twice as
- * long as the one before, and is announced when half of that one has been read. The announced range extends beyond a
- * segment's end by up to 1.7 times the segment's length. In a map's merge the reader continues there, with the next
- * partition's segment. A seek out of the window starts again.
+ * segments of many partitions and reads one segment. So the range is announced piece by piece, each piece as a stream.
+ * The first piece is short. Each further piece is twice as long as the one before, and is announced when half of the
+ * one before has been read. The announced range extends beyond a segment's end by up to 1.7 times the segment's length.
+ * In a map's merge the reader continues there, with the next partition's segment. A seek out of the window starts
+ * again.
  *
  * <p>Like the reader's position, a window is not for concurrent use.
  */
@@ -15,8 +16,8 @@ public final class Window {
     public static final long MIN = 256 << 10;
     static final long MAX = 4 << 20;
     /**
-     * The most bytes of one read beyond the position that was reported to the daemon, which stages only a quantum or
-     * two ahead of that position.
+     * A read longer than this is split into steps of this many bytes, and its position is reported before each step,
+     * because the daemon stages only a quantum or two ahead of the reported position.
      */
     public static final int STEP = 64 << 10;
 

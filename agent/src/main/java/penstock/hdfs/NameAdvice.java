@@ -123,7 +123,10 @@ public final class NameAdvice {
         }
     }
 
-    /** VolumeScanner.scanBlock, and not run: an operation ends with its block, although the thread never ends. */
+    /**
+     * VolumeScanner.scanBlock, and not VolumeScanner.run: so an operation ends with its block, although the scanner's
+     * thread never ends.
+     */
     static final class Scanner {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static Op enter() {

@@ -10,8 +10,8 @@ import org.apache.hadoop.mapred.FadvisedChunkedFile;
 
 /**
  * A map output that is sent encrypted. It is read in chunks anyway (60 KiB, unless configured otherwise), and each
- * chunk passes the gate before it is read. Bytes that were read count as sent. At most one buffer of them, which the
- * connection itself limits, is still unsent.
+ * chunk passes the gate before it is read. Bytes that were read count as sent. At most one buffer of these bytes is
+ * still unsent; the connection itself limits that buffer.
  */
 public final class ChunkParts implements ChunkedInput<ByteBuf> {
     private final FadvisedChunkedFile file;

@@ -10,8 +10,8 @@ import penstock.core.Peer;
 import penstock.core.Stream;
 
 /**
- * Decides when the next part of a map output may be sent: when the daemon has staged it from the disk, and the network
- * stream's mark allows it. Only the connection's event loop uses it.
+ * Decides when the next part of a map output may be sent: when the daemon has staged the part from the disk, and the
+ * network stream's mark allows it. Only the connection's event loop uses a MapOutput.
  */
 public final class MapOutput {
     /**
@@ -66,7 +66,7 @@ public final class MapOutput {
         later(() -> { });
     }
 
-    /** Runs first, and then requests the next part. */
+    /** Runs the action {@code first}, and then requests the next part. */
     void later(Runnable first) {
         try {
             channel.eventLoop().execute(() -> {

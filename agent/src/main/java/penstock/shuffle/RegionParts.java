@@ -16,8 +16,8 @@ import org.apache.hadoop.mapred.FadvisedFileRegion;
 /**
  * A map output that the kernel sends from the page cache to the socket, in parts. One part is in transit at a time, and
  * between two parts the event loop serves its other connections. Each part retains the whole region. The region is
- * released with the last part, after which no further part is requested. As without the agent, this happens once,
- * before its promise completes.
+ * released with the last part, after which no further part is requested. As without the agent, the region is released
+ * once, before the promise of its write completes.
  */
 public final class RegionParts implements ChunkedInput<FileRegion> {
     private final FadvisedFileRegion region;

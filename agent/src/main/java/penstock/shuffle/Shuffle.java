@@ -24,12 +24,12 @@ import penstock.core.Names;
  *
  * <p>An event loop serves many connections, so nothing may wait in it. Netty's own way for a message that is not ready
  * is a ChunkedInput: the ChunkedWriteHandler, which every shuffle connection has, requests the next part, and may get
- * none. It then keeps later messages in order, and requests the part again after a call of resumeTransfer. So netty
- * remains responsible for order, flushing, back-pressure and the end of the connection. This handler only makes the
- * parts and decides when they may be sent.
+ * none. In that case the ChunkedWriteHandler keeps later messages in order, and requests the part again after a call of
+ * resumeTransfer. So netty remains responsible for order, flushing, back-pressure and the end of the connection. The
+ * handler here only makes the parts and decides when they may be sent.
  *
- * <p>So an outbound message passes the ShuffleHandler first, then this handler, then the ChunkedWriteHandler and the
- * HTTP encoder, which handles a part of a file like the whole file.
+ * <p>So an outbound message passes the ShuffleHandler first, then the handler of this class, then the
+ * ChunkedWriteHandler and the HTTP encoder, which handles a part of a file like the whole file.
  */
 public final class Shuffle {
     static final String NAME = "penstock";

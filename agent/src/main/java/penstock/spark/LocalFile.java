@@ -29,7 +29,7 @@ public final class LocalFile {
         return new LocalFile(null, window, 0);
     }
 
-    /** Waits while the written bytes have reached the mark. */
+    /** If the bytes written so far have reached the mark, waits until the mark rises or gates open. */
     public void before() {
         if (stream == null) {
             return;

@@ -23,7 +23,7 @@ import penstock.core.Window;
 
 /**
  * The local files of this executor: spills, shuffle files and cached blocks of its application. The plug-in and the
- * instrumented methods of Spark call it; it never throws.
+ * instrumented methods of Spark call this class, whose methods never throw.
  *
  * <p>Files below the directories of Spark's disk manager are governed. Nothing is governed until these directories are
  * known, or if the process works for no application.
@@ -40,7 +40,10 @@ public final class LocalFiles {
     static final int MAX_AHEAD = 1024;
     /** The sources of copies. A merge copies a part of each of its spills in turn, repeatedly. */
     private static final Map<FileChannel, LocalFile> SOURCES = Collections.synchronizedMap(new WeakHashMap<>());
-    /** The file that an instrumented constructor is about to open, for an instrumented constructor that it calls. */
+    /**
+     * The file for which an instrumented method is creating a stream. The stream's constructor, which is instrumented
+     * too, does not get the file as an argument.
+     */
     private static final ThreadLocal<File> OPENING = new ThreadLocal<>();
 
     /** Canonical paths, with a slash at the end. */
@@ -50,7 +53,7 @@ public final class LocalFiles {
 
     // ---- the process
 
-    /** Called when Spark's disk manager exists. The HELLO to the daemon contains its directories. */
+    /** Called when Spark's disk manager exists. The HELLO to the daemon contains the disk manager's directories. */
     public static void serve(File[] blockManagers) {
         directories(blockManagers);
         if (!directories.isEmpty()) {
@@ -145,8 +148,8 @@ public final class LocalFiles {
 
     /**
      * Reports whether this thread may wait. Netty's threads may never wait. A thread that moves blocks out of memory
-     * may not wait either, because it holds a lock that every task and the executor's heartbeat need: the driver would
-     * give the executor up.
+     * may not wait either, because it holds a lock that every task and the executor's heartbeat need. During such a
+     * wait the driver would give the executor up.
      */
     static boolean mayWait() {
         SparkEnv env = SparkEnv.get();

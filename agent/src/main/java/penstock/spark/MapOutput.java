@@ -17,16 +17,19 @@ import penstock.core.Gate;
 
 /**
  * A map's output, which is written partition after partition into a temporary file. Spark does not pass on the file's
- * path, so it is read from a private field; a Spark without the field is not governed. The file is announced when it
- * exists, and is renamed only after the daemon has opened it. In enforce mode the first write waits for the daemon; in
- * other modes the commit of a short map waits for a moment.
+ * path, so the path is read from a private field. In a Spark without that field, the output is not governed. The file
+ * is announced when it exists, and is renamed only after the daemon has opened it. In enforce mode the first write
+ * waits for the daemon; in other modes the commit of a short map waits for a moment.
  *
  * <p>Spark must copy to the file's own channel, otherwise the kernel would not do the copy. So the gate is not in the
  * channel, but is passed before each copy.
  */
 final class MapOutput implements ShuffleMapOutputWriter {
     private static final Field FILE = field();
-    /** The longest wait for the daemon to open the file. A slower daemon does not find the file. */
+    /**
+     * The longest wait for the daemon to open the file. After that the file is renamed, and the daemon does not find
+     * it.
+     */
     static final long OPENING_NANOS = TimeUnit.MILLISECONDS.toNanos(20);
     private static final ThreadLocal<Channel> COPYING = new ThreadLocal<>();
 

@@ -9,10 +9,10 @@ import penstock.core.Names;
 /**
  * An HDFS client with the name of this process's application, set as {@code fs.hdfs.impl}. Spark names a client after
  * the first task, or not at all; the DataNodes then cannot distinguish applications. In a process without an
- * application, such as a shell or a driver outside of the cluster, it is a plain {@link DistributedFileSystem}.
+ * application, such as a shell or a driver outside of the cluster, this class is a plain {@link DistributedFileSystem}.
  *
- * <p>The name must be set when the client is created, and Spark overwrites it in each job's configuration. So it is set
- * here, in a private copy.
+ * <p>The name must be set when the client is created, and Spark overwrites it in each job's configuration. So the name
+ * is set here, in a private copy of the configuration.
  */
 public final class NamedDistributedFileSystem extends DistributedFileSystem {
     /** The property that determines a part of a DFS client's name. */

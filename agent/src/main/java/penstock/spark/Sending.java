@@ -39,7 +39,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
      * connection on which nothing has arrived for 120 s (spark.network.timeout).
      */
     private static final long LONGEST_NANOS = TimeUnit.SECONDS.toNanos(30);
-    /** Messages that one connection keeps back; further ones leave at once. */
+    /** The most messages that one connection keeps back; further messages leave at once. */
     static final int MAX_HELD = 1024;
     /**
      * The most held messages that are being staged at a time: data that is staged long before it is sent only occupies

@@ -18,7 +18,7 @@ import scala.collection.mutable.ArrayBuffer;
 public final class SparkAdvice {
     private SparkAdvice() { }
 
-    /** DiskBlockManager's constructor: the directories exist, and no block yet. */
+    /** DiskBlockManager's constructor: the directories exist, and there is no block yet. */
     static final class Directories {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.FieldValue("localDirs") File[] directories) {
@@ -39,7 +39,10 @@ public final class SparkAdvice {
         }
     }
 
-    /** TimeTrackingOutputStream's constructor, in initialize: below all of a spill's buffers. */
+    /**
+     * TimeTrackingOutputStream's constructor, called by DiskBlockObjectWriter.initialize. The stream is below all of a
+     * spill's buffers.
+     */
     static final class Opened {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.FieldValue(value = Stream.FIELD, readOnly = false) LocalFile carried) {
@@ -140,7 +143,10 @@ public final class SparkAdvice {
         }
     }
 
-    /** copyFileStreamNIO, which concatenates spills: all but the last piece is copied before it begins. */
+    /**
+     * copyFileStreamNIO, which concatenates spills. The advice copies all but the last piece before Spark's method
+     * begins.
+     */
     static final class Copy {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.Argument(0) FileChannel in, @Advice.Argument(1) WritableByteChannel out,

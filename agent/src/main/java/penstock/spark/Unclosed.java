@@ -25,7 +25,7 @@ final class Unclosed extends PhantomReference<Object> {
         OPEN.add(this);
     }
 
-    /** The reader has been closed. */
+    /** Called when the reader has been closed. */
     void done() {
         OPEN.remove(this);
         clear();

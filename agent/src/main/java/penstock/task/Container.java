@@ -25,7 +25,8 @@ import penstock.core.Window;
  * application and the directories come from the environment that YARN sets. A process outside of containers, such as a
  * shell, a client, a daemon or a LocalJobRunner, lacks them, and is not governed.
  *
- * <p>The connection starts with the file system, which is well before the first file. Nothing waits for it.
+ * <p>The connection is started when the file system is initialised, well before the first file is opened. Nothing waits
+ * for the connection.
  */
 final class Container implements Opener {
     static final String SOCKET = "penstock.socket";

@@ -7,8 +7,8 @@ import org.apache.hadoop.fs.LocalFileSystem;
  * and fetch to local disks goes through the daemon's queues like HDFS's blocks. A task's JVM lives for seconds, so it
  * is not instrumented; Hadoop loads this class by its own rules, and everything except the waits is Hadoop's own code.
  *
- * <p>MapReduce unwraps it: spills and merges use {@code getRaw()}, without checksums. So the work is done one level
- * below, in {@link GovernedRaw}, which this class and its checksum files use as well.
+ * <p>MapReduce unwraps this file system: spills and merges use {@code getRaw()}, without checksums. So the work is done
+ * one level below, in {@link GovernedRaw}. This class, with its checksum files, uses GovernedRaw as well.
  */
 public final class GovernedLocalFileSystem extends LocalFileSystem {
     /** Called by Hadoop, by reflection. */

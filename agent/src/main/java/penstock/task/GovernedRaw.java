@@ -64,8 +64,8 @@ final class GovernedRaw extends RawLocalFileSystem {
     }
 
     /**
-     * Wraps the stream in a gate. Its own buffer has one byte and passes everything on; the real buffer is above the
-     * gate.
+     * Wraps the stream in a gate. The stream's own buffer has one byte and passes everything on; the real buffer is
+     * above the gate.
      */
     private FSDataInputStream gated(FSDataInputStream in, File file, int bufferSize) {
         return new FSDataInputStream(new BufferedFSInputStream(new GovernedInput(in, container, file), bufferSize));
