@@ -20,7 +20,8 @@ import (
 // file large.
 const maxNodes = 1_000_000
 
-// maxDepth is the maximum depth of nested values. An alias may refer to a value that contains it.
+// maxDepth is the maximum depth of nested values. An alias may refer to a value that contains the
+// alias itself.
 const maxDepth = 32
 
 // maxMerges is the maximum depth of merged mappings.
@@ -41,7 +42,7 @@ type Document struct {
 // ParseDocument reads one YAML document into a struct. The struct's fields have the tag yaml or
 // json. what names the document in messages, such as "the policy". A list may have the tag entry,
 // which names its entries: `entry:"a rule"`. If the text is not YAML, the error has the type
-// Mistakes; all other mistakes are in Err, and fields with a mistake keep their values.
+// Mistakes; Err returns all other mistakes, and fields with a mistake keep their values.
 func ParseDocument(text []byte, what string, into any) (*Document, error) {
 	d := &Document{wrong: map[*yaml.Node]bool{}, unknown: map[*yaml.Node]bool{}, fields: map[*yaml.Node][]string{}, left: maxNodes}
 	var doc yaml.Node
@@ -224,7 +225,7 @@ func (d *Document) decodeScalar(n *yaml.Node, into reflect.Value, what string) {
 	_, own := into.Addr().Interface().(yaml.Unmarshaler)
 	fraction := false
 	if !own && want == "a whole number" && n.ShortTag() == "!!float" {
-		// The library would truncate it.
+		// The library would truncate the number.
 		v, err := strconv.ParseFloat(n.Value, 64)
 		fraction = err != nil || v != math.Trunc(v)
 	}
@@ -245,7 +246,7 @@ func (d *Document) decodeScalar(n *yaml.Node, into reflect.Value, what string) {
 	}
 }
 
-// withoutLine returns an UnmarshalYAML's error message without the line number.
+// withoutLine returns the message of an error of UnmarshalYAML, without its line number.
 func withoutLine(err error) string {
 	text := err.Error()
 	var several *yaml.TypeError
@@ -322,11 +323,11 @@ func listed(names []string) string {
 }
 
 // Add adds the mistakes of a check. err is one error or several joined ones. path leads to the
-// checked value; it consists of names of fields and numbers of entries. From there, the beginning
-// of the message determines the position: "max wait 5s: ..." refers to the field max_wait, and
-// "rules[2]: ..." to an entry. Add puts before in front of each message. It leaves out a mistake if
-// a value could not be read or a field is misspelt, because the mistake would only be a
-// consequence.
+// checked value; it consists of names of fields and numbers of entries. Below that value, the
+// beginning of the message determines the position: "max wait 5s: ..." refers to the field
+// max_wait, and "rules[2]: ..." to an entry. Each message gets the prefix before. Add leaves out a
+// mistake if its value could not be read or a field is misspelt, because the mistake would only be
+// a consequence.
 func (d *Document) Add(before string, err error, path ...any) {
 	for _, one := range Split(err) {
 		n, at := d.find(path)

@@ -9,9 +9,9 @@ import (
 	"penstock/settings/plain"
 )
 
-// Load reads a file with one YAML document into a struct, as ParseDocument does. The file may have
-// at most most bytes. It returns an error with the file's name if the file cannot be read or is not
-// YAML.
+// Load reads a file with one YAML document into a struct, as ParseDocument does. The parameter most
+// is the largest permitted size of the file in bytes. Load returns an error with the file's name if
+// the file cannot be read or is not YAML.
 func Load(file string, most int64, into any) (*Document, error) {
 	text, err := Read(file, most)
 	if err != nil {
@@ -24,7 +24,8 @@ func Load(file string, most int64, into any) (*Document, error) {
 	return d, nil
 }
 
-// Read reads a file that may have at most most bytes. Errors contain the file's name.
+// Read reads a file. The parameter most is the largest permitted size of the file in bytes. Errors
+// contain the file's name.
 func Read(file string, most int64) ([]byte, error) {
 	f, err := os.Open(file)
 	if err != nil {

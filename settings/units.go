@@ -1,5 +1,6 @@
-// Package settings reads YAML files that operators write, with units. It reads them strictly,
-// because it is better to refuse a misspelt setting than to ignore it silently.
+// Package settings reads YAML files that operators write, in which sizes and durations have units.
+// It reads them strictly, because it is better to refuse a misspelt setting than to ignore it
+// silently.
 package settings
 
 import (
@@ -32,8 +33,8 @@ func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-// wrongValue returns the error of a value. The YAML library collects errors of this type and
-// continues.
+// wrongValue returns err, with the line of node, as a yaml.TypeError. The YAML library collects
+// errors of this type, and continues with the next value.
 func wrongValue(node *yaml.Node, err error) error {
 	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", node.Line, err)}}
 }

@@ -32,7 +32,7 @@ func (c *codec) hello(m *Hello) {
 	}
 }
 
-// directories encodes or decodes the number of a message's directories.
+// directories encodes or decodes the number of a HELLO's directories or of a WELCOME's devices.
 func (c *codec) directories(writing int) int {
 	n := uint16(min(writing, math.MaxUint16))
 	c.u16(&n)
@@ -115,7 +115,7 @@ func (c *codec) end() error {
 	return c.err
 }
 
-// take returns the payload's next n bytes, or nil beyond its end or after an error.
+// take returns the payload's next n bytes. It returns nil beyond the end or after an error.
 func (c *codec) take(n int) []byte {
 	if c.err == nil && n > len(c.b) {
 		c.fail(ErrTruncated)
@@ -171,7 +171,7 @@ func (c *codec) u64(v *uint64) {
 	}
 }
 
-// offset encodes or decodes a u64 that fits into a signed 64-bit integer in both languages.
+// offset encodes or decodes a u64 that fits into a signed 64-bit integer in Go and in Java.
 func (c *codec) offset(v *int64) {
 	u := uint64(*v)
 	c.u64(&u)

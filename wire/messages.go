@@ -2,7 +2,7 @@ package wire
 
 import "math"
 
-// Limits of the format; lengths in bytes.
+// Limits of the format. Lengths are in bytes.
 const (
 	Version        = 3
 	HeaderLen      = 4
@@ -14,7 +14,7 @@ const (
 	MaxPath        = 4095
 	MaxDirectories = 256
 	MaxStride      = 1 << 30
-	MaxDevice      = 63                // device numbers are 1..MaxDevice; the network is NetworkDevice
+	MaxDevice      = 63                // device numbers are 1..MaxDevice; the number of the network is NetworkDevice
 	Unlimited      = math.MaxInt64     // the mark of a stream without a bound
 	Refused        = math.MaxInt64 - 1 // a mark that makes the agent refuse the operation, if it still can
 )

@@ -16,8 +16,8 @@ import (
 // So half of D is reserved for a flow under three conditions: the flow mostly returns at once, its
 // entitlement is at least twice that of all backlogged flows together, and it would be the next
 // flow if it were backlogged. If nothing is in flight, the device idles for this flow for a moment.
-// The scheduler charges the idle time to the flow, so the flow gains no share. The account of
-// service does not contain the idle time.
+// The scheduler charges the idle time to the flow, so idling does not increase the flow's share.
+// The account of service does not contain the idle time.
 type anticipation struct {
 	ready      int     // number of backlogged flows
 	waiting    float64 // sum of their entitlements
@@ -35,7 +35,7 @@ const (
 	maxIdle         = 25 * time.Millisecond
 	soonGain        = 0.2 // weight of one return in the moving average
 	mostlySoon      = 0.5 // minimum part of returns that must come soon
-	outweighing     = 2   // minimum entitlement, as a multiple of that of the backlogged flows
+	outweighing     = 2   // minimum entitlement, as a multiple of the sum of the backlogged flows' entitlements
 	maxCandidates   = 16  // bounds the work of a decision
 )
 
@@ -103,8 +103,8 @@ func (a *Arbiter) expected(now time.Duration) (keep bool, idle *flow, until time
 	return keep, idle, until
 }
 
-// slots returns how many requests may be in flight now: D, half of it while a flow is expected, or
-// none while the device idles for a flow.
+// slots returns how many requests may be in flight now: D, or half of D while a flow is expected,
+// or none while the device idles for a flow.
 func (a *Arbiter) slots(now time.Duration) int {
 	e := &a.anticipation
 	keep, idle, until := a.expected(now)
@@ -155,8 +155,8 @@ func (a *Arbiter) idleFor() time.Duration {
 	return min(d, maxIdle)
 }
 
-// arrives records that a stream of the flow wants a request. If the flow was not backlogged, it
-// also records whether the flow returned soon.
+// arrives records that a stream of the flow wants a request. If the flow was not backlogged,
+// arrives also records whether the flow returned soon.
 func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	a.activate(f, now)
 	if f.ready.len() > 0 {

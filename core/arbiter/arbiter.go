@@ -1,22 +1,25 @@
 // Package arbiter decides what one device does next.
 //
 // The problem: weights apply only to requests that queue, but the threads of a shared server do
-// page-cache I/O that never queues. So the daemon does the device I/O itself, in quanta. It stages
-// the bytes that applications read, and drains the bytes that they wrote. This extends IBIS,
-// sections 3 and 4. The arbiter decides which quantum is dispatched next, how many are in flight,
-// how far each stream may go, and how long it may wait.
+// page-cache I/O that never queues. So the daemon does the device I/O itself, in quanta. The daemon
+// stages the bytes that an application will read: it reads them into the page cache ahead of the
+// reader. It drains the bytes that an application has written: it writes their pages from the page
+// cache to the device. This design extends IBIS, sections 3 and 4. The arbiter decides which
+// quantum is dispatched next, how many quanta are in flight, how far each stream may go, and how
+// long a stream may wait.
 //
-// The design is a state machine without clock, threads, files or locks, in the style of a consensus
-// library. The events are Open, Progress, Close, Done, Reassign, Apply, SetParts and Observe; most
-// carry the time at which they happened. Decide returns actions (start this request, let this
-// stream go up to this position, close its files) and the time of the next call. The caller
-// implements File, which provides facts that only the kernel knows. The daemon, the simulator and
-// the tests run the same code, and equal sequences of events lead to equal decisions.
+// The arbiter is a state machine without clock, threads, files or locks, in the style of a
+// consensus library. The events are Open, Progress, Close, Done, Reassign, Apply, SetParts and
+// Observe; most carry the time at which they happened. Decide returns actions (start this request,
+// let this stream go up to this position, close its files) and the time by which Decide must be
+// called again. The caller implements File, which provides facts that only the kernel knows. The
+// daemon, the simulator and the tests run the same code, and equal sequences of events lead to
+// equal decisions.
 //
 // A flow is one application's queue at the device. The scheduler (core/sfq) selects the flow. Only
-// then is a stream of the flow selected (streamqueue.go) and a request created. So a stream takes a
-// few words of memory, whatever it claims, and leaves no queued requests when it closes. Each
-// further decision has its own file and type:
+// then is a stream of the flow selected (streamqueue.go) and a request created. So a stream takes
+// little memory, whatever range its agent claims, and leaves no queued requests behind when it
+// closes. Each further decision has its own file and type:
 //
 //	anticipation.go    idling for a flow that is about to return
 //	forced.go          streams that have waited for too long
@@ -45,7 +48,7 @@ const (
 	Refused = math.MaxInt64 - 1 // the operation, which has not begun, is refused
 )
 
-// Mode determines whether the streams of an application are accounted for and wait.
+// Mode determines whether the streams of an application are accounted for, and whether they wait.
 type Mode uint8
 
 // The modes, from the weakest to the strongest.
@@ -129,7 +132,7 @@ type Arbiter struct {
 	active  []*flow // flows with present or recent I/O
 	streams []*Stream
 
-	running []*Request // at the device
+	running []*Request // in flight
 	spare   []*Request // for reuse
 	actions []Action
 
@@ -142,7 +145,7 @@ type Arbiter struct {
 	forced       forced
 	anticipation anticipation
 	held         indexedHeap[*flow] // flows that wait for their limits, by flow.due
-	grantQueue   []*flow            // flows that continue to grant leases in the next call of Decide
+	grantQueue   []*flow            // flows with parked writers that get further leases in the next call of Decide
 	pacer        pacer
 
 	next   time.Duration // time of the next tick
@@ -225,8 +228,8 @@ func (a *Arbiter) schedule(o Options) (err error) {
 }
 
 // Decide does all work that is due and starts the requests that may start. It returns the actions
-// of all events since the last call, in order, and the time by which the caller must call it again.
-// The actions are valid until the next call of any method.
+// that events have caused since the last call, in order, and the time by which the caller must call
+// Decide again. The actions are valid until the next call of any method.
 func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Duration) {
 	if now >= a.next {
 		a.tick(now)
@@ -321,9 +324,9 @@ func (a *Arbiter) SetRoom(dirty, lazy, staged int64) {
 	}
 }
 
-// Delay charges a flow for service that it got on other devices, bounded by Config.Debt. This is
-// the delay of DSFQ (Wang and Merchant, 2007), which IBIS uses (section 5). Delay is only for
-// comparisons; the daemon uses SetParts.
+// Delay charges a flow for service that the flow got on other devices. Config.Debt bounds the time
+// for which the flow then waits. This is the delay of DSFQ (Wang and Merchant, 2007), which IBIS
+// uses (section 5). Delay is only for comparisons; the daemon uses SetParts.
 func (a *Arbiter) Delay(flow string, service time.Duration) {
 	if f := a.flows[flow]; f != nil && service > 0 {
 		a.chargeUnscheduled(f, a.pricing.tagOf(service))

@@ -2,35 +2,36 @@ package arbiter
 
 import "time"
 
-// backlog is the state for the bounds of writers. It counts the bytes that all flows have written
-// and the device does not have yet, the flows that have used the device recently, and the device's
-// speed in that time. An entitlement counts only by the part of the time in which its flow wants
-// the device. So a flow of large weight that rarely writes a few bytes takes no room from other
-// flows.
+// backlog is the state from which the bounds of writers are computed. It contains the bytes that
+// all flows have written and that have not reached the device, the entitlements of the flows that
+// used the device recently, and the device's recent speed. The entitlement of a flow counts in
+// proportion to the time in which the flow wants the device. So a flow of large weight that rarely
+// writes a few bytes takes no room from other flows.
 type backlog struct {
 	all      int64          // bytes
 	writing  int64          // number of flows with writers
 	kept     int            // closed streams with deferred bytes
 	deferred deferredTotals // of all flows
-	large    float64        // entitlement of the flows with more than the basic backlog
+	large    float64        // sum of the entitlements of flows with a backlog above half of Config.Backlog
 	claims   float64        // sum of flow.demand over the flows that used the device recently
 
 	moved int64   // bytes moved since the last tick
-	bytes float64 // moving average of bytes in a tick with a request, starting at 0
-	seen  float64 // weight of the ticks in the average, 0 to 1
+	bytes float64 // moving average of the bytes moved in a tick with a request, starting at 0
+	seen  float64 // sum of the weights of the ticks in this average, 0 to 1
 }
 
 // deferredTotals sums up the deferred bytes of all flows.
 type deferredTotals struct {
-	weight float64 // entitlement of the flows with deferred bytes
-	using  float64 // entitlement of the flows that use more than half of their part
+	weight float64 // sum of the entitlements of flows with deferred bytes
+	using  float64 // sum of the entitlements of flows that use more than half of their part
 	others int64   // bytes reserved for the other flows: twice their deferred bytes
 }
 
 const (
-	// drainTime is the time in which a flow's share must be able to drain the part of its backlog
-	// beyond the basic backlog. If the share then becomes small, this much device time may go to
-	// earlier writes. deferredDrainTime is the same for deferred bytes.
+	// drainTime is the time in which a flow's share must be able to drain the flow's whole backlog,
+	// if the backlog is larger than Config.Backlog. If the share becomes small later, the bytes
+	// that are already written may still take this much device time. deferredDrainTime is the same
+	// for deferred bytes.
 	drainTime         = 8 * time.Second
 	deferredDrainTime = 12 * time.Second
 
@@ -38,16 +39,16 @@ const (
 	// 30 s (vm.dirty_expire_centisecs) plus the 5 s between two checks.
 	kernelAge = 35 * time.Second
 
-	shrinkRate  = 0.4             // each of a flow's two bounds may decrease by this part of the flow's drained bytes
+	shrinkRate  = 0.4             // each of a flow's two bounds may decrease by this part of the bytes that the flow's share drains
 	recently    = 2 * time.Second // a flow counts as using the device for this long after its last request
 	averageGain = 0.03            // weight of one tick in moving averages over about 3 s
-	busyGain    = 0.1             // weight of a tick with a request in flow.busy: a flow that begins to work soon counts fully
+	busyGain    = 0.1             // weight of a tick with a request in flow.busy; a flow that begins to work counts almost fully after 2 s
 
 	grantsAtOnce = 64 // leases granted in one call
-	tailsAtOnce  = 16 // tails that are checked until one fills a page
+	tailsAtOnce  = 16 // bounds how many tails one call checks until one fills a page
 )
 
-// measure visits all flows at work. It runs at every tick.
+// measure computes the sums over all active flows. It runs at every tick.
 func (b *backlog) measure(a *Arbiter, now time.Duration) {
 	a.tree.measure(a, now)
 	b.deferred, b.large, b.claims = deferredTotals{}, 0, 0
@@ -84,8 +85,8 @@ func (b *backlog) measure(a *Arbiter, now time.Duration) {
 	}
 }
 
-// rate returns the device's bytes per second, averaged over recent ticks with requests, or 0 if
-// there were none.
+// rate returns the device's bytes per second, averaged over recent ticks with requests, or 0 if no
+// tick had a request.
 func (b *backlog) rate() float64 {
 	if b.seen <= 0 {
 		return 0
@@ -93,8 +94,9 @@ func (b *backlog) rate() float64 {
 	return b.bytes / b.seen / tickPeriod.Seconds()
 }
 
-// drainable returns how many bytes the flow's share of the device drains in the given time, beside
-// the flows that used the device recently. It returns 0 if the device's rate is unknown.
+// drainable returns how many bytes the flow's share of the device drains in the given time. The
+// share is the flow's entitlement among the flows that used the device recently. It returns 0 if
+// the device's rate is unknown.
 func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 	others := a.backlog.claims
 	if f.inactiveSince == 0 && f.used > 0 {
@@ -108,17 +110,18 @@ func (a *Arbiter) drainable(f *flow, in time.Duration) int64 {
 // device.
 func (f *flow) demand() float64 { return f.leaf.entitled * f.busy }
 
-// portion returns the flow's part of bytes that are divided by entitlement. all is the sum of the
-// entitlements, including the flow's own.
+// portion returns the flow's part of a number of bytes that several flows share in proportion to
+// their entitlements. all is the sum of these entitlements, including the flow's own.
 func (f *flow) portion(bytes int64, all float64) int64 {
 	return int64(float64(bytes) * f.leaf.entitled / max(all, f.leaf.entitled))
 }
 
-// backlogBound returns the backlog that a flow may have. It is Config.Backlog, or an equal part of
-// Config.Dirty if many flows write. With a limit, it is at most the bytes that the limit drains in
-// limitBacklog. A flow with a large share may have more, because the page cache would also absorb a
-// burst without the daemon: it gets its part of the rest of Config.Dirty, as far as its share
-// drains the whole backlog well before the kernel writes it back.
+// backlogBound returns the backlog that a flow may have. The bound is Config.Backlog or, if many
+// flows write, an equal part of Config.Dirty. If the flow has a limit, the bound is at most the
+// number of bytes that the limit allows in the time limitBacklog. A flow with a large share may
+// have more, because without the daemon the page cache would absorb a burst, too. Such a flow also
+// gets its part of the rest of Config.Dirty, but no more than its share drains well before the
+// kernel would write the backlog back.
 func (a *Arbiter) backlogBound(f *flow) int64 {
 	writing := max(1, a.backlog.writing)
 	bound := min(a.cfg.Backlog, a.cfg.Dirty/writing)
@@ -131,12 +134,12 @@ func (a *Arbiter) backlogBound(f *flow) int64 {
 	return f.room
 }
 
-// deferredBound returns how many bytes of a flow may be deferred. It is the flow's part of
-// Config.Lazy, as far as the flow's share could drain it in deferredDrainTime, plus the part of the
-// backlog's bound beyond Config.Backlog. With more deferred bytes, the kernel would write some back
-// first, in its own order. The flow's other writers get the room that deferred bytes leave. The
-// opposite order would be wrong: their bytes must reach the device, and deferred bytes may not have
-// to.
+// deferredBound returns how many bytes of a flow may be deferred. The number is the flow's part of
+// Config.Lazy, but no more than the flow's share could drain in deferredDrainTime, plus the part of
+// the backlog's bound beyond Config.Backlog. If more bytes were deferred, the kernel would write
+// some of them back before the daemon does, in its own order. Deferred bytes take this room first,
+// and the flow's other writers get what is left. The bytes of the other writers must reach the
+// device in any case, whereas deferred bytes may be deleted before that.
 func (a *Arbiter) deferredBound(f *flow) int64 {
 	backlog := a.backlogBound(f)
 	half := backlog / 2
@@ -152,8 +155,8 @@ func (a *Arbiter) deferredBound(f *flow) int64 {
 	return f.deferredRoom + backlog - min(backlog, a.cfg.Backlog)
 }
 
-// deferredPortion returns the flow's part of Config.Lazy by its entitlement. If the flow uses that
-// part, it also gets a share of the room that other flows leave unused.
+// deferredPortion returns the flow's part of Config.Lazy by its entitlement. If the flow uses more
+// than half of that part, it also gets a share of the room that other flows leave unused.
 func (a *Arbiter) deferredPortion(f *flow) int64 {
 	s := &a.backlog.deferred
 	portion := f.portion(a.cfg.Lazy, s.weight)
@@ -163,9 +166,9 @@ func (a *Arbiter) deferredPortion(f *flow) int64 {
 	return portion
 }
 
-// shrinkBounds lowers bounds slowly, by less than the flow's share drains in a tick. If the bounds
-// decreased at once, writers would wait until the whole difference is drained. With a small share,
-// that takes longer than a client should wait.
+// shrinkBounds lowers a flow's two bounds slowly, by less than the flow's share drains in a tick.
+// If the bounds decreased at once, writers would wait until the whole difference is drained. With a
+// small share, that would take longer than a client should wait.
 func (a *Arbiter) shrinkBounds(f *flow) {
 	room, lazy, step := f.room, f.deferredRoom, f.room+f.deferredRoom // decrease at once if the drain rate is unknown
 	if drains := a.drainable(f, tickPeriod); drains > 0 {
@@ -184,7 +187,7 @@ func (a *Arbiter) freeRoom(f *flow) int64 {
 	room := bound - f.backlog
 	if f.limit == nil && f.deferred > 0 {
 		wait := a.deferredBound(f)
-		room = min(room+min(f.deferred, wait), bound+f.deferredRoom-f.backlog) // deferred bytes do not count
+		room = min(room+min(f.deferred, wait), bound+f.deferredRoom-f.backlog) // deferred bytes within their own bound do not count
 	}
 	return room
 }
@@ -225,7 +228,7 @@ func (a *Arbiter) giveLease(s *Stream, room int64, now time.Duration) (lease int
 }
 
 // grantParked gives leases to the flow's parked writers, longest wait first, while there is room.
-// If there are many, it continues in the next call of Decide.
+// If many writers are parked, some get their leases only in the next call of Decide.
 func (a *Arbiter) grantParked(f *flow, now time.Duration) {
 	if f.parked.len() == 0 || f.granting {
 		return
@@ -257,9 +260,10 @@ func (a *Arbiter) continueGrants(now time.Duration) {
 	}
 }
 
-// drainTail drains a part of a quantum for a flow with a full backlog. The backlog may consist only
-// of parts of quanta, for example with many writers, and the flow would stop otherwise. drainTail
-// drains the oldest part. If there is no part, it drains a quantum of the oldest deferred bytes.
+// drainTail drains a tail, that is, bytes that fill no whole quantum, for a flow with a full
+// backlog. If the flow has many writers, for example, its backlog may consist only of tails;
+// without drainTail, none of them would be drained, and the flow would stop. drainTail drains the
+// oldest tail. If there is no tail, it drains a quantum of the oldest deferred bytes.
 func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 	if f.ready.dirs[1].n > 0 {
 		return // a write is queued already
@@ -269,7 +273,7 @@ func (a *Arbiter) drainTail(f *flow, now time.Duration) {
 		if a.flush(s, now); s.queued.index > 0 {
 			return
 		}
-		s.unflushed = now // the part fills no page, and waits for more bytes
+		s.unflushed = now // the tail fills no page, and waits for more bytes
 		f.tails.set(s)
 	}
 	a.drainOldest(f, 1, now)

@@ -19,11 +19,12 @@ type Config struct {
 	// latency). Default sfqd2.
 	Algorithm string
 
-	// Peer is set if Options.Scheduler makes the scheduler. Algorithm is then only a name, and the
-	// depth is fixed.
+	// Peer is set if another scheduler replaces package sfq, for comparisons (Options.Scheduler).
+	// Algorithm is then only a name, and the depth is fixed.
 	Peer bool
 
-	// FixedDepth is the depth of sfqd and peers, 1 to 1024. Default 4.
+	// FixedDepth is the depth of sfqd, or of the scheduler of Options.Scheduler, 1 to 1024. Default
+	// 4.
 	FixedDepth int
 
 	// Depth configures the depth controller of sfqd2 and contains the reference latencies.
@@ -35,26 +36,26 @@ type Config struct {
 	Quantum int64
 
 	// Ahead is the number of quanta that are staged ahead of a reader, in addition to those in
-	// flight, 1 to 16. Default 2; with 1, a protected reader has no request ready at the moment
-	// when a request ends.
+	// flight, 1 to 16. Default 2; with 1, a single reader has no further request ready when one of
+	// its requests ends.
 	Ahead int
 
-	// Backlog is the number of bytes, at least two quanta, that an application may always have
-	// written and not drained. Each writer exceeds it by at most one lease (1 MiB). Default 8 MiB
-	// or two quanta, whichever is larger.
+	// Backlog is the basic bound, at least two quanta, of the bytes that an application has written
+	// and that are not drained yet. Each writer may exceed the bound by at most one lease (1 MiB).
+	// Default 8 MiB or two quanta, whichever is larger.
 	Backlog int64
 
 	// Dirty bounds the backlog of all applications together. If many applications write, each gets
-	// an equal part of Dirty if that is below Backlog. An application with a large share may have
-	// more (backlog.go). It must stay well below the kernel's background dirty threshold, or the
-	// kernel writes back in its own order. Default 32 MiB. SetRoom changes it.
+	// an equal part of Dirty if that part is below Backlog. An application with a large share may
+	// have more (backlog.go). Dirty must stay well below the kernel's background dirty threshold,
+	// or the kernel writes back in its own order. Default 32 MiB. SetRoom changes it.
 	Dirty int64
 
 	// Staged bounds the bytes that are staged, or being staged, ahead of all readers. Beyond this
-	// bound, bytes are staged only for readers at their marks, in small quanta (staged.go). It must
-	// stay well below the memory that is free for the page cache. Otherwise the kernel drops pages
-	// before they are read, and fetches them again outside of the schedule. Default 256 MiB.
-	// SetRoom changes it.
+	// bound, less is staged for each flow, and finally only small quanta for readers at their marks
+	// (staged.go). Staged must stay well below the memory that is free for the page cache.
+	// Otherwise the kernel drops pages before they are read, and fetches them again outside of the
+	// schedule. Default 256 MiB. SetRoom changes it.
 	Staged int64
 
 	// Run and RunTime bound how long one file of the selected flow is served in a row, to save
@@ -81,44 +82,46 @@ type Config struct {
 	// (forced.go). Default 45 s, three quarters of the time-out of an HDFS client, 60 s.
 	MaxWait time.Duration
 
-	// Stuck is how long a request may take, 1 s to 1 min, before the device counts as stuck and all
-	// its streams may pass. Default 12 s.
+	// Stuck is how long a request may take, 1 s to 1 min, before the device counts as stuck and its
+	// streams no longer wait. Default 12 s.
 	Stuck time.Duration
 
-	// Debt bounds how long a flow waits for service that it got outside of the schedule, in device
-	// time, 1 s to 24 h. Default 10 s.
+	// Debt bounds how long a flow must wait because it got service outside of the schedule. It is
+	// device time, 1 s to 24 h. Default 10 s.
 	Debt time.Duration
 
-	// FlushAge is the age at which a backlog that fills no quantum is drained, for slow writers. It
-	// must be well below the kernel's 30 s. Default 5 s.
+	// FlushAge is the age at which a backlog that fills no quantum is drained, for slow writers.
+	// FlushAge must be well below 30 s, the age at which the kernel writes pages back. Default 5 s.
 	FlushAge time.Duration
 
 	// Lazy bounds the deferred bytes of all applications together. These are bytes of kind
 	// intermediate that need not be drained yet. Each application may have a part by its weight, in
 	// addition to Backlog and Dirty. The part is smaller if the application's share would take too
-	// long to drain it. At least 64 KiB. Default half of Dirty. SetRoom changes it.
+	// long to drain it. Lazy is at least 64 KiB. Default half of Dirty. SetRoom changes it.
 	Lazy int64
 
 	// LazyAge replaces FlushAge for streams of kind intermediate. Younger bytes of such streams are
 	// drained only as far as Lazy requires. Default 22 s.
 	LazyAge time.Duration
 
-	// LazyFiles bounds the closed files of one application with deferred bytes, 1 to 65,536. Beyond
-	// it, the oldest file is drained. Each file needs a file descriptor. Default 1,024.
+	// LazyFiles bounds the number of closed files in which one application has deferred bytes, 1 to
+	// 65,536. Beyond this number, the application's oldest such file is drained. Each file needs a
+	// file descriptor. Default 1,024.
 	LazyFiles int
 
 	// Network is set for a network device, which sends and has no files. Rate is its rate in bytes
-	// per second. 0 means unknown; streams then never wait.
+	// per second. If Rate is 0, the rate is unknown, and streams never wait.
 	Network bool
 	Rate    int64
 
 	// WeightScale is the largest factor between weights and the scheduler's weights, 1 to
 	// 1,000,000. It allows parts (SetParts) that are finer than weights; without parts, the factor
-	// is 1. At each level of the queue tree, it is halved until the largest weight fits. Default 1.
+	// is 1. At each level of the queue tree, the factor is halved until the largest weight fits.
+	// Default 1.
 	WeightScale int
 
 	// MaxFlows bounds the flows of the device. Beyond it, a new application replaces the flow that
-	// has been idle the longest or, if all have streams, joins the unattributed flow. Default
+	// has been idle the longest or, if all flows have streams, joins the unattributed flow. Default
 	// 4,096.
 	MaxFlows int
 }

@@ -2,12 +2,13 @@ package arbiter
 
 import "time"
 
-// Deferred writes. A task often merges and deletes its spilled bytes before they would reach the
-// device without the daemon. To drain such bytes at once is wasted work. So bytes of kind
-// intermediate are deferred: they stay in the page cache while the flow has no more of them than
-// deferredBound. Beyond that, the oldest are drained first. Old bytes are always drained before the
-// kernel's own 30 s are over, because the kernel's writeback follows no shares. The more deferred
-// bytes there are, the earlier this begins.
+// Deferred writes. A task often merges and deletes its spilled bytes so early that, without the
+// daemon, the kernel would never write them to the device. To drain such bytes at once would be
+// wasted work. So bytes of kind intermediate are deferred: they stay in the page cache while the
+// flow has no more of them than deferredBound. Beyond that, the oldest bytes are drained first. Old
+// bytes are always drained before the kernel writes them back, after 30 s, because the kernel's
+// writeback follows no shares. The more deferred bytes there are, the earlier their draining
+// begins.
 //
 // A closed stream with deferred bytes is kept, with its file descriptor, until it is drained or its
 // file is deleted. The descriptor is needed to drain it and to check for deletion.
@@ -17,7 +18,7 @@ const (
 	maxKept           = 4096        // bound of the device's kept streams
 )
 
-// drainTo releases the deferred bytes of a stream up to a position.
+// drainTo releases the deferred bytes of a stream up to a position, so that they can be drained.
 func (a *Arbiter) drainTo(s *Stream, to int64) {
 	if to = min(to, s.pos); to <= s.flushTo {
 		return
@@ -74,8 +75,9 @@ func (a *Arbiter) drainMore(s *Stream, bytes int64, now time.Duration) {
 	a.updateReady(s, now)
 }
 
-// updateDeferred adds a stream to the flow's deferred streams, or removes it. A stream belongs
-// there if it has more deferred bytes than the pages that are being filled.
+// updateDeferred adds a stream to the flow's deferred streams, or removes it. An open stream
+// belongs there if its deferred bytes contain at least one full page, and a closed one if it has
+// any.
 func (f *flow) updateDeferred(s *Stream) {
 	if s.deferredBytes >= 2*pageBytes || s.closed && s.deferredBytes > 0 {
 		f.deferredQueue.set(s)
@@ -102,8 +104,8 @@ func (f *flow) oldest() *Stream {
 }
 
 // drainInTime drains the flow's oldest deferred bytes early enough that the flow's share can drain
-// all of them before the kernel would. It runs at every tick and releases no more bytes than the
-// share drains, because the share may be small only for a moment.
+// all of them before the kernel would write them back. It runs at every tick and releases no more
+// bytes than the share drains, because the share may be small only for a moment.
 func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	second := a.drainable(f, time.Second)
 	if second <= 0 {
@@ -119,8 +121,8 @@ func (a *Arbiter) drainInTime(f *flow, now time.Duration) {
 	}
 }
 
-// keepOpen keeps a closed stream that has deferred bytes. Beyond a bound, the oldest kept stream of
-// the flow, or of the device, is drained.
+// keepOpen keeps a closed stream that has deferred bytes. If the flow or the device then has too
+// many kept streams, its oldest one is drained.
 func (a *Arbiter) keepOpen(s *Stream, now time.Duration) {
 	if s.deferredBytes == 0 {
 		return
@@ -172,7 +174,8 @@ func (a *Arbiter) endKeeping(s *Stream) {
 	}
 }
 
-// drainAged drops the deferred streams of a flow whose files are deleted, and drains old ones.
+// drainAged drops a flow's deferred streams with deleted files, and drains deferred bytes that are
+// older than Config.LazyAge.
 func (a *Arbiter) drainAged(f *flow, now time.Duration) {
 	if now-f.deletedCheck >= deletedCheckEvery {
 		f.deletedCheck = now
@@ -219,7 +222,7 @@ func (a *Arbiter) dropDeleted(s *Stream, now time.Duration) {
 	a.grantParked(f, now)
 }
 
-// dropUndrained drops the stream's bytes that are not requested yet from the backlog.
+// dropUndrained removes from the backlog those bytes of the stream that are not requested yet.
 func (a *Arbiter) dropUndrained(s *Stream, now time.Duration) {
 	left := s.pos - s.next
 	if s.deferred() {

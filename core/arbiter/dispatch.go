@@ -34,7 +34,7 @@ func (a *Arbiter) updateReady(s *Stream, now time.Duration) {
 	a.announce(f, now)
 }
 
-// makeRequest creates the next request of a stream, with at most most bytes.
+// makeRequest creates the next request of a stream. The request has no more bytes than most.
 func (a *Arbiter) makeRequest(s *Stream, most int64) *Request {
 	meta, off, bytes := a.nextOf(s)
 	bytes = min(bytes, most)

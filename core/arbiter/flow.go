@@ -59,7 +59,7 @@ type flow struct {
 	before Mode  // mode before the current Apply
 
 	kinds       [kinds]account
-	resident    int64 // bytes read that needed no device
+	resident    int64 // bytes read that needed no device I/O
 	unscheduled int64 // bytes that the kernel moved for the flow outside of the schedule
 	requests    int64
 	forced      int64 // forced packets
@@ -128,8 +128,8 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	return f
 }
 
-// forgetIdlest makes room for a flow. It removes the flow that has been without streams the
-// longest, and reports whether there was one.
+// forgetIdlest makes room for a new flow. It removes the flow that has been without streams the
+// longest, and reports whether there was such a flow.
 func (a *Arbiter) forgetIdlest() bool {
 	var idlest *flow
 	for _, f := range a.all {
@@ -140,8 +140,9 @@ func (a *Arbiter) forgetIdlest() bool {
 	return idlest != nil && a.forgetFlow(idlest)
 }
 
-// forgetFlow removes a flow without streams, and reports whether it could. A flow with requests in
-// flight must stay, because it pays for them even if their streams have moved to another flow.
+// forgetFlow removes a flow without streams, and reports whether the flow could be removed. A flow
+// with requests in flight must stay, because it pays for them even if their streams have moved to
+// another flow.
 func (a *Arbiter) forgetFlow(f *flow) bool {
 	if f.inFlight > 0 {
 		return false

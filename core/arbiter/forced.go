@@ -3,34 +3,35 @@ package arbiter
 import "time"
 
 // Forced packets. With a small share or a low limit, a client may give up before its stream's turn
-// comes. The client then requests another replica, which makes the overload worse. So a stream that
-// has waited for its patience is starved and gets one packet, regardless of its flow's share or
-// limit:
+// comes. The client then requests another replica, which makes the overload worse. So a stream
+// counts as starved when it has waited as long as its patience allows. It then gets one packet,
+// regardless of its flow's share or limit:
 //
-//   - Within the depth, one packet at a time. Flows with starved streams take turns. Within a flow,
-//     the stream with the earliest deadline goes first. A packet waits behind the requests at the
-//     device. If many streams are starved at once, one packet at a time is too slow. So the later
-//     the first stream is, the more packets are in flight.
-//   - From a small budget of device time, so that other flows keep their shares whatever the number
-//     of starved streams is. If many streams begin to starve at once, the budget cannot serve all of
-//     them at their deadlines. So a stream that has waited for a quarter of its patience reserves a
-//     second for its packet (packetschedule.go). This is the second of its deadline or, if that is
-//     full, a slightly later or earlier one.
-//   - Charged to the flow and to its limit, so that over time the flow gets no more than its
-//     entitlement.
+//   - Normally one packet is in flight at a time, and it counts within the depth. Flows with
+//     starved streams take turns. Within a flow, the stream with the earliest deadline goes first.
+//     A packet waits until the requests that are already at the device have ended. If many streams
+//     are starved at once, one packet at a time is too slow. So the later the first stream is, the
+//     more packets are in flight.
+//   - Packets are paid from a small budget of device time, so that other flows keep their shares
+//     whatever the number of starved streams is. If many streams begin to starve at once, the
+//     budget cannot serve all of them at their deadlines. So a stream that has waited for a quarter
+//     of its patience reserves device time for its packet in the second of its deadline or, if that
+//     second is full, in a slightly later or earlier one (packetschedule.go).
+//   - A packet is charged to the flow and to the flow's limit, so that over time the flow gets no
+//     more than its entitlement.
 //
 // After the packet, a new wait begins. If the packet is smaller than the reader needs at once, more
 // packets follow soon, up to packetBytes. The number of bytes that a reader needs at once is
 // unknown. So a reader with less than packetBytes ahead may be stalled, and gets a deadline.
 //
-// Nearly all waits are short. So when a stream's wait ends, the stream stays in the heap with its
-// old key. It is moved when it reaches the top too early.
+// Nearly all waits are short. So when a stream's wait ends, the stream stays in the heap
+// forced.waiting with its old key. If it reaches the top of the heap too early, it is moved.
 type forced struct {
 	waiting   indexedHeap[*Stream] // streams that are or were stalled, by the time of the next check
 	overdue   indexedHeap[*flow]   // flows with starved readers, ordered by the time of their last forced packet
 	schedule  packetSchedule
 	inFlight  int           // forced packets in flight
-	tokens    time.Duration // budget of device time at the time refilled
+	tokens    time.Duration // budget of device time, as of refilled
 	nextCheck time.Duration // time of the next check; 0 if the next event suffices
 	refilled  time.Duration
 	notBefore time.Duration // no packet starts before this time
@@ -41,21 +42,21 @@ const (
 	readAtOnce   = 128 << 10 // bytes that most servers read at once
 	ownChecksums = 48 << 10  // kernel readahead for a process that reads checksums itself
 	// The budget is a tenth of the device time, and a quarter in a burst of forcedBurst. If 200
-	// readers begin to starve at once on a slow disk with packets of 20 ms, the budget serves all
-	// of them in 40 s. That is the time between a quarter of their patience and the moment when
-	// their clients give up. The budget makes up for delays by other flows' quanta, up to
-	// forcedCredit.
+	// readers begin to starve at once on a slow disk, where a packet takes 20 ms, the budget serves
+	// all of them in 40 s. With the default patience, 49 s pass between a quarter of the patience
+	// and the moment when the clients give up. If quanta of other flows delay packets, the budget
+	// makes up for up to forcedCredit of delay.
 	forcedFraction = 10
 	burstSpacing   = 4
 	forcedBurst    = time.Second
 	forcedCredit   = 500 * time.Millisecond
-	// Clients give up after 5 s at the earliest. A client that states less than 3 s would only
-	// overtake others.
+	// Clients give up after 5 s at the earliest. A client that states a patience of less than 3 s
+	// would only overtake others.
 	minPatience = 3 * time.Second
 	// A packet that was too small is followed by another one after a sixteenth of the patience. The
 	// client's own time-out is 4/3 of the patience.
 	repeatAfter = 16
-	// A stream reserves its second after a quarter of its patience.
+	// A stream reserves device time for its packet after a quarter of its patience.
 	reserveAfter = 4
 )
 
@@ -144,8 +145,8 @@ func (a *Arbiter) packetTime(bytes int64) time.Duration {
 	return 2*a.pricing.served(false, false, bytes) - a.pricing.served(false, true, bytes)
 }
 
-// check handles all streams with a due check. Starved writers and senders continue at once, because
-// they need no request. Readers make their reservations. Starved readers are queued.
+// check handles all streams whose check is due. Starved writers and senders continue at once,
+// because they need no request. Readers make their reservations. Starved readers are queued.
 func (l *forced) check(a *Arbiter, now time.Duration) {
 	for l.waiting.len() > 0 {
 		s := l.waiting.first()
@@ -268,7 +269,7 @@ func (l *forced) spend(took, now time.Duration) {
 	l.notBefore = max(l.notBefore, now-forcedCredit) + took*burstSpacing
 }
 
-// refund returns a packet's device time to the budget, if the packet was resident.
+// refund gives a packet's device time back to the budget. It is called if the packet was resident.
 func (l *forced) refund(took time.Duration) {
 	l.tokens = min(forcedBurst, l.tokens+took)
 	l.notBefore -= took * burstSpacing

@@ -1,7 +1,7 @@
 package arbiter
 
-// indexedHeap is a binary heap. Its items store their positions, so an item with a changed key can
-// be moved, and an item can be removed, in O(log n). container/heap would need an interface
+// indexedHeap is a binary heap. Its items store their positions, so it takes O(log n) to move an
+// item whose key has changed, or to remove an item. container/heap would need an interface
 // conversion, and so an allocation, for each operation.
 type indexedHeap[T any] struct {
 	items []T

@@ -11,8 +11,9 @@ const MinLimit = limit.MinLimit
 
 // Limits. A flow with a limit is backlogged for the scheduler only while the limit allows its next
 // request. While other flows are served first, the flow saves the bytes that its limit would allow,
-// up to limitCredit. Otherwise a flow with a share above its limit would not reach the limit on a
-// busy device. A flow without demand saves only up to idleCredit.
+// up to those of the time limitCredit. Otherwise a flow with a share above its limit would not
+// reach the limit on a busy device. A flow without demand saves only up to those of the time
+// idleCredit.
 
 const (
 	limitCredit = 800 * time.Millisecond
@@ -48,7 +49,7 @@ func (a *Arbiter) heldBack(f *flow, now time.Duration) bool {
 	return true
 }
 
-// releaseHeld announces the flows with a limit that allows a request now.
+// releaseHeld announces to the scheduler the flows whose limits allow a request now.
 func (a *Arbiter) releaseHeld(now time.Duration) {
 	for a.held.len() > 0 && a.held.first().due <= now {
 		f := a.held.first()
@@ -57,8 +58,8 @@ func (a *Arbiter) releaseHeld(now time.Duration) {
 	}
 }
 
-// takeLimit charges bytes to the flow's limit. Negative bytes were charged but not used, and are
-// returned.
+// takeLimit charges bytes to the flow's limit. A negative number gives back bytes that were charged
+// but not used.
 func (a *Arbiter) takeLimit(f *flow, bytes int64, now time.Duration) {
 	if f.limit == nil || bytes == 0 {
 		return

@@ -131,7 +131,7 @@ func (a *Arbiter) sendProgress(s *Stream, pos int64, now time.Duration) {
 }
 
 // bookUnpermitted accounts for bytes that were sent without permission, by a stream in observe mode
-// or a stream that was let through. These bytes used a part of the rate, which other flows lack.
+// or a stream that was let through. These bytes used a part of the rate that other flows then lack.
 // Because they do not wait for their turn, they must not use up the whole rate.
 func (a *Arbiter) bookUnpermitted(s *Stream, bytes int64, now time.Duration) {
 	a.bookUnscheduled(s, bytes, now)
@@ -166,7 +166,8 @@ func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 	a.spare = append(a.spare, r)
 }
 
-// closeSend ends a stream. Permissions that it has not used are returned.
+// closeSend ends a stream. Bytes that the stream was permitted to send and did not send are not
+// charged.
 func (a *Arbiter) closeSend(s *Stream, pos int64, now time.Duration) {
 	if pos >= 0 {
 		a.sendProgress(s, pos, now)

@@ -3,7 +3,8 @@ package arbiter
 import "time"
 
 // packetSchedule reserves device time for forced packets. It reserves at most a tenth of each
-// second, which is the budget of forced packets. A reservation is the number of its second, from 1.
+// second, which is the budget of forced packets. A reservation is identified by the number of its
+// second, from 1.
 type packetSchedule struct {
 	seconds []scheduleSecond // indexed by number modulo the length
 }
@@ -11,7 +12,7 @@ type packetSchedule struct {
 type scheduleSecond struct {
 	number int64
 	time   time.Duration
-	each   time.Duration // device time of the last packet
+	each   time.Duration // device time of the packet that was reserved last
 }
 
 const (
@@ -19,7 +20,8 @@ const (
 	noReservation = -1
 )
 
-// newPacketSchedule returns a schedule for reservations up to ahead from now.
+// newPacketSchedule returns a schedule. The time ahead is how far in the future a reservation can
+// be.
 func newPacketSchedule(ahead time.Duration) packetSchedule {
 	return packetSchedule{seconds: make([]scheduleSecond, int(ahead/time.Second)+3)}
 }
@@ -32,9 +34,10 @@ func (p *packetSchedule) second(number int64) *scheduleSecond {
 	return b
 }
 
-// reserve reserves a second for a packet with the given device time. It takes the second of the
-// deadline or, if that is full, a later one up to latest, or an earlier one. at is the time of the
-// packet, which is the deadline if no second has room.
+// reserve reserves device time for a packet that takes the time took. It chooses the second of the
+// deadline or, if that second is full, a later one up to latest, or otherwise an earlier one. at is
+// the time of the packet, and place is its reservation. If no second has room, at is the deadline
+// and place is noReservation.
 func (p *packetSchedule) reserve(now, deadline, latest, took time.Duration) (at time.Duration, place int64) {
 	number := func(t time.Duration) int64 { return int64(t/time.Second) + 1 }
 	first, due := number(now), number(deadline)

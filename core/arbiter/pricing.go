@@ -9,15 +9,16 @@ import (
 )
 
 // pricing computes the cost of requests. A request is announced at the cost of a sequential
-// request, because most requests are sequential. Its end shows whether it was, and the flow's tags
-// are corrected by the difference.
+// request, because most requests are sequential. When the request ends, pricing knows whether it
+// was sequential, and the flow's tags are corrected by the difference.
 //
 // A request counts as sequential if the request that completed just before it on the device was in
-// the same open file and ended at its offset. The order of completion counts, not the order of
-// dispatch, because kernel and disk reorder requests in flight. Positions are offsets in files, not
-// blocks of the device. File systems lay out a block file of 128 MiB in one or a few extents, so a
-// lookup of its extents (FIEMAP) for each quantum would correct one seek in several dozen quanta. A
-// stream counts as random if it continues in a file where another stream has stopped.
+// the same open file and ended at the offset where this request begins. The order of completion
+// counts, not the order of dispatch, because kernel and disk reorder requests in flight. Positions
+// are offsets in files, not blocks of the device. File systems lay out a block file of 128 MiB in
+// one or a few extents, so a lookup of its extents (FIEMAP) for each quantum would change the
+// result for only one in several dozen quanta. A stream counts as random if it continues in a file
+// where another stream has stopped.
 type pricing struct {
 	model   cost.Model
 	lines   [2][2]cost.Line // of the model, by direction, for random and sequential requests
@@ -175,17 +176,18 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	return paid
 }
 
-// unscheduled returns the price of kernel readahead or writeback. Its cost is that of a random
-// request, because it comes between other requests. It is the flows' own I/O, not foreign I/O.
+// unscheduled returns the price of readahead or writeback by the kernel. The price is that of a
+// random request, because such I/O comes between other requests. Such I/O counts as the flows' own
+// I/O, not as foreign I/O.
 func (p *pricing) unscheduled(write bool, bytes int64) price {
 	p.foreign.Moved(write, bytes)
 	p.unscheduledWork = min(p.unscheduledWork+p.of(write, false, bytes), cost.Max)
 	return p.price(write, false, bytes)
 }
 
-// bookUnscheduled charges bytes that the kernel moved for a stream outside of the schedule. There
-// may be many at once, for example after a sync. Config.Debt bounds how long the flow waits for
-// them.
+// bookUnscheduled charges bytes that the kernel moved for a stream outside of the schedule. Many
+// bytes may come at once, for example after a sync. Config.Debt bounds how long the flow has to
+// wait because of them.
 func (a *Arbiter) bookUnscheduled(s *Stream, bytes int64, now time.Duration) {
 	f, price := s.flow, a.pricing.unscheduled(s.Write, bytes)
 	f.unscheduled += bytes

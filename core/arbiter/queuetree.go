@@ -10,16 +10,17 @@ import (
 // Queues and parts determine the weight of each flow.
 //
 // A flow's weight applies among the members of its queue, and a queue's weight among its siblings
-// (core/sfq, queue.go). The operator's rules give both weights. While the cluster's totals are in
-// force, parts replace the weights at every level. A part is a member's entitlement on this device,
-// out of the service of all devices (core/coord). So service that a member does not use goes to its
-// siblings first, with and without a broker.
+// (core/sfq, queue.go). The operator's rules give both weights. While the broker's totals are in
+// force, parts replace the weights at every level. A part is the entitlement of a member on this
+// device; core/coord computes it from the service of all devices. So service that a member does not
+// use goes to its siblings first, with and without a broker.
 //
-// The scheduler's weights are integers, and parts are not. At each level, one scale converts them.
-// It is as large as the largest weight at the level allows. So the largest scaled weight is above
-// half of sfq.MaxWeight, unless all weights are below 1, and the rounding error of any member is at
-// most two millionths of it. A change of scale has no other effect, because the scheduler keeps a
-// member's distance from v as service.
+// The scheduler's weights are integers, and parts are not. At each level, one scale converts parts
+// to the scheduler's weights. The scale is as large as the largest weight at the level allows. So
+// the largest scaled weight is above half of sfq.MaxWeight, unless all weights are below 1, and the
+// rounding error of any weight is at most two millionths of the largest one. A change of scale has
+// no other effect, because the scheduler keeps a member's distance from the virtual time as
+// service.
 
 // Queue is a queue, given as the path from the root. It is immutable.
 type Queue struct {
@@ -52,10 +53,10 @@ func (q *Queue) Levels() []sfq.Level { return q.levels }
 // Paths returns the path of each level, such as "/a" and "/a/b". The caller must not change it.
 func (q *Queue) Paths() []string { return q.paths }
 
-// Parts are the members' entitlements on this device, out of the service of all devices, computed
-// from the broker's totals. Flows are named by flow, and queues by path. Parts are on the scale of
-// the weights at their level. Members without a part keep their rules' weights. If Flows is nil, no
-// parts are in force.
+// Parts are the members' entitlements on this device, computed from the broker's totals of the
+// service of all devices. The keys of Flows are names of flows, and the keys of Queues are paths.
+// Parts are on the scale of the weights at their level. Members without a part keep their rules'
+// weights. If Flows is nil, no parts are in force.
 type Parts struct {
 	Flows  map[string]float64
 	Queues map[string]float64
@@ -67,7 +68,7 @@ type leaf struct {
 	node        *treeNode // the flow is a member of this node
 	weight      float64
 	schedWeight int     // weight in the scheduler
-	entitled    float64 // equivalent weight without queues, among the flows at work
+	entitled    float64 // weight that would give the flow the same share among the flows at work if there were no queues
 }
 
 // queueTree is the tree of the queues that contain the device's flows.
@@ -83,7 +84,7 @@ type queueTree struct {
 type treeNode struct {
 	path        string
 	parent      *treeNode // nil for the root
-	flows       int       // flows below it
+	flows       int       // number of flows in this node and below
 	weight      float64
 	schedWeight int
 	scale       int     // factor of the members' weights
@@ -264,9 +265,11 @@ func (a *Arbiter) applyWeights(f *flow) {
 	}
 }
 
-// measure computes each flow's entitlement among all flows at work. On the root's scale, it is the
-// product, from the root down, of each member's part of the weights at work at its level. Bounds
-// depend on it, but the order of dispatch does not.
+// measure computes each flow's entitlement among all flows at work. The entitlement is the weight
+// of the flow's topmost queue (or of the flow, if it is in no queue), multiplied at each lower
+// level, down to the flow, by the member's part of the weights at work there. The bounds of
+// backlogs and the choice of the flow to idle for depend on entitlements. The order of dispatch
+// does not.
 func (l *queueTree) measure(a *Arbiter, now time.Duration) {
 	l.round++
 	for _, f := range a.active {

@@ -27,9 +27,9 @@ const (
 )
 
 // metaSpan returns the part of the checksum file that belongs to the stream's range, in whole
-// pages. It is empty if all of it is resident. The file consists of a header and one checksum for
-// each chunk in order, so its parts correspond to parts of the block. A checksum file larger than
-// the block's size allows counts only up to that size.
+// pages. The span is empty if that part is resident. The checksum file consists of a header and one
+// checksum for each chunk in order, so its parts correspond to parts of the block. If the checksum
+// file is larger than the block's size allows, only the allowed size counts.
 func metaSpan(s *Stream) span {
 	block, ok := s.Opening.File.Written()
 	if !ok || block <= 0 {
@@ -147,8 +147,9 @@ func (a *Arbiter) readProgress(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// clampRead limits a claimed position that is more than a lease ahead to the bytes that the file
-// occupies, because the kernel cannot have fetched more for the reader.
+// clampRead returns a position that an agent claims. If the position is more than a lease ahead,
+// clampRead limits it to the bytes that the file occupies, because the kernel cannot have fetched
+// more for the reader.
 func (s *Stream) clampRead(pos int64) int64 {
 	if pos-s.next <= leaseBytes {
 		return pos

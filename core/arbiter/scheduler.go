@@ -18,13 +18,13 @@ type Scheduler interface {
 	Next() (sfq.Ticket, bool)
 	// Force dispatches a request of a flow out of turn.
 	Force(f sfq.Flow, cost int64) (sfq.Ticket, error)
-	// Settle ends a dispatched request at its actual cost; 0 means that it was not served.
+	// Settle ends a dispatched request at its actual cost; 0 means that the request was not served.
 	Settle(t sfq.Ticket, cost int64) error
-	// Charge adds service that the flow got outside of the scheduler.
+	// Charge adds service that the flow got without a dispatch by the scheduler.
 	Charge(f sfq.Flow, cost int64) error
 	// Due reports whether a flow that is not ready would be dispatched next if it were ready.
 	Due(f sfq.Flow) bool
-	// Void clears the lead of a flow.
+	// Void clears the lead of a flow: the service by which it is ahead of the virtual time.
 	Void(f sfq.Flow) error
 	// Trim bounds the leads that charges have caused, taking into account which flows are ready
 	// now.

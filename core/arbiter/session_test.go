@@ -136,7 +136,7 @@ func (s *session) policy() arbiter.Policy {
 	return func(flow string) arbiter.Rule { return rules[int(flow[len(flow)-1])%len(rules)] }
 }
 
-// event performs an event and checks that it causes at most most questions about files.
+// event performs an event and checks that it causes no more questions about files than most.
 func (s *session) event(what string, most int, do func()) {
 	s.t.Helper()
 	before := s.queries

@@ -31,7 +31,7 @@ type Snapshot struct {
 // KindSnapshot is a flow's account of one kind. Counts only grow.
 type KindSnapshot struct {
 	Kind     Kind
-	Streamed [2]int64      // bytes that streams have read and written, including the page cache's
+	Streamed [2]int64      // bytes that streams have read and written, including reads from the page cache
 	Bytes    [2]int64      // bytes that the device has read and written
 	Service  time.Duration // device time
 }
@@ -43,7 +43,7 @@ type FlowSnapshot struct {
 	Part      float64       // the part that replaces Weight; 0 if there is none
 	Queue     string        // the flow's queue; empty for the root
 	Queues    []string      // paths of the queues from the root to Queue
-	Entitled  float64       // equivalent weight without queues, among the flows at work
+	Entitled  float64       // weight that would give the flow the same share among the flows at work if there were no queues
 	Wanted    time.Duration // total time with a backlog
 	Mode      Mode
 	Limit     int64          // bytes per second; 0 if there is none

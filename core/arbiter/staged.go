@@ -4,11 +4,11 @@ import "time"
 
 // The bytes staged ahead of readers are bounded (Config.Staged). Otherwise the kernel would drop
 // pages before they are read, and fetch them again outside of the schedule. Beyond the bound, a
-// flow may have at most an equal part of it, and all flows together at most twice the bound. Beyond
-// that, bytes are staged only for readers at their marks, in small quanta. From one and a half
-// times the bound on, these quanta are packets. So all readers make progress, whatever their
-// number, with as few bytes as possible ahead of each. A flow with readers that stop reading takes
-// no room from other flows.
+// flow may have at most an equal part of the bound, and all flows together at most twice the bound.
+// Beyond these limits, bytes are staged only for readers at their marks, in small quanta. From one
+// and a half times the bound on, these quanta are packets. So all readers make progress, whatever
+// their number, with as few bytes as possible ahead of each. A flow with readers that stop reading
+// takes no room from other flows.
 
 // stagingRoom returns how many of n bytes may be staged for the stream now.
 func (a *Arbiter) stagingRoom(s *Stream, n int64) int64 {

@@ -54,8 +54,8 @@ type Opening struct {
 	Patience time.Duration // how long the stream may wait before its client gives up; 0 if unknown
 	Ref      any           // for the caller
 
-	// Flight bounds the reader's requests in flight; 0 means that only the depth does. It is for
-	// comparisons with the kernel, because the kernel's readahead requests few bytes at a time.
+	// Flight bounds the reader's requests in flight; if it is 0, only the depth bounds them. It is
+	// for comparisons with the kernel, because the kernel's readahead requests few bytes at a time.
 	Flight int
 
 	// Refusable is set if the operation can still be refused (mark Refused). Threads is the number
@@ -70,7 +70,8 @@ type Opening struct {
 //	write:  from <= done <= next <= pos; pos is the writer's position
 //	send:   from <= pos, done <= next <= to; pos is how far the data is sent
 //
-// Everything up to done is staged, drained or may be sent. Everything up to next is requested.
+// The bytes up to done are staged (read) or drained (write), or may be sent (send). The bytes up to
+// next are requested.
 type Stream struct {
 	Opening
 	flow     *flow
@@ -91,10 +92,10 @@ type Stream struct {
 	ahead         int64 // read: bytes staged, or being staged, ahead of the reader
 	roomIndex     int   // read: index in Arbiter.roomQueue
 	roomSeq       int64 // read: key in Arbiter.roomQueue
-	probe         int64 // read: position that shows that the forced packet was large enough; 0 without a forced packet
+	probe         int64 // read: if the reader gets here, its forced packet was large enough; 0 if there was no such packet
 	flushTo       int64 // write: bytes up to here are drained although they fill no quantum
 	deferredBytes int64 // write: deferred bytes
-	unattributed  int64 // bytes passed while Asked
+	unattributed  int64 // bytes that the stream has passed while Asked was set
 	sending       []*Request
 	queued        queueEntry
 	index         int           // index in Arbiter.streams, from 1
@@ -119,7 +120,8 @@ type Stream struct {
 // span is a range of a file.
 type span struct{ next, end int64 }
 
-// piece is a requested part of a stream. It is in flight, or finished behind a part in flight.
+// piece is a requested part of a stream. The part is in flight, or it is finished and an earlier
+// part is still in flight.
 type piece struct {
 	end      int64 // value of done once this part and all earlier parts are finished
 	finished bool
@@ -254,11 +256,12 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 	return s
 }
 
-// threadsPart bounds the server's threads that may wait for one flow: a quarter.
+// threadsPart bounds the threads of the server that may wait in streams of one flow: a quarter of
+// all.
 const threadsPart = 4
 
 // crowded reports whether a stream must be refused because too many streams of its flow wait.
-// Another one would take a thread that other flows need.
+// Another waiting stream would take a thread that other flows need.
 func (a *Arbiter) crowded(s *Stream) bool {
 	return s.Refusable && !s.Write && s.Kind == Persistent && s.Threads > 0 && a.modeOf(s.flow) == Enforce && !a.stuck &&
 		s.flow.stalled >= max(1, s.Threads/threadsPart) && s.Opening.File.Missing(s.From, min(leaseFloor, max(1, s.To-s.From))) > 0
@@ -285,8 +288,8 @@ func (a *Arbiter) Progress(now time.Duration, s *Stream, pos int64) {
 	}
 }
 
-// Close ends a stream. pos is its last position. It is negative if the process is gone; then the
-// file's size counts.
+// Close ends a stream. pos is the stream's last position, or negative if the process is gone. In
+// that case, a writer's position is taken from its file.
 func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 	if s.closed || s.released {
 		return
@@ -387,8 +390,9 @@ func (a *Arbiter) updateWait(s *Stream, now time.Duration) {
 	a.forced.watch(a, s, now)
 }
 
-// endWait ends the wait of a closed stream. In observe mode, a fast writer closes before a quantum
-// is drained. In enforce mode, it would have waited until now.
+// endWait ends the wait of a closed stream. In observe mode, a fast writer closes long before its
+// bytes are drained. In enforce mode, the writer would have waited until now, so its wait counts up
+// to now.
 func (a *Arbiter) endWait(s *Stream, now time.Duration) {
 	if s.waiting > 0 {
 		s.mark = Open
@@ -430,9 +434,9 @@ func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 
 // Reassign sets the verified flow of a stream; the flow at the opening was a claim. If the flow
 // changes, the I/O of the stream so far stays charged to the old flow, and the stream's backlog
-// moves to the new one. A stream does not move if it has ended. It also stays ungoverned if its
-// flow's mode was off when it was opened. The bytes that an Asked stream has passed are counted
-// now, even if the stream ended before it was verified.
+// moves to the new one. A stream does not move if it has ended. A stream that was opened while its
+// flow's mode was off stays ungoverned. The bytes that an Asked stream has passed are counted now,
+// even if the stream ended before it was verified.
 func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	old, f := s.flow, a.flow(flow, now)
 	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unattributed

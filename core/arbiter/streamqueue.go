@@ -4,11 +4,12 @@ import "time"
 
 // streamQueue selects a stream of a flow when the flow is selected.
 //
-// Reads and writes of one flow each have half of its device time while both are queued. Within each
-// direction, users have equal shares of device time, and a user's streams have equal shares of the
-// user's time. So larger quanta or more files gain nothing, and a writer beside a hundred readers
-// gets half of the flow. Each of the three levels is an SFQ with weights of 1, as in package sfq:
-// the smallest start tag goes first, and a member that returns begins at the virtual time.
+// While both reads and writes of a flow are queued, each direction gets half of the flow's device
+// time. Within each direction, users have equal shares of device time, and a user's streams have
+// equal shares of the user's time. So larger quanta or more files gain nothing, and a writer beside
+// a hundred readers gets half of the flow's time. Each of the three levels is an SFQ with weights
+// of 1, as in package sfq: the smallest start tag goes first, and a member that returns begins at
+// the virtual time.
 //
 // A selected file is served for a while (Config.Run, RunTime), so that the flow's own files do not
 // cause a seek after every quantum. The file is charged for this service, so the other files catch
@@ -18,7 +19,7 @@ type streamQueue struct {
 	v    int64             // virtual time of the directions
 
 	last  *Stream       // the last selected stream
-	run   int64         // bytes of the last stream in a row
+	run   int64         // bytes served to the last stream in a row
 	since time.Duration // when the last stream's run began
 }
 
@@ -28,7 +29,7 @@ type directionQueue struct {
 	v        int64
 	users    indexedHeap[*userQueue] // users with queued streams
 	byName   map[string]*userQueue
-	departed []*userQueue // users without streams that are ahead of v, at most maxDeparted
+	departed []*userQueue // users without streams whose tags are ahead of v, at most maxDeparted
 	n        int          // number of queued streams
 }
 
@@ -166,7 +167,7 @@ func (l *directionQueue) rememberDeparted(u *userQueue) {
 	l.departed = kept
 }
 
-// forgetDeparted forgets all departed users. It is called when no stream is queued.
+// forgetDeparted forgets all departed users. It is called when a stream joins an empty queue.
 func (l *directionQueue) forgetDeparted() {
 	for _, d := range l.departed {
 		l.forget(d)

@@ -3,7 +3,7 @@ package arbiter
 import "time"
 
 // tick does the work that becomes due with time. It visits flows at work and waiting streams, not
-// all open ones.
+// all open streams.
 func (a *Arbiter) tick(now time.Duration) {
 	if a.cfg.Network {
 		a.freeSlots(now)

@@ -41,10 +41,10 @@ func (a *Arbiter) addBacklog(s *Stream, pos int64, now time.Duration) {
 	}
 }
 
-// clampToFile limits a claimed position that is more than a lease ahead to the bytes that the file
-// occupies. So no frame can create a backlog of bytes that do not exist: a file can have any size,
-// but it occupies only the space of written bytes. HDFS never reports more than it has flushed to
-// the file.
+// clampToFile returns a position that an agent claims. If the position is more than a lease ahead,
+// clampToFile limits it to the bytes that the file occupies. So no frame can create a backlog of
+// bytes that do not exist: a file can have any size, but it occupies only the space of written
+// bytes. HDFS never reports more than it has flushed to the file.
 func (s *Stream) clampToFile(pos int64) int64 {
 	if pos-s.pos <= leaseBytes {
 		return pos
@@ -104,8 +104,8 @@ func (a *Arbiter) noteRequested(s *Stream, bytes int64) {
 // for that.
 func (a *Arbiter) closeWrite(s *Stream, pos int64, now time.Duration) {
 	if pos < 0 {
-		// The agent's process or connection is gone. The file contains the bytes that it did not
-		// report.
+		// The agent's process or connection is gone. The file contains the bytes that the agent did
+		// not report.
 		if written, ok := s.Opening.File.Written(); ok {
 			pos = written
 		}

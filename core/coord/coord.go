@@ -10,15 +10,15 @@
 //
 // IBIS uses DSFQ: a request's start tag is delayed by the cost of the service that other nodes have
 // given to its flow since its previous request. Tags then account for totals, and totals are right
-// over tens of seconds. But nodes learn about each other once a period, and each node corrects the
-// whole difference. With n nodes, a difference is corrected up to n times, and shares oscillate
-// from second to second (TestSwingsOfDelays in lab/sim has figures).
+// over tens of seconds. But nodes learn about each other's service only once a period, and each
+// node corrects the whole difference. With n nodes, a difference is corrected up to n times, and
+// shares oscillate from second to second (TestSwingsOfDelays in lab/sim has figures).
 //
 // Here, each device corrects only its part of a difference. This part is the device's own service
-// divided by the service of all devices that could serve the application more. The parts add up to
-// one correction. A device computes its part from its own service at the time of its report, which
-// is also the service that the totals contain. So late messages slow the convergence down but do
-// not distort the division. The result is a set of weights for the device's scheduler until the
+// divided by the service of all devices that could give the application more service. The parts add
+// up to one correction. A device computes its part from its own service at the time of its report,
+// which is also the service that the totals contain. So late messages slow the convergence down but
+// do not distort the division. The result is a set of weights for the device's scheduler until the
 // next exchange. The scheduler is work-conserving: service that a flow does not use goes to other
 // flows at once.
 //
@@ -28,7 +28,8 @@
 // starves because of its service elsewhere.
 //
 // If applications are in queues, the division is done at every level: a queue's total is compared
-// with its siblings', and its service on a device is divided among its members (tree.go).
+// with the totals of its siblings, and its service on a device is divided among its members
+// (tree.go).
 //
 // The package is pure, like all of core. Rates are in seconds of device time per second, over all
 // devices.
@@ -41,25 +42,25 @@ import (
 )
 
 // LeastPart is the part of its local share that a flow keeps on a device, whatever service its
-// application gets elsewhere. The flow's demand stays visible, and the flow is served now and then.
-// A larger value distorts the totals: on 1,500 simulated nodes, 0.003, 0.01 and 0.03 misallocated
-// 0.6, 0.7 and 1.2 % of the service. A smaller value gains little, and on a slow disk a flow would
-// wait longer for its turn than a stream can wait.
+// application gets elsewhere. So the flow's demand stays visible, and the flow is served now and
+// then. A larger value distorts the totals: on 1,500 simulated nodes, 0.003, 0.01 and 0.03
+// misallocated 0.6, 0.7 and 1.2 % of the service. A smaller value gains little, and on a slow disk
+// a flow would wait longer for its turn than a stream can wait.
 const LeastPart = 0.01
 
 // epsilon is a rate below the resolution of any clock, a thousandth of a nanosecond per second.
 // Anything smaller is a rounding error.
 const epsilon = 1e-12
 
-// Claim is the state of one member of a queue on a device, as of the last totals. The root's
-// service is the device's.
+// Claim is the state of one member of a queue on a device, as of the last totals. The service of
+// the root is the device's whole service.
 type Claim struct {
 	Weight float64 // in its queue, above 0
 	Own    float64 // rate of service here, as included in Total
 	Total  float64 // rate of service on all devices
 	// Room is the total rate of service, for all flows, of the devices where the application has a
-	// backlog. The device corrects a part of each difference: its own service divided by Room. A
-	// Room below the device's own service counts as that service.
+	// backlog. The device corrects a part of each difference: its own service divided by Room. If
+	// Room is below the device's own service, the device's own service is used instead.
 	Room float64
 	// Wants is set if the application had a backlog here. An application without a backlog gets all
 	// the service that it requests, and takes no part in the division.
@@ -155,5 +156,5 @@ func targetLevel(claims []Claim, gives, weights, least float64) float64 {
 
 func correctionPart(c Claim, gives float64) float64 { return gives / max(c.Room, gives) }
 
-// localShare returns the claim's share by weight of the device's service.
+// localShare returns the claim's share of the device's service, in proportion to its weight.
 func localShare(c Claim, gives, weights float64) float64 { return gives * c.Weight / weights }

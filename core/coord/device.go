@@ -13,12 +13,12 @@ type Use struct {
 	App int
 	// In is the number of the member's queue, or 0 for the root.
 	In     int
-	Served time.Duration // device time; ignored for a queue, whose service is the sum of its members'
+	Served time.Duration // device time; ignored for a queue, whose service is the sum of its members' service
 	Wanted time.Duration // time with a backlog, at most the period's length; ignored for a queue
 }
 
 // Part is a member's weight in its queue on a device, on the scale of the policy's weights there.
-// So a new member without a part can use its own weight.
+// So a new member that has no part yet can use its weight from the policy.
 type Part struct {
 	App    int
 	Weight float64
@@ -38,17 +38,19 @@ const (
 	// ignored.
 	maxPending = 8
 	// deviationGain is the part of each period's deviation from the entitlement that enters the
-	// average deviation. A slow disk completes only a few requests per second, and the period cuts
-	// the last one off. So the deviation of a single period says little, and a lasting deviation
-	// says much.
+	// average deviation. A slow disk completes only a few requests per second, and the end of the
+	// period cuts off the last one. So the deviation of a single period says little, and a lasting
+	// deviation says much.
 	deviationGain = 0.1
-	// localPull is the part of the device's correction that moves each flow back toward its local
-	// share. Many divisions have the same totals. Without localPull, the device would drift into a
-	// division where an application starves on one node and gets all service on another.
+	// localPull is the part of the difference between a flow's local share and its service by which
+	// the device moves the flow toward the local share in each exchange. Many divisions have the
+	// same totals. Without localPull, the device would drift into a division where an application
+	// starves on one node and gets all service on another.
 	localPull = 0.02
 )
 
-// Device is the device's side of the exchange: it makes reports, and turns answers into parts.
+// Device is a device's side of the exchange with the broker: it makes reports, and turns answers
+// into parts.
 type Device struct {
 	parts   []Part    // in force, sorted by App
 	bias    []bias    // sorted by app

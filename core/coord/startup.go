@@ -2,9 +2,9 @@ package coord
 
 import "time"
 
-// MaxStartup is the time after its start at which a broker's totals count as complete in any case.
-// If nodes wait for their turn to be authenticated, the last of ten thousand nodes connects after
-// about 40 s.
+// MaxStartup is the time after the start of a broker at which its totals count as complete in any
+// case. If nodes wait for their turn to be authenticated, the last of ten thousand nodes connects
+// after about 40 s.
 const MaxStartup = time.Minute
 
 // Startup decides when the totals of a new leading broker are complete. At first, the totals lack

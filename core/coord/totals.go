@@ -15,7 +15,8 @@ const MaxNeed = 100_000_000_000_000
 // Second is one second of device time per second, in the unit of Service.
 const Second = 1_000_000_000
 
-// Service is the service that an application gets, and could get.
+// Service is the service that an application gets (Rate), and the service of the devices from which
+// it could get more (Room).
 type Service struct {
 	Rate int64 // nanoseconds of device time per second
 	// Room is the total rate of service, for all flows, of the devices where the application has a
@@ -42,7 +43,8 @@ var (
 )
 
 // Totals adds up the reports of its members, which are nodes. Sums are integers, so a member that
-// leaves takes exactly its own service out of them. An application is dropped with its last member.
+// leaves takes exactly its own service out of them. An application is dropped when the last member
+// that names it leaves.
 type Totals struct {
 	maxMembers, maxApps, maxEntries int
 	maxRate                         int64 // of all entries of a member

@@ -79,7 +79,7 @@ type share struct {
 	members []use
 	totals  []Service
 	claims  []Claim
-	in, at  int     // index of the parent's share, and of the claim there; negative for the root
+	in, at  int     // index of the parent queue's share, and of this queue's claim in it; negative for the root
 	scarce  float64 // the queue's local share divided by its part, at least 1
 	need    need
 	raise   float64 // additional service that the queue needs for its members
@@ -135,15 +135,15 @@ func (d *Device) claim(r report, right func(app int) (Right, bool)) []share {
 }
 
 const (
-	// raiseGain is the part of its members' missing service that a queue gets with one answer. With
-	// a larger gain, queues' totals oscillate for longer when a member joins or leaves, because
-	// devices report the change one after another.
+	// raiseGain is the part of the service missing to a queue's members by which one answer raises
+	// the queue's service. With a larger gain, queues' totals oscillate for longer when a member
+	// joins or leaves, because devices report the change one after another.
 	raiseGain = 0.25
 	// maxRaise bounds the raise, as a part of the queue's total. Many divisions have the same
-	// totals of queues, and few of them are right for the queues' members. The queues' own totals
-	// have priority: if both cannot be right, the queues' totals are off by at most this part.
-	// Values of 0, 0.02, 0.05 and 0.1 leave 2.2, 1.4, 1.1 and 0.9 % of the service misallocated on
-	// a hundred devices after thirty exchanges.
+	// totals of queues, and few of them are right for the queues' members. The queues' totals have
+	// priority over their members' totals: if they cannot all be right, the queues' totals are off
+	// by at most this part. Values of 0, 0.02, 0.05 and 0.1 leave 2.2, 1.4, 1.1 and 0.9 % of the
+	// service misallocated on a hundred devices after thirty exchanges.
 	maxRaise = 0.05
 )
 
@@ -173,7 +173,7 @@ func (d *Device) raiseQueues(shares []share) {
 			was := up.members[s.at].need
 			s.raise += c.Total * (was.weight*float64(all.Had)/needUnit/(float64(all.Weight)/weightUnit) - was.had)
 		}
-		up.raise += s.raise // a queue with too little service here leaves its parent with too little
+		up.raise += s.raise // service that a queue lacks here is also missing to its parent
 		if gives := wantedService(up.claims); c.Wants && gives >= epsilon {
 			most := maxRaise * c.Total
 			c.Total -= min(max(raiseGain*s.raise/correctionPart(*c, gives), -most), most)

@@ -79,7 +79,7 @@ func (c Coefficients) validate(what string) error {
 	return err
 }
 
-// Model is the costs of a device.
+// Model contains the costs of requests on a device.
 type Model struct{ Read, Write Coefficients }
 
 // Of returns the device time of a request, 0 to Max.

@@ -4,25 +4,26 @@ import "math"
 
 // The tilt corrects the ratio of the costs of reads and writes. Suppose that intervals with more
 // reads take longer than predicted, compared with intervals with more writes. Then reads cost more
-// than the model says, and the two scales move apart. Under a constant mixture they move together,
-// and the profile's ratio stays.
+// than the model says, and the scales of reads and of writes (Tracker) move apart. Under a constant
+// mixture, the two scales move together, and the profile's ratio stays.
 //
 // Requests in flight at the end of an interval count in a later interval, although part of their
-// work was done before. That alone correlates error and mixture. While an elevator passes over a
-// write in favour of reads, the device does work that does not complete as a write; when the writes
-// complete, they seem to have cost too little. For this reason, ratios learnt from intervals of
-// half a second drifted by a third in half a minute on a hard disk. So ratios are learnt from
-// stretches. A stretch is a run of consecutive slices with several times as much work as is in
-// flight at both ends. A change of mixture counts only as far as the work in flight at the ends
-// cannot explain it.
+// work was done before. That alone correlates error and mixture. While the device's elevator passes
+// over writes in favour of reads, it does part of their work, but no write completes. When the
+// writes complete later, they seem to have cost too little. For this reason, ratios learnt from
+// intervals of half a second drifted by a third in half a minute on a hard disk. So ratios are
+// learnt from stretches. A stretch is a run of consecutive slices with several times as much work
+// as is in flight at both ends. A change of mixture counts only as far as the work in flight at the
+// ends cannot explain it.
 //
 // A device may also change its speed for good, for example when a cache is full or a limit is set.
-// A change of mixture at that time would seem to be the cause. So the running means are short. They
-// restart if the error deviates by more than the costs of reads and writes can explain.
+// A change of mixture at that time would seem to be the cause. So the running means cover only a
+// few stretches, and restart if the error deviates by more than the costs of reads and writes can
+// explain.
 
 const (
 	stretchEnds = 4.0 // least work of a stretch, as a multiple of the work in flight at its ends
-	tiltGain    = 0.3 // part of the product of the deviations of error and mixture
+	tiltGain    = 0.3 // the tilt changes by this part of the product of the deviations of error and mixture
 	meanGain    = 0.3
 	slopeMax    = 0.8  // largest slope of the error over the mixture; at 0.8, reads cost over twice as much as writes
 	noise       = 0.05 // error that counts as noise

@@ -18,9 +18,9 @@ import "time"
 // row with together 4 busy seconds. So a device that becomes ten times slower is detected within 10
 // s, even if a request then takes 3 s. A single stall, whatever its cause, falls into one slice and
 // does not make the verdict Slow until it lasts 8 s. The verdict ends after two healthy slices in a
-// row, of at most 2 times the prediction and with together 2 s. Slow slices do not change the
-// model's scale. The scale stays within a factor of 2 of its origin, so that a gradual slowdown is
-// detected too.
+// row with together 2 busy seconds. A slice is healthy if it takes at most 2 times its prediction.
+// Slow slices do not change the model's scale. The scale stays within a factor of 2 of its origin,
+// so that a gradual slowdown is detected too.
 //
 // Foreign I/O on the device (Others) counts as work, so that load is not mistaken for slowness. But
 // its cost is an estimate, so slices with much foreign I/O do not correct the model.

@@ -54,7 +54,8 @@ func (d *device) finish(extra time.Duration) cost.Verdict {
 	return d.tracker.Look(d.now)
 }
 
-// run keeps depth requests in flight for length, or until stop returns true.
+// run keeps as many requests in flight as depth says, for the time length or until stop returns
+// true.
 func (d *device) run(length time.Duration, depth int, bytes int64, write func() bool, stop func(cost.Verdict) bool) {
 	for end := d.now + length; d.now < end; {
 		for len(d.queue) < depth {
@@ -375,8 +376,9 @@ func TestTrackerAllocatesNothing(t *testing.T) {
 }
 
 // TestElevatorIsNoTilt models an elevator. While it passes over writes, the device does part of
-// their work and no write completes; that must not look as if reads cost more. The device keeps a
-// mixture of depth requests in flight, prefers reads, and serves both in pieces.
+// their work and no write completes; that must not look as if reads cost more. The device has a
+// constant number of requests in flight, reads and writes. It prefers reads, and serves both in
+// pieces.
 func TestElevatorIsNoTilt(t *testing.T) {
 	const piece, batch = 128 << 10, 16 // batch of reads before a piece of a write
 	for depth := 2; depth <= 16; depth *= 2 {

@@ -28,8 +28,8 @@ type Config struct {
 	// paper.
 	Min, Max float64
 
-	// Start is the first D, within the bounds. 0 means Min, which protects applications from the
-	// first second; throughput follows as D rises.
+	// Start is the first D, within the bounds. 0 means Min: applications are then protected as soon
+	// as the controller starts, and throughput rises with D.
 	Start float64
 
 	// Gain is K, above 0: the number of requests by which D changes if the error equals Lref. 0
@@ -76,7 +76,7 @@ type Report struct {
 	Held         int           // of these, with an increase withheld because the depth had held no request back
 	Clipped      int           // of these, late periods whose decrease was clipped
 	Latency      time.Duration // L of the last counted period, including the part of foreign I/O
-	Others       float64       // part of foreign I/O in it, 0 to OthersMax
+	Others       float64       // part of foreign I/O in the last counted period, 0 to OthersMax
 	Reference    time.Duration // Lref of the last counted period
 	Depth        float64       // D now, not rounded
 }

@@ -10,8 +10,8 @@
 // In the paper, K multiplies a difference of times and has no stated unit. Here the error is
 // relative to Lref, so K is a number of requests. If latency grows in proportion to the depth and
 // reaches Lref at depth D*, each period multiplies the error by 1 - K/D*. There is no overshoot for
-// K up to D*, and the loop is unstable from 2 D*. K = 1 suits the slowest devices (D* = 1) and
-// settles within a few D* periods on others.
+// K up to D*, and the loop is unstable from 2 D*. K = 1 suits the slowest devices (D* = 1) and on
+// other devices, D settles within a few times D* periods.
 //
 // L and Lref are means over the requests completed in the period. Each request contributes the
 // reference latency of its own direction and size. That equals the paper's weighting of reads and
@@ -39,7 +39,7 @@
 // is below -K. The first late period lowers D by at most K, the next one in a row by at most 2 K,
 // then 4 K. A flush costs one request of depth, while lasting high latency takes D from 12 to 1 in
 // four periods. The step is clipped and not the statistic: if the flush ends with the period, it
-// has delayed all completed requests, and a median or trimmed mean is as late as the mean.
+// has delayed all completed requests, and a median or trimmed mean is as high as the mean.
 // Moreover, Lref is the mean of a skewed distribution, so a statistic without the slow requests
 // would settle above D*. A clipped step keeps the equilibrium, because no step near it is late.
 //
@@ -137,7 +137,7 @@ func (c *Controller) move() {
 	c.depth = min(max(c.depth+c.clip(step), c.cfg.Min), c.cfg.Max)
 }
 
-// clip limits a decrease by the number of late periods in a row.
+// clip limits a decrease. The limit depends on the number of late periods in a row.
 func (c *Controller) clip(step float64) float64 {
 	if step >= -c.cfg.Gain {
 		c.fall = c.cfg.Gain

@@ -168,7 +168,8 @@ func (d *disk) look(e *foreign.Estimate, length time.Duration) second {
 	return s
 }
 
-// own returns the caller's load: depth quanta in flight, each of which the kernel cuts into pieces.
+// own returns the caller's load. The parameter depth is the number of quanta in flight; the kernel
+// cuts each quantum into pieces.
 func own(write bool, quantum, piece int64, depth int) *load {
 	return &load{write: write, quantum: quantum, size: piece, burst: int(quantum / piece), depth: depth}
 }

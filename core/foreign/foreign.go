@@ -2,15 +2,16 @@
 // systems for their own blocks, and of the kernel's writeback for other processes.
 //
 // The kernel counts the requests and bytes of a device for all its users together, and the caller
-// knows its own. The difference in bytes is foreign. Its device time is not known. For example, 70
-// requests of 64 KiB a second take 0.4 s of a disk of 12 MB/s if they are sequential and 1.1 s if
-// they are random, with equal counters. A single estimate would be wrong for one of its two uses,
-// so there are two.
+// counts its own requests and bytes. The difference in bytes is foreign, but the device time of the
+// foreign bytes is not known. For example, 70 requests of 64 KiB a second take 0.4 s of a disk of
+// 12 MB/s if they are sequential and 1.1 s if they are random, with equal counters. The package
+// makes two estimates, because its two users, cost.Tracker and the depth controller, tolerate
+// errors in opposite directions.
 //
-// Cost is an upper estimate. It assumes that each request is random. All of them together take no
-// more than the elapsed time minus the time of the caller's own requests. cost.Tracker uses Cost to
-// distinguish load from slowness; a value that is too small would make a healthy disk look slow. On
-// a device that is always busy, the bound is exact.
+// Cost is an upper estimate. It assumes that each foreign request is random. It is bounded by the
+// elapsed time minus the time of the caller's own requests. cost.Tracker uses Cost to distinguish
+// load from slowness; a value that is too small would make a healthy disk look slow. On a device
+// that is always busy, the bound is exact.
 //
 // Part is a lower estimate. The depth controller subtracts the time of foreign I/O from the
 // latency. With a value that is too large, governed requests would queue up inside the device, out
@@ -20,11 +21,11 @@
 // transfer time, which is a good part of their whole time.
 //
 // The kernel counts a request when it ends. The caller counts a quantum when all of it has ended.
-// So bytes by which the kernel's counters lead are foreign only if they exceed the caller's bytes
-// in flight; the rest is decided later. No byte is lost that way, but a few foreign bytes beside
-// many in flight are found late: 30 pages a second beside two quanta of 1 MiB are found after a
-// quarter of a minute. A quantum becomes several requests of the kernel. Their number is learnt
-// from intervals without relevant foreign I/O.
+// So the kernel's counter of bytes can lead the caller's counter. Only the part of the lead beyond
+// the caller's bytes in flight counts as foreign; the rest is decided later. No byte is lost that
+// way, but a few foreign bytes beside many in flight are found late: 30 pages a second beside two
+// quanta of 1 MiB are found after a quarter of a minute. A quantum becomes several requests of the
+// kernel. Their number is learnt from intervals without relevant foreign I/O.
 package foreign
 
 import (
@@ -46,9 +47,9 @@ func (c *Counters) Add(write bool, bytes int64) {
 // Result is the foreign I/O of an interval.
 type Result struct {
 	// Cost is the upper estimate of the cost of foreign I/O since the last call of Observe, by the
-	// model. It is 0 to the elapsed time minus the cost of the caller's own requests. The kernel's
-	// work for the caller's flows (Moved) counts as the caller's own; a cost.Tracker gets it in
-	// addition to Cost.
+	// model. It is at least 0 and at most the elapsed time minus the cost of the caller's own
+	// requests. The kernel's work for the caller's flows (Moved) counts as the caller's own and is
+	// not in Cost; a cost.Tracker must be given both.
 	Cost time.Duration
 	// Part is the lower estimate of the part of the device's busy time that foreign I/O took in the
 	// last seconds, 0 to depth.OthersMax.

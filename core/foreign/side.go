@@ -9,8 +9,8 @@ const (
 
 	learnBytes  = 1 << 20 // minimum bytes of an interval from which pieces are learnt
 	learnPart   = 0.1     // largest part of foreign requests in such an interval
-	fewerPieces = 0.3     // gain if there are fewer pieces
-	morePieces  = 0.005   // gain if there are more pieces, which may be small foreign requests
+	fewerPieces = 0.3     // gain if there are fewer pieces than estimated
+	morePieces  = 0.005   // gain if there are more pieces than estimated, some of which may be small foreign requests
 )
 
 // directionEstimate is the estimate for reads or writes.

@@ -1,18 +1,19 @@
 // Package limit enforces a rate. It decides when a request may proceed without exceeding the rate.
 //
-// A share (package sfq) divides the device's service. It does not keep an application from
-// using a whole device while no other application has a backlog. An operator may want to prevent
-// that, because the device is reserved for other applications later or because the bytes are paid
-// for, and sets a rate. The limit comes before the scheduler: a flow over its limit is not
-// backlogged, so the limit affects neither the scheduler and its tags nor other flows.
+// A share (package sfq) divides the device's service. It does not keep an application from using a
+// whole device while no other application has a backlog. An operator sets a rate to prevent that,
+// because the device is reserved for other applications later, or because bytes cost money. The
+// limit comes before the scheduler: a flow over its limit is not backlogged, so the limit affects
+// neither the scheduler and its tags nor other flows.
 //
 // A token bucket needs a size. A small bucket loses rate with every delay, a large one lets a burst
 // pass after each pause, and a request larger than the bucket never fits. Here the account is kept
 // in time, as in the virtual scheduling form of the leaky bucket (GCRA). A request of any size may
-// proceed once all earlier requests are paid for. It then takes the time of its bytes at the rate.
-// Some bytes bypass the limit, because the kernel wrote them out or a starved stream was let
-// through. They are charged afterwards and paid off first, up to a bound, so that one such event
-// does not stop an application for minutes.
+// proceed once all earlier requests are paid for. It then adds to the account the time that its
+// bytes take at the rate. Some bytes bypass the limit, because the kernel wrote them out or a
+// starved stream was let through. These bytes are charged afterwards, and later requests wait until
+// they are paid for. A bound on this wait prevents that one such event stops an application for
+// minutes.
 //
 // The same account paces a device with its own rate, for example a network interface. It then
 // covers all flows together.
@@ -107,7 +108,7 @@ func (b *Bucket) Wait(now time.Duration) time.Duration {
 }
 
 // Charge takes bytes that have passed without Take. Later requests wait for them, by at most
-// Config.Debt. A negative number returns bytes that were taken and did not pass.
+// Config.Debt. A negative number gives back bytes that were taken and did not pass.
 func (b *Bucket) Charge(now time.Duration, bytes int64) {
 	if bytes < 0 {
 		b.giveBack(bytes)

@@ -1,10 +1,10 @@
 package policy
 
 // Bandwidth is a resource (IBIS, section 6). An application requests MB/s from its cluster manager,
-// like CPU and memory, and is admitted only if they are available. A rule with Bandwidth uses the
-// allocated amount as the application's weight. So admitted applications divide a device in the
-// promised ratio, and unused service goes to the others: weights are work-conserving, rates are
-// not.
+// like CPU and memory, and is admitted only if they are available in the cluster. A rule with
+// Bandwidth uses the allocated amount as the application's weight. So admitted applications divide
+// a device in the promised ratio, and unused service goes to the others: weights are
+// work-conserving, rates are not.
 
 // bandwidthWeight returns the weight for an application's allocated bandwidth. If the rule does not
 // use bandwidth or none is allocated, ok is false and the rule's weight applies.

@@ -27,7 +27,7 @@ const (
 	MaxRules   = 10_000
 	MaxQueues  = 10_000
 	MaxPattern = 256 // bytes of a pattern
-	MaxValue   = 256 // bytes of a fact that a pattern is matched with; a literal is compared with the whole fact
+	MaxValue   = 256 // a pattern is matched with this many bytes of a fact at most; a literal is compared with the whole fact
 	MaxTags    = 32  // only the first 32 tags of an application count; YARN allows 10
 	MaxWeight  = 1_000_000
 	MinLimit   = limit.MinLimit // bytes per second on one device
@@ -63,11 +63,11 @@ type Rule struct {
 	// Reserve is the minimum rate of each application, in bytes per second on one device. 0 means
 	// none. It is checked and passed on, but not enforced.
 	Reserve int64
-	// Group is the name of a group. All applications that match its rules form one member with this
-	// Weight. The member is in GroupQueue, a queue with a weight; an empty GroupQueue means the
-	// root.
+	// Group is the name of a group. All applications that match the group's rules form one member,
+	// which has the rules' Weight. The member is in GroupQueue, a queue with a weight; an empty
+	// GroupQueue means the root.
 	Group, GroupQueue string
-	// Bandwidth is set if the application's allocated bandwidth, in MB/s, is its weight.
+	// Bandwidth makes the bandwidth that an application has allocated, in MB/s, its weight.
 	Bandwidth bool
 }
 
@@ -242,8 +242,8 @@ func (r *Rule) matches(f Facts) bool {
 }
 
 // match is path.Match, except that * also matches slashes, because names may contain them. In the
-// worst case, the time is the product of the lengths. Submitters choose values of any length, so
-// only the beginning of a value is matched with a pattern.
+// worst case, the time grows with the product of the lengths of pattern and value. Submitters
+// choose values of any length, so only the beginning of a value is matched with a pattern.
 func match(pattern, value string) bool {
 	if !strings.ContainsAny(pattern, `*?[\`) {
 		return pattern == value
@@ -253,8 +253,8 @@ func match(pattern, value string) bool {
 	return ok && err == nil
 }
 
-// wish returns the weight that an application's tags request. If there are several, it returns the
-// smallest.
+// wish returns the weight that an application's tags request. If several tags request weights, it
+// returns the smallest.
 func wish(tags []string) (int, bool) {
 	least := 0
 	for _, tag := range tags {
@@ -295,10 +295,10 @@ func (p *Policy) weightOf(queue string) (weight int, listed bool) {
 	return p.Queues[i].Weight, true
 }
 
-// Weights returns the weight of each application at work among all of them, as if there were no
-// queues. Without a queue, this is the application's own weight. Otherwise it is the application's
-// part of its queue, times the queue's part of its parent, and so on, times the weight of the
-// topmost queue.
+// Weights returns the weight that each application would have among all applications at work if
+// there were no queues. Without a queue, this is the application's own weight. Otherwise it is the
+// application's part of its queue, times the queue's part of its parent, and so on, times the
+// weight of the topmost queue.
 func (p *Policy) Weights(atWork []Grant) []float64 {
 	weightOf := map[string]float64{}
 	for _, q := range p.Queues {

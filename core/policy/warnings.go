@@ -6,8 +6,8 @@ import (
 )
 
 // maxComparisons bounds the work of Warnings, in pairs of rules. It covers all pairs of about 2,800
-// rules. Among further rules, Warnings finds only duplicates, and rules below a rule that matches
-// everything.
+// rules. Among further rules, Warnings finds only duplicates, and rules that come after a rule that
+// matches everything.
 const maxComparisons = 4_000_000
 
 // Warning reports a rule that never applies.
@@ -28,9 +28,8 @@ func (w Warning) Against(by string) string {
 	return "unreachable: " + by + " matches everything that this rule matches, and comes first"
 }
 
-// Warnings returns the rules that never apply, in their order. These are duplicates of an earlier
-// rule, and rules below an earlier rule that matches everything they match. The policy must be
-// valid.
+// Warnings returns the rules that never apply, in their order. Such a rule is a duplicate of an
+// earlier rule, or an earlier rule matches everything that it matches. The policy must be valid.
 func (p *Policy) Warnings() []Warning {
 	var all []Warning
 	same := map[[6]fieldPattern]int{}

@@ -94,8 +94,8 @@ func New(cfg Config) (*Scheduler, error) {
 	return s, nil
 }
 
-// AddFlow adds a flow of weight 1 to MaxWeight. It starts without debt or credit, even if its
-// number was used before. Errors: ErrWeight, ErrTooManyFlows.
+// AddFlow adds a flow with a weight of 1 to MaxWeight. The flow starts without debt or credit, even
+// if its number was used before. Errors: ErrWeight, ErrTooManyFlows.
 func (s *Scheduler) AddFlow(weight int) (Flow, error) {
 	if weight < 1 || weight > MaxWeight {
 		return 0, ErrWeight

@@ -6,17 +6,17 @@ import "math/bits"
 // the member waits until v has caught up. A lead that the member's own requests cause is never cut.
 // One request at weight 1 beside a flow of weight 1,000 rightly causes a long wait, and a caller
 // with one request at a time cannot make the wait longer. Charges have no such bound. For example,
-// a node that only observes may charge ten minutes of service outside of the scheduler to a flow.
-// When the flow has to queue later, it would be locked out for ten minutes, and for 32 times as
-// long beside a flow of weight 32.
+// a node that only observes may charge a flow for ten minutes of service that the flow got outside
+// of the scheduler. When the flow has to queue later, it would be locked out for ten minutes, and
+// for 32 times as long beside a flow of weight 32.
 //
-// So each member keeps the part of its lead that charges have caused (charged). This part is cut to
-// MaxLead / W, where W is the sum of the weights of the ready members and of the member itself.
-// That is the progress of v in MaxLead of device time if all members that are ready now stay ready.
-// The virtual time of a queue progresses while the queue is served, so its members use the queue's
-// share of MaxLead (budget). v first catches up with the part of the member's own requests, so
-// charged is at most the whole lead (fade). W grows when other members become ready; Trim takes
-// that into account.
+// So the field charged of each member contains the part of its lead that charges have caused. This
+// part is cut to MaxLead / W, where W is the sum of the weights of the ready members and of the
+// member itself. That is the progress of v in MaxLead of device time if all members that are ready
+// now stay ready. The virtual time of a queue progresses while the queue is served, so its members
+// use the queue's share of MaxLead (budget). v first catches up with the part of the member's own
+// requests, so charged is at most the whole lead (fade). W grows when other members become ready;
+// Trim takes that into account.
 
 // Trim cuts the leads that charges have caused to the bound of Config.MaxLead. The bound takes into
 // account which members are ready now. Trim visits all flows and queues, so it should be called

@@ -1,8 +1,8 @@
 package sfq
 
 // Force dispatches a request of a flow out of turn, at a cost of 1 to MaxCost, without changing v.
-// The cost counts as a charge (Charge), bounded by Config.MaxLead. The request is settled like any
-// other. Errors: ErrUnknownFlow, ErrCost.
+// The cost counts as service outside of the scheduler (Charge), so Config.MaxLead bounds the delay
+// that it causes. The request is settled like any other. Errors: ErrUnknownFlow, ErrCost.
 func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -29,8 +29,8 @@ func (s *Scheduler) Force(f Flow, cost int64) (Ticket, error) {
 }
 
 // Due reports whether a flow that is not ready would be dispatched next if it became ready now.
-// That is so if its start tag and the start tag of each queue above it would be the smallest. Due
-// returns false for an unknown flow.
+// That is so if its start tag and the start tag of each queue above it would be the smallest in
+// their queues. Due returns false for an unknown flow.
 func (s *Scheduler) Due(f Flow) bool {
 	if _, err := s.flow(f); err != nil {
 		return false

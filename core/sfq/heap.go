@@ -1,17 +1,17 @@
 package sfq
 
 // heap holds the ready members of a queue, ordered by the start tag of their next request and,
-// among equal tags, by sequence number. It is indexed, so that a member with a changed tag can move
-// in O(log n). Nodes have four children: that halves the levels of a binary heap, and siblings
-// share cache lines. The entries contain the keys, so comparisons need no other memory.
-// container/heap would allocate for each operation.
+// among equal tags, by sequence number. The heap knows the position of each member, so a member
+// whose tag has changed is moved in O(log n). Nodes have four children: that halves the levels of a
+// binary heap, and siblings share cache lines. The entries contain the keys, so comparisons need no
+// other memory. container/heap would allocate for each operation.
 type heap struct {
 	entries []entry
 	*heapPositions
 }
 
-// heapPositions holds the positions of members in their heaps. Heaps can share it because each
-// member is in at most one of them.
+// heapPositions holds the positions of members in their heaps. All heaps of a scheduler share one
+// heapPositions, because each member is in at most one heap.
 type heapPositions struct {
 	index []int32 // position in entries by the member's slot; -1 if the member is in no heap
 }

@@ -161,7 +161,7 @@ func (m *model) setQueue(flow sfq.Flow, path []sfq.Level) {
 	m.root.fade()
 }
 
-// named returns the queue with this name in a queue, or nil.
+// named returns the member of a queue that is a queue with this name, or nil.
 func (q *modelFlow) named(name string) *modelFlow {
 	for _, m := range q.members {
 		if m.name == name {

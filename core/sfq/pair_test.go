@@ -39,7 +39,8 @@ type fataler interface {
 // 2^12 roundings. A change to a smaller weight enlarges earlier errors (keeps).
 var tolerance = big.NewRat(1, 1<<20)
 
-// keeps records that tags are multiplied by old/new, and their errors and the error of v too.
+// keeps enlarges the slack for a change of weight, which multiplies tags by old/new, and with them
+// their errors and the error of v.
 func (p *pair) keeps(old, new int64) {
 	if r := big.NewRat(2*old-new, new); r.Cmp(big.NewRat(1, 1)) > 0 {
 		p.slack = r.Mul(r, p.slack)

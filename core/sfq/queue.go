@@ -83,9 +83,9 @@ func (s *Scheduler) ready(id Flow) bool {
 
 // SetQueue puts a flow into the queue with the given path from the root. An empty path means the
 // root. The weights of the path apply at once to all flows in these queues. A flow may move at any
-// time. Its outstanding requests stay charged to the old queue and are corrected there. A flow
-// keeps the service by which it was ahead of or behind v in the old queue as its distance from v in
-// the new one. Errors: ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
+// time. Its outstanding requests stay charged to the old queue and are corrected there. In the new
+// queue, the flow is ahead of or behind v by the same service as in the old one. Errors:
+// ErrUnknownFlow, ErrWeight, ErrQueue, ErrTooManyQueues.
 func (s *Scheduler) SetQueue(f Flow, path []Level) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -144,13 +144,14 @@ func (s *Scheduler) newQueue(parent int32, l Level) int32 {
 	return q
 }
 
-// move moves a flow to another queue. A ready flow goes last among equal start tags there.
+// move moves a flow to another queue. There, a ready flow goes last among members with equal start
+// tags.
 func (s *Scheduler) move(f Flow, from, to int32) {
 	fl := &s.flows[f]
 	s.resetIfStale(&fl.member)
 	ready := fl.cost > 0
 	if ready {
-		if to > 0 && !s.ready(^Flow(to)) { // before f leaves: f may keep a queue above both of them busy
+		if to > 0 && !s.ready(^Flow(to)) { // before f leaves: until then, f may keep a queue busy that contains both from and to
 			s.begin(^Flow(to))
 		}
 		cost := fl.cost

@@ -2,16 +2,17 @@
 // which flow's request is dispatched next (IBIS, section 4).
 //
 // A flow is one application at one device. Each request has a start tag S and a finish tag F in
-// virtual time v, whose unit is cost per weight:
+// virtual time v, whose unit is cost per weight. The right column names the code:
 //
 //	S = max(v, F of the flow's previous request)    begin, member.start
 //	F = S + cost/weight                             Next, which adds the cost (addService)
 //	v = S of the last dispatched request            Next
 //
 // The request with the smallest start tag is dispatched first. In the paper, the queue holds
-// requests. Here it holds flows, by the start tag of each flow's next request: later requests of a
-// flow cannot overtake it. The caller keeps the requests and announces the cost of the next one
-// (Ready). Next dispatches it, and Settle replaces the announced cost with the actual one.
+// requests. Here it holds flows, by the start tag of each flow's next request. That is enough,
+// because a flow's later requests cannot overtake its next one. The caller keeps the requests and
+// announces the cost of the next one (Ready). Next dispatches it, and Settle replaces the announced
+// cost with the actual one.
 //
 // The caller sets the depth D. SFQ(D) has up to D outstanding requests, and SFQ(D2) adjusts D by
 // latency (package depth). For two flows f and g that are always backlogged, the service per weight
@@ -28,14 +29,14 @@
 //   - v never decreases. A correction can move a flow's next start tag below v. That flow is then
 //     served first, but a flow that becomes backlogged at that time starts at v and gains nothing.
 //   - If a request costs d more than announced, the flow's later tags move by d/weight. If the
-//     request belongs to an earlier run, F before the present run moves instead. The first start tag
-//     of the present run then falls at most to v as of the run's beginning, so a flow earns no credit
-//     for time without backlog. The F of an idle flow is corrected too.
+//     request belongs to an earlier run, the F from before the present run moves instead. The first
+//     start tag of the present run then falls at most to v as of the run's beginning, so a flow
+//     earns no credit for time without backlog. The F of an idle flow is corrected too.
 //   - The distance of a tag from v represents service: (tag - v) * weight. A change of weight keeps
-//     this service, so tags become v + (tag - v) * old/new. Later corrections use the weight in force
-//     at the time of the correction. So a request that was dispatched at a tiny weight delays its
-//     flow only while that weight is in force. A flow with frequent changes of weight gets the
-//     service that each weight was worth while in force, within one request.
+//     this service, so tags become v + (tag - v) * old/new. Later corrections use the weight in
+//     force at the time of the correction. So a request that was dispatched at a tiny weight delays
+//     its flow only while that weight is in force. A flow with frequent changes of weight gets,
+//     within one request, the service that each weight was worth while it was in force.
 //   - Charge is like a request that is served as soon as it arrives: F = max(v, F) + cost/weight.
 //     The lead that charges cause is bounded (chargelead.go).
 //   - A busy period ends when no flow is backlogged and no request is outstanding. In the paper, v
@@ -84,7 +85,7 @@ type member struct {
 	// Changes of weight, corrections of earlier runs and cuts of the lead round once more.
 	served     int64
 	charged    tag    // the part of the lead that charges caused (chargelead.go)
-	busyPeriod uint64 // of the parent; in another busy period all tags are void
+	busyPeriod uint64 // the parent's busy period to which the tags belong; in a later one they are void
 	runStart   uint64 // Scheduler.seq at the beginning of the run
 	seq        uint64 // Scheduler.seq when the member became ready or was last dispatched
 	hasService bool   // whether this run has dispatches or charges
@@ -147,9 +148,9 @@ func (s *Scheduler) Next() (Ticket, bool) {
 
 // Settle ends an outstanding request and corrects its charge to the actual cost, 0 to MaxCost; 0
 // means that the request was not served. If the flow has moved to another queue since, the queue
-// that the request was charged to is corrected. Each ticket must be settled once. A second call is
-// detected only if nothing else of the flow, or of the queue, is outstanding. Errors: ErrTicket,
-// ErrCost.
+// that the request was charged to is corrected. Each ticket must be settled once. A second call
+// with the same ticket is detected only if the flow, or the queue, has no other outstanding
+// request. Errors: ErrTicket, ErrCost.
 func (s *Scheduler) Settle(t Ticket, cost int64) error {
 	fl, err := s.flow(t.flow)
 	if err != nil || fl.outstanding == 0 || t.seq == 0 || t.seq > s.seq ||
@@ -174,8 +175,8 @@ func (s *Scheduler) Settle(t Ticket, cost int64) error {
 }
 
 // Charge adds service that the device gave to a flow outside of the scheduler, such as kernel
-// writeback or readahead, at a cost of 1 to MaxCost. It delays the flow's next requests, bounded by
-// Config.MaxLead. Errors: ErrUnknownFlow, ErrCost.
+// writeback or readahead, at a cost of 1 to MaxCost. The charge delays the flow's next requests;
+// Config.MaxLead bounds this delay. Errors: ErrUnknownFlow, ErrCost.
 func (s *Scheduler) Charge(f Flow, cost int64) error {
 	fl, err := s.flow(f)
 	if err != nil {
@@ -313,7 +314,7 @@ func (s *Scheduler) reorder(id Flow) {
 }
 
 // updateReady adds a member to the ready members of its queue, or removes it, and continues upwards
-// until the readiness of a queue has not changed.
+// as long as this changes whether the queue is ready.
 func (s *Scheduler) updateReady(id Flow) {
 	for id != root {
 		m := s.member(id)

@@ -13,14 +13,14 @@ import (
 // busy for weeks could no longer tell small requests apart, and two machines might round
 // differently.
 //
-// It has 32 bits behind the binary point. The smallest step, one cost unit at MaxWeight, is then
+// A tag has 32 bits behind the binary point. The smallest step, one cost unit at MaxWeight, is then
 // 4,295 units of the last place.
 //
-// It has 128 bits in all because a request moves a tag by less than 2^41. So a busy period can have
-// 2^54 of the largest requests at weight 1 before tags overflow, which takes over 50 years at ten
-// million requests a second. Changes of weight can scale a distance by up to 2^20 in all, however
-// many there are, because they keep the service. That leaves 2^34 of the largest requests, or
-// 600,000 years for costs in nanoseconds. So no operation checks for overflow.
+// A tag has 128 bits in all because a request moves a tag by less than 2^41. So a busy period can
+// have 2^54 of the largest requests at weight 1 before tags overflow, which takes over 50 years at
+// ten million requests a second. Changes of weight can scale a distance by up to 2^20 in all,
+// however many there are, because they keep the service. That leaves 2^34 of the largest requests,
+// or 600,000 years for costs in nanoseconds. So no operation checks for overflow.
 //
 // Rounding errors do not accumulate; see member.served.
 type tag struct {

@@ -55,7 +55,7 @@ func fileCause(err error) string {
 	return err.Error()
 }
 
-// Listen returns the error of listening at an address.
+// Listen translates the error of a failed attempt to listen at an address.
 func Listen(address string, err error) error {
 	what := ""
 	switch {
@@ -71,8 +71,8 @@ func Listen(address string, err error) error {
 	return &Error{fmt.Sprintf("listen on %s: %s", address, what), err}
 }
 
-// Network returns the error of a request to an address as "ADDRESS: cause", without the request
-// and the system calls.
+// Network returns the error of a request to an address as "ADDRESS: cause", without the names of
+// the request and of the system calls.
 func Network(address string, err error) error {
 	return &Error{address + ": " + NetworkCause(err), err}
 }
@@ -115,7 +115,8 @@ func NetworkCause(err error) string {
 	return NetworkText(err.Error())
 }
 
-// causes maps parts of messages from libraries without error values to plain causes.
+// causes maps parts of messages to plain causes. The messages come from libraries that do not
+// export error values.
 var causes = []struct{ part, means string }{
 	{"connection refused", "connection refused, nothing listens there"},
 	{"produced zero addresses", "the host is unknown"},

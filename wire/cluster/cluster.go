@@ -1,7 +1,7 @@
 // Package cluster contains the messages between node daemons, the broker and operators, in Protocol
 // Buffers and gRPC. Reports and answers are parallel lists of numbers instead of nested messages,
-// because a broker reads a million entries a second. The command make generate, which needs protoc,
-// generates the Go code; it is committed.
+// because a broker reads a million entries a second. The command `make generate`, which needs
+// protoc, generates the Go code. The generated code is committed.
 package cluster
 
 //go:generate ../../scripts/protoc cluster.proto
@@ -17,6 +17,6 @@ const (
 	Window     = 64 << 10 // flow control window of a stream, in bytes; a connection has twice as much
 )
 
-// LeaderKey is the key of the trailer in which a broker that does not lead names the leader, as
-// host:port.
+// LeaderKey is the key of a gRPC trailer. In this trailer, a broker that does not lead names the
+// leader, as host:port.
 const LeaderKey = "penstock-leader"

@@ -21,9 +21,9 @@ type Files struct{ CA, Cert, Key string }
 // Empty reports whether no files are given. The connection is then unencrypted.
 func (f Files) Empty() bool { return f == Files{} }
 
-// Server returns the broker's configuration, which accepts only peers with a certificate of the CA.
-// Changed files are loaded for the next connection. If the files do not match each other, for
-// example during a replacement, the files loaded before stay in use.
+// Server returns the broker's TLS configuration, which accepts only peers with a certificate that
+// the CA has signed. Changed files are loaded for the next connection. If the files do not match
+// each other, for example during a replacement, the files loaded before stay in use.
 func (f Files) Server() (*tls.Config, error) {
 	if err := f.whole(); err != nil {
 		return nil, err
@@ -39,8 +39,8 @@ func (f Files) Server() (*tls.Config, error) {
 	}}, nil
 }
 
-// Client returns a node's or operator's configuration from the present files. Callers that
-// reconnect must call it for each connection.
+// Client returns the TLS configuration of a node or operator, from the present contents of the
+// files. Callers that reconnect must call it for each connection.
 func (f Files) Client() (*tls.Config, error) {
 	if err := f.whole(); err != nil {
 		return nil, err
@@ -74,9 +74,9 @@ func (f Files) fingerprint() string {
 	return settings.Fingerprint(f.CA) + settings.Fingerprint(f.Cert) + settings.Fingerprint(f.Key)
 }
 
-// current returns the files' present contents if they are complete, otherwise the contents last
-// read. Files that cannot be read are tried again at the next connection even if their fingerprint
-// is the same, because the cause may have been a lack of file descriptors.
+// current returns the files' present contents if they are usable, otherwise the contents that were
+// loaded last. Files that cannot be read are tried again at the next connection even if their
+// fingerprint is the same, because the cause may have been a lack of file descriptors.
 func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,12 +98,12 @@ func (r *reader) current() (*tls.Certificate, *x509.CertPool) {
 
 func (f Files) whole() error {
 	if f.CA == "" || f.Cert == "" || f.Key == "" {
-		return errors.New("give all three: the CA's certificate, an own certificate and its key (`penstock certs` makes them)")
+		return errors.New("give all three: the CA's certificate, this side's certificate, and its key (`penstock certs` makes them)")
 	}
 	return nil
 }
 
-// read reads the files. The own certificate is optional.
+// read reads the files. Cert and Key may be empty; pair is then nil.
 func (f Files) read() (pair *tls.Certificate, pool *x509.CertPool, err error) {
 	if f.Cert != "" {
 		own, err := tls.LoadX509KeyPair(f.Cert, f.Key)
@@ -136,9 +136,10 @@ func loadCA(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// Trusting returns a function with the client's configuration for servers of another CA. The client
-// presents its own certificate if cert is given. Call side for each connection. It reads changed
-// files again; if they do not match each other, the files loaded before stay in use.
+// Trusting returns the function side, which returns a client's TLS configuration for servers with
+// certificates of the CA in the file ca. The client presents its own certificate if cert is given.
+// Call side for each connection. It reads changed files again; if the files do not match each
+// other, those loaded before stay in use.
 func Trusting(ca, cert, key string) (side func() *tls.Config, err error) {
 	r, err := Files{CA: ca, Cert: cert, Key: key}.reader()
 	if err != nil {
@@ -157,8 +158,8 @@ func Trusting(ca, cert, key string) (side func() *tls.Config, err error) {
 // OperatorUnit is the organizational unit of operators' certificates.
 const OperatorUnit = "operator"
 
-// MachinesOf returns the names in the verified certificate of the other side. It returns none if
-// the certificate is an operator's.
+// MachinesOf returns the names in the verified certificate of the other side. It returns no names
+// if the certificate is an operator's.
 func MachinesOf(state tls.ConnectionState) (names []string) {
 	for _, chain := range state.VerifiedChains {
 		if len(chain) > 0 && !slices.Contains(chain[0].Subject.OrganizationalUnit, OperatorUnit) {

@@ -19,7 +19,8 @@ import (
 	"penstock/wire/cluster"
 )
 
-// place copies files of an authority in from to the folder to, and replaces existing files.
+// place copies the files of the given kinds into the folder to, and replaces existing files. from
+// is the folder of the authority that made them.
 func place(t *testing.T, from, name, to string, what ...string) {
 	t.Helper()
 	for _, kind := range what {
