@@ -72,6 +72,7 @@ type Daemon struct {
 	identity               *identity.Checker
 	users                  *users
 	connections            *connectionWatch
+	processes              *processWatch
 	metrics                *metrics
 	cluster                *coordination.Client // nil: no brokers
 	remote                 *peers.Client        // nil: this daemon asks no other nodes
@@ -171,6 +172,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	d.users = newUsers(log)
+	d.processes = newProcessWatch()
 	d.connections = &connectionWatch{Watch: connections.New()}
 	d.metrics = newMetrics(d)
 	d.cluster, err = d.newCoordination(settings.Broker)

@@ -70,6 +70,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		reg.Close()
 		return nil, errors.New("none of the agent's directories can be governed")
 	}
+	d.processes.enter(reg, p)
 	if serves && role == wire.RoleDataNode && reg.ownsAll(p.UID) {
 		// Balancers and movers run as the DataNode's user, in JVMs without an agent. The owner of
 		// the directories is checked because other users that may connect, such as the
@@ -355,6 +356,7 @@ func (d *Daemon) warnRights(role wire.Role, err error) {
 // Close implements ipc.Registration.
 func (r *registration) Close() {
 	r.leave()
+	r.daemon.processes.leave(r)
 	for _, d := range r.dirs {
 		d.device.addDir(d.Path, -1)
 		d.Dir.Close()

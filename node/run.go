@@ -20,6 +20,7 @@ import (
 //	file watcher     reloads weights, checks the kill switch
 //	foreign I/O      finds the users of foreign I/O on the devices
 //	connections      follows the connections of DataNodes
+//	processes        follows the processes of applications and containers
 //	coordination     the stream to the broker
 //
 // If another part fails, the daemon logs the error and continues to govern. The first four parts
@@ -69,6 +70,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		p.add(func() { d.users.follow(ctx, d.deviceNames) })
 	}
 	p.add(func() { d.connections.follow(ctx) })
+	p.add(func() { d.processes.follow(ctx) })
 	if d.cluster != nil {
 		d.cluster.Version = d.Build
 		p.add(func() { d.cluster.Run(ctx) })

@@ -83,7 +83,7 @@ func (d *Daemon) status() status.Document {
 	})
 	doc.Identity.Remote = d.remoteStatus()
 	doc.ForeignWatch = d.users.status()
-	doc.Connections = d.connections.status()
+	doc.Connections, doc.Processes = d.connections.status(), d.processes.status()
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {
 		dev := r.status(bound)

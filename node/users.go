@@ -135,14 +135,13 @@ func (u *users) of(name string) status.ForeignUsers {
 	out.Daemon = status.Pair{Read: s.Own[0], Written: s.Own[1]}
 	for _, use := range s.Top {
 		out.Top = append(out.Top, status.ForeignUser{
-			Name: use.Name, PID: use.PID, Cgroup: use.Cgroup, Owner: ownerOf(use.Cgroup), Bytes: status.Pair{Read: use.Bytes[0], Written: use.Bytes[1]},
+			Name: use.Name, PID: use.PID, Cgroup: use.Cgroup, Owner: statusOwner(owner.Of(use.Cgroup)), Bytes: status.Pair{Read: use.Bytes[0], Written: use.Bytes[1]},
 			DeviceNS: int64(use.Time[0] + use.Time[1]), Window: status.Pair{Read: use.Window[0], Written: use.Window[1]},
 		})
 	}
 	return out
 }
 
-func ownerOf(cgroup string) status.Owner {
-	o := owner.Of(cgroup)
+func statusOwner(o owner.Owner) status.Owner {
 	return status.Owner{Kind: string(o.Kind), ID: o.ID, Application: o.Application, Pod: o.Pod, Delegated: o.Delegated, Short: o.String()}
 }

@@ -40,6 +40,7 @@ type Document struct {
 	Identity     Identity     `json:"identity"`
 	ForeignWatch ForeignWatch `json:"foreign_watch"`
 	Connections  Connections  `json:"connections"`
+	Processes    Processes    `json:"processes"`
 	Devices      []Device     `json:"devices"`
 	Silent       []string     `json:"silent"` // devices whose loop did not answer in time
 }
@@ -237,6 +238,39 @@ type Connection struct {
 	ReceivedRate  float64 `json:"received_bytes_per_second"`
 	RTTNS         int64   `json:"rtt_ns"`                  // smoothed
 	PacingRate    int64   `json:"pacing_bytes_per_second"` // 0: the kernel does not pace
+}
+
+// Processes are the processes of applications, containers and systemd units (package processes).
+type Processes struct {
+	Error string `json:"error"` // of the last look, such as a missing right
+	// BlockDelayCounted reports whether the kernel counts waits for block I/O; if not, Note says
+	// what turns that on.
+	BlockDelayCounted bool           `json:"block_delay_counted"`
+	Seconds           float64        `json:"seconds"` // length of the windows; 0: there was only one look
+	Note              string         `json:"note"`
+	Top               []ProcessGroup `json:"top"` // sorted by bytes, the largest first
+	LeftOff           int            `json:"left_off"`
+	AtBound           bool           `json:"at_bound"` // there are more than can be watched
+}
+
+// ProcessGroup adds up the processes of one container or unit, or of one application outside of
+// containers. All figures count from the daemon's first look at each process.
+type ProcessGroup struct {
+	Flow         string `json:"flow"` // the application; empty: none of the cluster's
+	Owner        Owner  `json:"owner"`
+	Processes    int    `json:"processes"` // that run now
+	Bytes        Pair   `json:"bytes"`     // of storage, by the kernel's account of each process
+	BlockDelayNS int64  `json:"block_delay_ns"`
+	RunDelayNS   int64  `json:"run_delay_ns"`
+
+	Window ProcessWindow `json:"window"`
+}
+
+// ProcessWindow has the increases between the last two looks.
+type ProcessWindow struct {
+	Bytes        Pair  `json:"bytes"`
+	BlockDelayNS int64 `json:"block_delay_ns"`
+	RunDelayNS   int64 `json:"run_delay_ns"`
 }
 
 // ForeignUsers are the users of a device with foreign I/O, according to the kernel.

@@ -49,6 +49,14 @@ func moments() (docs []*status.Document) {
 			{Server: "10.0.0.7:9866", Client: "10.0.0.8:50114", Flow: count, Direction: "read", Block: "blk_1073741831", Streaming: true, SentRate: 6 * mb / 5, RTTNS: 180e3},
 			{Server: "10.0.0.7:9866", Client: "10.0.0.9:50230", RTTNS: 210e3},
 		}}
+		group := func(flow string, o status.Owner, processes int, read, written, disk, cpu float64) status.ProcessGroup {
+			return status.ProcessGroup{Flow: flow, Owner: o, Processes: processes, Window: status.ProcessWindow{
+				Bytes: status.Pair{Read: int64(5 * read * mb), Written: int64(5 * written * mb)}, BlockDelayNS: int64(5e9 * disk), RunDelayNS: int64(5e9 * cpu)}}
+		}
+		doc.Processes = status.Processes{Seconds: 5, BlockDelayCounted: true, Top: []status.ProcessGroup{
+			group(teragen, status.Owner{Kind: "yarn", Short: teragen + " 000003"}, 2, 0, 0.1, 0.02, 0.31),
+			group(count, status.Owner{Kind: "yarn", Short: count + " 000002"}, 2, 1.1, 0.4, 0.84, 0.12),
+			group("", status.Owner{Kind: "unit", Short: "fio.service"}, 1, 0.4, 0, 0.95, 0)}}
 		docs = append(docs, doc)
 	}
 	return docs
@@ -64,7 +72,7 @@ func TestScreens(t *testing.T) {
 	for name, at := range map[string]struct {
 		size tea.WindowSizeMsg
 		keys string
-	}{"80x24": {small, ""}, "200x50": {large, ""}, "devices-80x24": {small, "d"}, "flows-80x24": {small, "f"}, "connections-80x24": {small, "c"}, "help-80x24": {small, "?"}} {
+	}{"80x24": {small, ""}, "200x50": {large, ""}, "devices-80x24": {small, "d"}, "flows-80x24": {small, "f"}, "connections-80x24": {small, "c"}, "waits-80x24": {small, "w"}, "waits-200x50": {large, "w"}, "help-80x24": {small, "?"}} {
 		size := at.size
 		s := open(t, size.Width, size.Height)
 		for _, doc := range moments() {

@@ -16,6 +16,7 @@ const (
 	connectionsView  = "connections"
 	devicesView      = "devices"
 	flowsView        = "flows"
+	waitsView        = "waits"
 )
 
 var help = []string{
@@ -33,7 +34,8 @@ var help = []string{
 	"content       has what it wants",
 	"idle          wants nothing",
 	"",
-	"a applications    d devices, I/O of others    f flows by device    c connections",
+	"a applications    d devices, I/O of others    f flows by device",
+	"c connections     w waits of containers",
 	"tab next view     s S sort                    r reverse            / filter",
 	"i hide idle       p pause                     q quit",
 }
@@ -42,7 +44,7 @@ var help = []string{
 func View(source func(context.Context) (*status.Document, error), address string) screen.View[*status.Document] {
 	history := &History{}
 	return screen.View[*status.Document]{Title: "penstock " + screen.Printable(address), Asked: "the daemon", Columns: Columns, Source: source,
-		Views: []screen.Key{{Key: "a", View: applicationsView}, {Key: "d", View: devicesView}, {Key: "f", View: flowsView}, {Key: "c", View: connectionsView}},
+		Views: []screen.Key{{Key: "a", View: applicationsView}, {Key: "d", View: devicesView}, {Key: "f", View: flowsView}, {Key: "c", View: connectionsView}, {Key: "w", View: waitsView}},
 		Help:  help,
 		Take:  func(doc *status.Document) { history.Add(doc.Time, Applications(doc)) },
 		Draw: func(doc *status.Document, s Selection, width, height int) screen.Page {
@@ -69,6 +71,13 @@ func draw(doc *status.Document, s Selection, history *History, address string, w
 		lines := connectionLines(doc, len(doc.Connections.Top), width)
 		if len(lines) == 0 {
 			lines = []string{"no connection was seen"}
+		}
+		p.Head, p.Rows = lines[0], lines[1:]
+	case waitsView:
+		p.Above = append(waitSummary(doc), "")
+		lines := waitLines(doc, len(doc.Processes.Top), width)
+		if len(lines) == 0 {
+			lines = []string{"no process of an application, container or unit was seen"}
 		}
 		p.Head, p.Rows = lines[0], lines[1:]
 	case flowsView:

@@ -224,7 +224,7 @@ func leftOff(doc *status.Document) string {
 // noDevice explains an empty view.
 const noDevice = "no device yet: an agent registers one with its data directories"
 
-// maxForeigners is the number of foreign users, and of connections, that a text shows.
+// maxForeigners is the number of foreign users, connections and containers that a text shows.
 const maxForeigners = 10
 
 // Text draws a document for a pipe or a file: the first view at a width, and below it devices,
@@ -246,6 +246,9 @@ func Text(doc *status.Document, address string, s Selection, h *History, width i
 	}
 	if connections := connectionLines(doc, maxForeigners, math.MaxInt); len(connections) > 0 {
 		lines = append(append(lines, "", connectionSummary(doc)), connections...)
+	}
+	if waits := waitLines(doc, maxForeigners, math.MaxInt); len(waits) > 0 {
+		lines = append(append(append(lines, ""), waitSummary(doc)...), waits...)
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

@@ -1,0 +1,116 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"penstock/node/ipc"
+	"penstock/node/monitor/processes"
+	"penstock/node/status"
+)
+
+// This file follows the processes of applications, containers and systemd units, and reports in the
+// status what they have read and written and how long they have waited.
+
+const (
+	processesPeriod   = 5 * time.Second
+	maxStatusOwners   = 256
+	turnOnAccounting  = "waits for block I/O are not counted: sysctl kernel.task_delayacct=1 turns them on, for processes of all kinds"
+	noProcessAccounts = "processes are not followed: "
+)
+
+// processWatch is the watch and its last error.
+type processWatch struct {
+	*processes.Watch // nil: it could not be opened
+
+	mu      sync.Mutex
+	mistake string
+	// members are the processes with an agent, by their registrations, with the flows that the
+	// daemon has verified.
+	members map[*registration]member
+}
+
+type member struct {
+	pid int
+	processes.Member
+}
+
+func newProcessWatch() *processWatch {
+	w, err := processes.New()
+	p := &processWatch{Watch: w, members: map[*registration]member{}}
+	switch {
+	case w == nil:
+		p.mistake = noProcessAccounts + err.Error()
+	case err != nil:
+		p.mistake = err.Error()
+	}
+	return p
+}
+
+// enter adds the process of an agent that works for one application.
+func (w *processWatch) enter(r *registration, p ipc.Peer) {
+	if r.own == "" {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.members[r] = member{int(p.PID), processes.Member{Flow: r.own, Container: p.Owner.Container}}
+}
+
+// leave removes the process of an agent.
+func (w *processWatch) leave(r *registration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.members, r)
+}
+
+// follow looks at the processes until ctx ends.
+func (w *processWatch) follow(ctx context.Context) {
+	if w.Watch == nil {
+		return
+	}
+	ticker := time.NewTicker(processesPeriod)
+	defer ticker.Stop()
+	for {
+		members := map[int]processes.Member{}
+		w.mu.Lock()
+		for _, m := range w.members {
+			members[m.pid] = m.Member
+		}
+		w.mu.Unlock()
+		mistake := ""
+		if err := w.Look(time.Now(), members); err != nil {
+			mistake = err.Error()
+		}
+		w.mu.Lock()
+		w.mistake = mistake
+		w.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (w *processWatch) status() status.Processes {
+	w.mu.Lock()
+	out := status.Processes{Error: w.mistake, Top: []status.ProcessGroup{}}
+	w.mu.Unlock()
+	if w.Watch == nil {
+		return out
+	}
+	s := w.Snapshot(maxStatusOwners)
+	out.BlockDelayCounted, out.LeftOff, out.AtBound, out.Seconds = s.Accounting, s.LeftOff, s.AtBound, s.Seconds
+	if !s.Accounting {
+		out.Note = turnOnAccounting
+	}
+	for _, g := range s.Sums {
+		out.Top = append(out.Top, status.ProcessGroup{Flow: g.Flow, Owner: statusOwner(g.Owner), Processes: g.Processes,
+			Bytes: status.Pair{Read: g.Read, Written: g.Written}, BlockDelayNS: g.BlockDelay.Nanoseconds(), RunDelayNS: g.RunDelay.Nanoseconds(),
+			Window: status.ProcessWindow{Bytes: status.Pair{Read: g.Window.Read, Written: g.Window.Written},
+				BlockDelayNS: g.Window.BlockDelay.Nanoseconds(), RunDelayNS: g.Window.RunDelay.Nanoseconds()}})
+	}
+	return out
+}
