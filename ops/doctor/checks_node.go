@@ -290,3 +290,17 @@ func checkForeign(f *Facts) []Result {
 	}
 	return good("attributed by process and cgroup")
 }
+
+// checkWaits reports whether the waits of containers are known. Nothing is governed by them, so it
+// never warns.
+func checkWaits(f *Facts) []Result {
+	switch {
+	case f.Status == nil:
+		return nil
+	case f.Status.Processes.Error != "":
+		return good("incomplete: %s", f.Status.Processes.Error)
+	case !f.Status.Processes.BlockDelayCounted:
+		return good("%s", f.Status.Processes.Note)
+	}
+	return good("waits of containers for disks and CPUs are known")
+}

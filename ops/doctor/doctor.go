@@ -77,6 +77,7 @@ var checks = []check{
 	{"nodemanager", checkNodeManager},
 	{"shuffle", checkShuffle},
 	{"foreign", checkForeign},
+	{"waits", checkWaits},
 	{"devices", checkDevices},
 	{"scheduler", checkScheduler},
 	{"queue", checkQueue},

@@ -75,6 +75,22 @@ func TestForeignWatch(t *testing.T) {
 	}
 }
 
+// The doctor reports which waits are known, and never warns about it.
+func TestWaits(t *testing.T) {
+	for want, p := range map[string]status.Processes{
+		"disks and CPUs are known": {BlockDelayCounted: true},
+		"sysctl turns them on":     {Note: "not counted: sysctl turns them on"},
+		"incomplete: CAP_NET":      {Error: "CAP_NET_ADMIN is missing", Note: "not counted"},
+	} {
+		f := wellNode()
+		f.Status.Processes = p
+		r := Judge(f, nil)
+		if text := r.Text(); r.Warnings+r.Failures != 0 || !strings.Contains(text, want) {
+			t.Errorf("%+v:\n%s", p, text)
+		}
+	}
+}
+
 func TestBrokenNodes(t *testing.T) {
 	dev := func(f *Facts) *status.Device { return &f.Status.Devices[0] }
 	apart := func(f *Facts) { f.Status.Agents, f.DataNode.Agent.Connected = f.Status.Agents[1:], false }
