@@ -3,7 +3,9 @@ package node
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,7 +19,8 @@ import (
 // application, the block and the bytes, and it lists as many connections as ss does.
 func TestConnections(t *testing.T) {
 	ctx := shared.Begin(t, 2*time.Minute)
-	const number, size = 21, 24 * fixture.MiB
+	// The daemon looks at connections every 5 s; reading takes 10 s at the disk's rate.
+	const number, size = 21, 192 * fixture.MiB
 	path := fmt.Sprintf("/%s/file", t.Name())
 	shared.Remove(t, "/"+t.Name())
 	fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=%s attempt=%s bytes=%d block=%d replication=1 seed=1", path, client.Attempt(number), int64(size), int64(size))))
@@ -32,8 +35,12 @@ func TestConnections(t *testing.T) {
 	}()
 	var found status.Connection
 	var doc *status.Document
-	fixture.Eventually(t, "the reader's connection is listed with its rate", func() bool {
+	seen := map[string]bool{}
+	fixture.EventuallyWithin(t, "the reader's connection is listed with its rate", 40*time.Second, func() bool {
 		doc = shared.Look(t)
+		for _, c := range doc.Connections.Top {
+			seen[fmt.Sprintf("%s %s %s %v", c.Flow, c.Direction, c.Block, c.Streaming)] = true
+		}
 		for _, c := range doc.Connections.Top {
 			if c.Block == block && c.Flow == client.Application(number) && c.Streaming && c.SentRate > 0 {
 				found = c
@@ -41,6 +48,8 @@ func TestConnections(t *testing.T) {
 			}
 		}
 		return false
+	}, func() string {
+		return fmt.Sprintf("%s %s; seen: %v; error %q", client.Application(number), block, slices.Sorted(maps.Keys(seen)), doc.Connections.Error)
 	})
 	if found.Direction != "read" || found.SentBytes < fixture.MiB || found.SentBytes > size+size/50 || found.RTTNS <= 0 {
 		t.Errorf("the reader's connection is %+v", found)

@@ -80,7 +80,7 @@ type reader struct {
 	ended    chan string
 }
 
-func (r reader) path(i int) string { return fmt.Sprintf("/app-%d-%d", r.number, i) }
+func (r reader) path(i int) string { return fmt.Sprintf("/virtual/app-%d-%d", r.number, i) }
 
 // prepare writes the reader's files to its DataNode.
 func (r reader) prepare(ctx context.Context, t *testing.T) {

@@ -50,8 +50,8 @@ type Connection struct {
 	File  string // the block file of that stream
 	Write bool   // the client writes the block
 	Open  bool   // the stream has not ended
-	// SentRate and ReceivedRate are means since the last call of Look, in bytes per second; 0 for a
-	// connection that is new.
+	// SentRate and ReceivedRate are means between the last two calls of Look, in bytes per second.
+	// A connection that began between them has moved all of its bytes since the first of them.
 	SentRate, ReceivedRate float64
 }
 
@@ -165,12 +165,13 @@ func (w *Watch) Look(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rates = map[Ends][2]float64{}
-	if elapsed := now.Sub(w.looked).Seconds(); elapsed > 0 {
+	if elapsed := now.Sub(w.looked).Seconds(); elapsed > 0 && w.last != nil {
 		for ends, s := range found {
-			// Smaller counters are those of a new connection between the same ends.
-			if before, ok := w.last[ends]; ok && s.Sent >= before.Sent && s.Received >= before.Received {
-				w.rates[ends] = [2]float64{float64(s.Sent-before.Sent) / elapsed, float64(s.Received-before.Received) / elapsed}
+			before := w.last[ends]
+			if s.Sent < before.Sent || s.Received < before.Received {
+				before = Socket{} // these are the counters of a new connection between the same ends
 			}
+			w.rates[ends] = [2]float64{float64(s.Sent-before.Sent) / elapsed, float64(s.Received-before.Received) / elapsed}
 		}
 	}
 	w.last, w.looked, w.more = found, now, more

@@ -187,9 +187,12 @@ func TestRatesAndOrder(t *testing.T) {
 		t.Errorf("after 5 s: %+v", s.Top)
 	}
 	k.all[0].Sent = 10 // another connection between the same ends
-	if s := look(5); s.Top[0].SentRate != 0 || s.Top[1].SentRate != 0 {
-		t.Errorf("smaller counters: %+v", s.Top)
+	k.all = append(k.all, Socket{Server: address(1, 9866), Client: address(2, 3), Sent: 500})
+	if s := look(5); s.Top[0].Client != address(2, 3) || s.Top[0].SentRate != 100 || s.Top[1].SentRate != 2 || s.Top[2].ReceivedRate != 0 {
+		t.Errorf("new connections: %+v", s.Top)
 	}
+	k.all = k.all[:2]
+	look(5)
 	if s := w.Snapshot(1); len(s.Top) != 1 || s.Established != 2 {
 		t.Errorf("one of two: %+v", s)
 	}
