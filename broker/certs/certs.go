@@ -36,8 +36,8 @@ const (
 // policy.
 const Operator = cluster.OperatorUnit
 
-// Make writes NAME.pem and NAME.key into a folder for each machine and operator, and ca.pem and
-// ca.key unless they exist. A machine's name may be an IP address. Every machine's certificate is
+// Make writes NAME.pem and NAME.key into the folder dir, for each machine and operator. It also
+// writes ca.pem and ca.key there, unless they exist. A machine's name may be an IP address. Every machine's certificate is
 // also valid for localhost, because clients on the broker's machine use that name. Existing files
 // are not overwritten.
 func Make(dir string, machines, operators []string) (made []string, err error) {

@@ -190,7 +190,7 @@ func listenFor(ctx context.Context, address string, secure bool) (net.Listener, 
 }
 
 // listenForMetrics returns the listener for /metrics and its address, or nil and "off" if metrics
-// are not served. If the default address is taken, for example by a second broker on the machine,
+// are not served. If the default address is in use, for example by a second broker on the machine,
 // the broker runs without metrics.
 func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net.Listener, string, error) {
 	if address == "off" {
@@ -198,7 +198,7 @@ func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net
 	}
 	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", address)
 	if err != nil && !cmd.Flags().Changed("metrics") {
-		log.Warn("metrics are not served: the default address is taken; give another one with --metrics", "error", plain.Listen(address, err))
+		log.Warn("metrics are not served: the default address is already in use; give another one with --metrics", "error", plain.Listen(address, err))
 		return nil, "off", nil
 	}
 	if err != nil {

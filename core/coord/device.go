@@ -89,9 +89,9 @@ type use struct {
 // call. Each App must occur at most once in uses, and each queue must come before its members.
 // length must be above 0.
 //
-// The reported rate is not the service of this period. It is the entitlement by the parts in force,
-// plus the average deviation from it (deviationGain). The entitlements of a queue's members add up
-// to the queue's own service.
+// The reported rate is not the service of this period. It is the entitlement according to the
+// parts in force, plus the service's average deviation from that entitlement (deviationGain). The
+// entitlements of a queue's members add up to the queue's own service.
 func (d *Device) Report(sequence uint64, length time.Duration, uses []Use) []Service {
 	r, groups := d.buildGroups(length, uses)
 	r.sequence = sequence

@@ -18,9 +18,10 @@ import (
 //
 // A tag has 128 bits in all because a request moves a tag by less than 2^41. So a busy period can
 // have 2^54 of the largest requests at weight 1 before tags overflow, which takes over 50 years at
-// ten million requests a second. Changes of weight can scale a distance by up to 2^20 in all,
-// however many there are, because they keep the service. That leaves 2^34 of the largest requests,
-// or 600,000 years for costs in nanoseconds. So no operation checks for overflow.
+// ten million requests a second. Changes of a flow's weight, however many, can scale the distance
+// of its tag from the virtual time by up to 2^20 in all, because each change preserves the service
+// that the distance stands for. That leaves 2^34 of the largest requests, or 600,000 years for costs
+// in nanoseconds. So no operation checks for overflow.
 //
 // Rounding errors do not accumulate; see member.served.
 type tag struct {

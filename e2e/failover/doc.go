@@ -4,6 +4,6 @@
 // The connection of a broker to ZooKeeper with TLS is tested on a separate server.
 //
 // ZooKeeper and the brokers are real processes, each broker in its own network namespace, so that
-// it can be cut off. Nodes are the production client of brokers with fake devices, which give each
-// flow exactly its part.
+// it can be cut off. Each node is the production code of a broker's client, with fake devices that
+// give each flow exactly its part.
 package failover

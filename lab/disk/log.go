@@ -162,8 +162,8 @@ func ReadLog(path string) (LogHeader, []Record, error) {
 	}
 }
 
-// requestLog writes a log. It collects records in memory, and the caller of flush writes them, so a
-// slow log delays no request. A nil requestLog logs nothing.
+// requestLog collects the records of a log in memory. Only flush writes them, in its caller's
+// goroutine, so a slow log delays no request. A nil requestLog logs nothing.
 type requestLog struct {
 	mu       sync.Mutex
 	buffer   []byte // not yet written

@@ -162,9 +162,9 @@ type ExpectSpec struct {
 	Recovery settings.Duration `yaml:"recovery"`
 	// AtLeast makes Misplaced a lower bound, for scenarios that show faults without Penstock.
 	AtLeast bool `yaml:"at_least"`
-	// Converged bounds the time that shares take to be right again after a change: from then on, the
-	// misplaced fraction of all windows up to the next change must be at most Misplaced. 0: not
-	// checked. Its resolution is Window.
+	// Converged is the longest time that shares may take to be right again after a change. Once it
+	// has passed, the misplaced fraction of the windows up to the next change must be at most
+	// Misplaced. 0: not checked. Its resolution is Window.
 	Converged settings.Duration `yaml:"converged"`
 	// Spans are parts of the run with their own bounds on the median.
 	Spans []SpanSpec `yaml:"spans"`

@@ -329,7 +329,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 		return refuse("directories", "directories refused: %w", err)
 	}
 	if int32(hello.PID) != pid {
-		s.Log.Debug("the agent reports another pid than the kernel does, as in its own PID namespace", "says", hello.PID, "is", pid)
+		s.Log.Debug("the agent and the kernel report different pids; the agent may run in a PID namespace of its own", "says", hello.PID, "is", pid)
 	}
 	s.Limited.Some(connectLines, slog.LevelInfo, "agent connected", reason(owner.UID, nil),
 		"agent", hello.Agent, "pid", pid, "uid", owner.UID, "directories", hello.Directories)

@@ -50,7 +50,7 @@ func (s *Server) enter(c *connection, a Agent) error {
 	if t.all >= bound {
 		victim := t.victim(s.agents, a)
 		if victim == nil {
-			return fmt.Errorf("%w: already %d connections of this kind (servers, or tasks and executors)", ErrBound, bound)
+			return fmt.Errorf("%w: there are already %d connections of this kind; servers are one kind, tasks and executors are the other", ErrBound, bound)
 		}
 		delete(s.agents, victim)
 		s.Stats.Displaced.Add(1)

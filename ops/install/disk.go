@@ -110,7 +110,7 @@ func (d *disk) write(path string, data []byte) (err error) {
 		return err
 	}
 	if err := own(f, info); err != nil {
-		return fmt.Errorf("give %s the owner of %s: %w (run as root or as its owner)", path, like, err)
+		return fmt.Errorf("set the owner of %s to that of %s: %w (run as root or as that owner)", path, like, err)
 	}
 	if err := f.Chmod(mode); err != nil {
 		return err

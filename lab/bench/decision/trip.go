@@ -75,7 +75,7 @@ func openFrame(stream uint32, block string, to int64) wire.Open {
 }
 
 // openTrips measures the time from OPEN to the MARK that releases the whole block. A resident block
-// costs no decision; a cold block is one quantum through the scheduler.
+// costs no decision; a cold block passes through the scheduler as one quantum.
 func openTrips(ctx context.Context, name, path, block string, n int) (Timing, error) {
 	c, err := net.DialTimeout("unix", path, tripTimeout)
 	if err != nil {

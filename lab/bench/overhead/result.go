@@ -32,7 +32,7 @@ type Result struct {
 	Memory  []Memory `json:"daemon_memory"`
 }
 
-// Stream is one operation of one variant: medians over the rounds, per decimal
+// Stream is one operation of one variant. All values are medians over the rounds: costs per decimal
 // GB, and rates in decimal MB/s.
 type Stream struct {
 	Variant         Variant        `json:"variant"`

@@ -115,8 +115,8 @@ func target(s Seeker, frozen bool, total, level float64) float64 {
 	return s.Demand
 }
 
-// raise returns the level at which the seekers that are short together want exactly what their
-// devices can serve, which is "give".
+// raise returns the level at which the total demand of the seekers that are short equals give, the
+// amount that their devices can serve.
 func raise(seekers []Seeker, frozen []bool, total []float64, short []bool, give float64) float64 {
 	type bound struct{ at, weight, demand float64 }
 	var bounds []bound
