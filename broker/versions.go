@@ -80,8 +80,8 @@ func (b *Broker) refresh(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read version %d of the policy: %w", v.Number, err)
 	}
-	// This does the same as matchRules, but for all applications at once, so that none is without
-	// rights meanwhile.
+	// matchRules handles one application. Here, all applications change at once: otherwise some would
+	// have no rights in between.
 	grants := make(map[string]policy.Grant, len(names))
 	for _, name := range names {
 		grants[name] = p.Grant(b.options.Facts(name))

@@ -65,7 +65,7 @@ func TestForeignIO(t *testing.T) {
 		}
 	}
 
-	// The same daemon, but for it the disk's counters do not change.
+	// Now the same daemon runs with counters of the disk that do not change.
 	shared.Retune(t, func(o *daemon.Options) { o.Binary = blinded(t, stand.KernelName(used)) })
 	fixture.Eventually(t, "HDFS writes to the disk", backlogged)
 	program = startChild(t, foreignFile, reading, writes)

@@ -101,8 +101,8 @@ func ask[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q) 
 	return send(ctx, c, call, question, false)
 }
 
-// change is like ask, but for requests that must not be repeated. After a failure, it tries another
-// broker only if the request certainly had no effect. Errors: ErrUnsure.
+// change sends a request that must not be repeated. After a failure, it tries another broker only if
+// the request certainly had no effect. Errors: ErrUnsure.
 func change[Q, A any](ctx context.Context, c *Client, call call[Q, A], question Q) (A, error) {
 	return send(ctx, c, call, question, true)
 }
