@@ -156,7 +156,7 @@ func parseJava(text string) (int, error) {
 	text = strings.TrimPrefix(text, "1.")
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("Java version %q: not a number", text)
+		return 0, fmt.Errorf("version %q of Java: not a number", text)
 	}
 	return n, nil
 }

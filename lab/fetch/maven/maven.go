@@ -46,7 +46,7 @@ func Fetch(ctx context.Context, p Program, progress func(format string, args ...
 		return p.check(p.Home)
 	}
 	if _, err := exec.LookPath("mvn"); err != nil {
-		return fmt.Errorf("Maven (mvn) is needed to fetch %s, and is not installed: %w", p.Name, err)
+		return fmt.Errorf("fetching %s needs Maven (mvn), which is not installed: %w", p.Name, err)
 	}
 	cache := filepath.Dir(p.Home)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
