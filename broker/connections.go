@@ -142,8 +142,8 @@ func peerKey(a netip.Addr) netip.Addr {
 	return a
 }
 
-// sweep closes connections that have been idle for too long, and drops each address
-// that has no connection and whose token bucket is full.
+// sweep closes connections that have been idle for too long, and drops each address that has no
+// connection and whose token bucket is full.
 func (l *connLimiter) sweep(now time.Time) {
 	var late []*conn
 	l.mu.Lock()

@@ -122,7 +122,7 @@ func (r *registration) add(uid uint32, path string) (g *governed, err error) {
 		return r.dirs[i].device, nil
 	}
 	if !r.files.Take(r.owner) {
-		return nil, fmt.Errorf("directory %s: %w: open files and directories", path, ipc.ErrBound)
+		return nil, fmt.Errorf("directory %s: too many open files and directories: %w", path, ipc.ErrBound)
 	}
 	defer func() {
 		if err != nil {
@@ -273,7 +273,7 @@ func (r *registration) mayHaveMeta(m wire.Open) error {
 // openFile opens a file that the peer has permission to open, and prepares it for staging.
 func (r *registration) openFile(dir *blockfile.Dir, path string, staged bool) (file *blockfile.File, err error) {
 	if !r.files.Take(r.owner) {
-		return nil, fmt.Errorf("%s: %w: open files and directories", path, ipc.ErrBound)
+		return nil, fmt.Errorf("%s: too many open files and directories: %w", path, ipc.ErrBound)
 	}
 	if file, err = dir.Open(path); err != nil {
 		r.files.Give(r.owner)

@@ -37,8 +37,8 @@ func newUsers(log *slog.Logger) *users {
 	}
 }
 
-// follow watches the devices returned by names, as soon as there is one, until ctx ends. It has
-// its own goroutine, since nothing may wait for the loading of programs.
+// follow watches the devices returned by names until ctx ends. It begins when there is a device. It
+// has its own goroutine, since nothing may wait for the loading of programs.
 func (u *users) follow(ctx context.Context, names func() []string) {
 	ticker := time.NewTicker(samplePeriod)
 	defer ticker.Stop()

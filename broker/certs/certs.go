@@ -37,9 +37,9 @@ const (
 const Operator = cluster.OperatorUnit
 
 // Make writes NAME.pem and NAME.key into the folder dir, for each machine and operator. It also
-// writes ca.pem and ca.key there, unless they exist. A machine's name may be an IP address. Every machine's certificate is
-// also valid for localhost, because clients on the broker's machine use that name. Existing files
-// are not overwritten.
+// writes ca.pem and ca.key there, unless they exist. A machine's name may be an IP address. Every
+// machine's certificate is also valid for localhost, because clients on the broker's machine use
+// that name. Existing files are not overwritten.
 func Make(dir string, machines, operators []string) (made []string, err error) {
 	for _, name := range slices.Concat(machines, operators) {
 		if name == "" || name == caName || strings.ContainsAny(name, "/\\") || strings.HasPrefix(name, ".") || len(name) > 253 {

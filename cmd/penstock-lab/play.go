@@ -23,8 +23,8 @@ func newPlayCommand() *cobra.Command {
 	var noTop bool
 	cmd := &cobra.Command{
 		Use:   "play",
-		Short: "Run a small cluster with two competing jobs and top, to try things out",
-		Long: `Brings up HDFS and YARN on two modelled disks and a daemon that enforces. WordCount
+		Short: "Try things out: run two competing jobs on a small cluster, with penstock top",
+		Long: `Brings up HDFS and YARN on two modelled disks, and a daemon in enforce mode. WordCount
 (protected) and TeraGen (its aggressor) run again and again on the same disks, and
 "penstock top" shows them. Change the weights file meanwhile, or read the daemon's status.
 

@@ -17,10 +17,9 @@ import (
 //
 // The scheduler's weights are integers, and parts are not. At each level, one scale converts parts
 // to the scheduler's weights. The scale is as large as the largest weight at the level allows. So
-// the largest scaled weight is above half of sfq.MaxWeight, unless all weights are below 1, and the
-// rounding error of any weight is at most two millionths of the largest one. A change of scale has
-// no other effect, because the scheduler keeps a member's distance from the virtual time as
-// service.
+// the rounding error of any weight is at most two millionths of the largest one, or of 1 if all
+// weights are below 1. A change of scale has no other effect, because the scheduler keeps a
+// member's distance from the virtual time as service.
 
 // Queue is a queue, given as the path from the root. It is immutable.
 type Queue struct {

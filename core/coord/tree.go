@@ -141,8 +141,9 @@ const (
 	raiseGain = 0.25
 	// maxRaise bounds the raise, as a fraction of the queue's total. Many divisions give every queue
 	// its total, but few of these also give the members theirs. Queues come first: if the totals of
-	// queues and members cannot all be met, a queue's total is off by at most this fraction. Values of 0, 0.02, 0.05 and 0.1 leave 2.2, 1.4, 1.1 and 0.9 % of the
-	// service misallocated on a hundred devices after thirty exchanges.
+	// queues and members cannot all be met, a queue's total is off by at most this fraction. Values
+	// of 0, 0.02, 0.05 and 0.1 leave 2.2, 1.4, 1.1 and 0.9 % of the service misallocated on a hundred
+	// devices after thirty exchanges.
 	maxRaise = 0.05
 )
 

@@ -74,8 +74,8 @@ func (r *Result) expect(ok bool, format string, args ...any) {
 	}
 }
 
-// Play plays a scenario. progress, if not nil, receives the completed fraction, 0 to 1. An error of
-// progress ends the run.
+// Play plays a scenario. progress, if not nil, receives the completed fraction, 0 to 1. If it
+// returns an error, the run ends.
 func (s *Scenario) Play(seed uint64, progress func(done float64) error) (*Result, error) {
 	if progress == nil {
 		progress = func(float64) error { return nil }

@@ -163,7 +163,7 @@ type ExpectSpec struct {
 	// AtLeast makes Misplaced a lower bound, for scenarios that show faults without Penstock.
 	AtLeast bool `yaml:"at_least"`
 	// Converged is the longest time that shares may take to be right again after a change. Once it
-	// has passed, the misplaced fraction of the windows up to the next change must be at most
+	// has passed, the misplaced fraction of each window up to the next change must be at most
 	// Misplaced. 0: not checked. Its resolution is Window.
 	Converged settings.Duration `yaml:"converged"`
 	// Spans are parts of the run with their own bounds on the median.

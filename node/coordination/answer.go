@@ -91,7 +91,7 @@ func (c *Client) right(app int) (coord.Right, bool) {
 func (s *entries) take(numbers []uint32, rates, rooms, had, weights []uint64) error {
 	n := len(numbers)
 	if n != len(rates) || n != len(rooms) || len(had) != len(weights) || len(had) != 0 && len(had) != n {
-		return fmt.Errorf("an answer has %d entries, but its lists have other lengths: rates %d, rooms %d, had %d, weights %d", n, len(rates), len(rooms), len(had), len(weights))
+		return fmt.Errorf("an answer has %d entries, but its lists have other lengths: rates %d, rooms %d, \"had\" %d, weights %d", n, len(rates), len(rooms), len(had), len(weights))
 	}
 	for i, number := range numbers {
 		// An answer may contain an entry that was freed after the answer was sent.

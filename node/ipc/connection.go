@@ -193,8 +193,8 @@ func causeOf(err error) string {
 }
 
 // beginOpen takes a slot for another stream; it returns nil if no slot is free. A stream may be
-// closed while its opening still waits for the device. So release must be called twice, and frees
-// the slot only when the stream is closed and its opening has ended.
+// closed while its opening still waits for the device. So release must be called once when the
+// stream is closed and once when its opening has ended. The second call frees the slot.
 func (c *connection) beginOpen(m wire.Open) (release func()) {
 	s, bound := c.server, streamsOf(c.role)
 	if len(c.streams) >= bound || int(c.opening.Load()) >= bound {

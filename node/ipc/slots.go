@@ -43,14 +43,14 @@ func (s *Server) enter(c *connection, a Agent) error {
 	if !Serves(a.Role) && t.containers[a.owner()] >= MaxContainerConnections {
 		return fmt.Errorf("%w: already %d connections of this container", ErrBound, MaxContainerConnections)
 	}
-	bound := s.bounds.Servers
+	bound, kind := s.bounds.Servers, "DataNodes and NodeManagers"
 	if !Serves(a.Role) {
-		bound = s.bounds.Connections - s.bounds.Servers
+		bound, kind = s.bounds.Connections-s.bounds.Servers, "tasks and executors"
 	}
 	if t.all >= bound {
 		victim := t.victim(s.agents, a)
 		if victim == nil {
-			return fmt.Errorf("%w: there are already %d connections of this kind; servers are one kind, tasks and executors are the other", ErrBound, bound)
+			return fmt.Errorf("%w: there are already %d connections of %s", ErrBound, bound, kind)
 		}
 		delete(s.agents, victim)
 		s.Stats.Displaced.Add(1)

@@ -228,8 +228,8 @@ func (p *Profile) Text() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Identify reads from sysfs ("/sys", except in tests) the device that a kernel name denotes now.
-// Virtual devices have no model.
+// Identify returns the device that a kernel name denotes now. It reads sysfs, which is "/sys"
+// except in tests. Virtual devices have no model.
 func Identify(sysfs, name string) (Device, error) {
 	dir := filepath.Join(sysfs, "block", name)
 	text := func(file string) string {

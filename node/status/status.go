@@ -256,7 +256,7 @@ type Processes struct {
 // ProcessGroup adds up the processes of one container or unit, or of one application outside of
 // containers. All figures count from the daemon's first look at each process.
 type ProcessGroup struct {
-	Flow         string `json:"flow"` // the application; empty: none of the cluster's
+	Flow         string `json:"flow"` // the application; empty: not an application of the cluster
 	Owner        Owner  `json:"owner"`
 	Processes    int    `json:"processes"` // that run now
 	Bytes        Pair   `json:"bytes"`     // of storage, by the kernel's account of each process
