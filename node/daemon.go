@@ -88,6 +88,7 @@ type Daemon struct {
 	weights *config.Weights
 	killed  bool // the kill switch is on
 	devices map[string]*governed
+	joins   map[string]*governed // by name: devices that have no loop because another device shares their disks
 	// localDirs are the directories in the settings and those that NodeManagers have reported;
 	// dirsMu protects them.
 	dirsMu    sync.Mutex
@@ -111,7 +112,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{
 		settings: settings, log: log, weights: weights, loaded: loaded,
 		allowed:   map[uint32]bool{0: true, uint32(os.Geteuid()): true},
-		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(),
+		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, joins: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(),
 	}
 	for _, name := range settings.Users {
 		uid, err := config.UserID(name)
@@ -366,22 +367,53 @@ func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
 	return c, err
 }
 
-// govern returns the governed device with the name of dev or, if there is none, a governed device
-// that shares a disk with dev. If there is neither, govern starts a loop for dev.
+// govern returns the governed device of dev: the one of that name, another one for a device that
+// joins it, or a new one, whose loop it starts.
 func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if g := d.devices[dev.Name]; g != nil {
-		return g, nil
+	g, warn, err := d.governLocked(dev, counters, config)
+	d.mu.Unlock()
+	if warn != "" { // not under the lock, which heartbeats need
+		d.limited.Once(slog.LevelWarn, warn, dev.Name, "device", dev.Name, "disks", dev.Disks, "governed as", g.dev.Name, "its disks", g.dev.Disks)
+	}
+	return g, err
+}
+
+// Messages about devices that share disks. Two schedulers for one disk would each give all of it
+// away.
+const (
+	joinedDevice = "the device shares disks with another one, whose scheduler and settings govern both; I/O that passes beside the other device's counters is not seen as foreign"
+	besideDevice = "a device of several disks is governed on its own, although it has this disk as well: shares hold for each of the two only; register the disk's directories first"
+)
+
+func (d *Daemon) governLocked(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (g *governed, warn string, err error) {
+	if g = d.devices[dev.Name]; g != nil {
+		return g, "", nil
+	}
+	if g = d.joins[dev.Name]; g != nil {
+		return g, "", nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.devices)) {
-		// Two schedulers for one disk would each give away all of it.
-		if g := d.devices[name]; g.dev.Overlaps(dev) {
-			d.limited.Once(slog.LevelWarn, "the device shares disks with another one, whose scheduler governs both", dev.Name, "device", dev.Name,
-				"governed as", name, "disks", dev.Disks, "disks of the other", g.dev.Disks)
-			return g, nil
+		other := d.devices[name]
+		switch {
+		case !other.dev.Overlaps(dev):
+		case len(dev.Disks) == 1:
+			// A single disk has its own settings and counters, whatever was registered before it.
+			warn = besideDevice
+		default:
+			d.joins[dev.Name] = other
+			return other, joinedDevice, nil
 		}
 	}
+	g, err = d.startDevice(dev, counters, config)
+	if err != nil {
+		warn = ""
+	}
+	return g, warn, err
+}
+
+// startDevice starts the loop of a device. The caller holds d.mu.
+func (d *Daemon) startDevice(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
 	if d.run == nil || !d.ready {
 		return nil, errors.New("the daemon is not running")
 	}

@@ -87,13 +87,26 @@ func (d *Daemon) status() status.Document {
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {
 		dev := r.status(bound)
-		dev.ForeignUsers = d.users.of(r.dev.Name)
+		dev.ForeignUsers, dev.Joined = d.users.of(r.dev.Name), d.joinedTo(r.governed)
 		doc.Devices = append(doc.Devices, dev)
 		if !r.answered {
 			doc.Silent = append(doc.Silent, r.dev.Name)
 		}
 	}
 	return doc
+}
+
+// joinedTo returns the names of the devices that a device's scheduler governs as well.
+func (d *Daemon) joinedTo(g *governed) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := []string{}
+	for _, name := range slices.Sorted(maps.Keys(d.joins)) {
+		if d.joins[name] == g {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // stalled returns the names of the devices whose loop does not answer.

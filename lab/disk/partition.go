@@ -78,11 +78,9 @@ func (d *Disk) partition(context.Context) error {
 }
 
 // makeNode makes the file of a partition's device if it is missing, as in containers, whose /dev
-// the kernel does not fill.
+// the kernel does not fill. An existing file must be that of this partition: numbers of partitions
+// are reused, so a file that is left from before may be another device.
 func (d *Disk) makeNode(path string) error {
-	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
 	text, err := os.ReadFile(d.sysfs(filepath.Base(path) + "/dev"))
 	if err != nil {
 		return fmt.Errorf("number of %s: %w", path, err)
@@ -90,6 +88,15 @@ func (d *Disk) makeNode(path string) error {
 	var major, minor uint32
 	if _, err := fmt.Sscanf(strings.TrimSpace(string(text)), "%d:%d", &major, &minor); err != nil {
 		return fmt.Errorf("number of %s: %q: %w", path, text, err)
+	}
+	var st unix.Stat_t
+	switch err := unix.Stat(path, &st); {
+	case err == nil && st.Mode&unix.S_IFMT == unix.S_IFBLK && st.Rdev == unix.Mkdev(major, minor):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s exists and is not the partition that was added (%d:%d): remove it", path, major, minor)
+	case !errors.Is(err, unix.ENOENT):
+		return &os.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if err := d.change(d.ledger.Remove(path)); err != nil {
 		return err

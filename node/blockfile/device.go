@@ -19,7 +19,7 @@ import (
 // would hold. (IBIS, section 9, calls the DataNodes of such directories virtual DataNodes.)
 //
 // A file system on several disks, such as a RAID or a striped volume, has the device that combines
-// them. Two such devices may share disks; Overlaps reports it.
+// them. Such a device may share disks with other devices; Overlaps reports it.
 type Device struct {
 	Name       string   // kernel name such as sda, loop3 or md0; dev-MAJ:MIN if there is no block device
 	Disks      []string // kernel names of the physical disks, sorted; empty if there is no block device
@@ -37,9 +37,6 @@ func (d Device) Overlaps(other Device) bool {
 const (
 	// defaultReadahead is the kernel's default, for devices that report none.
 	defaultReadahead = 128 << 10
-	// maxStack is the maximum number of block devices above each other. The kernel's own stacks are
-	// shorter; the bound is for a sysfs that is not the kernel's.
-	maxStack = 16
 	// maxParts is the maximum number of block devices below one file system.
 	maxParts = 1024
 )
@@ -57,11 +54,7 @@ func deviceOf(root *os.File, sysfs string) (Device, error) {
 		return Device{Name: "dev-" + number, Rotational: true, Local: local(root), Readahead: defaultReadahead}, nil
 	}
 	top = whole(top)
-	carrier, err := carrierOf(top)
-	if err != nil {
-		return Device{}, fmt.Errorf("data directory %s: %w", root.Name(), err)
-	}
-	disks, err := disksBelow(carrier)
+	carrier, disks, err := carrierOf(top)
 	if err != nil {
 		return Device{}, fmt.Errorf("data directory %s: %w", root.Name(), err)
 	}
@@ -83,24 +76,39 @@ func deviceOf(root *os.File, sysfs string) (Device, error) {
 	return device, nil
 }
 
-// carrierOf returns the lowest block device that carries everything of the device at top: it goes
-// down while there is a single device below, as for logical volumes and encryption on one disk. All
-// devices are directories in sysfs, without links.
-func carrierOf(top string) (string, error) {
-	at := top
-	for range maxStack {
-		below, err := slavesOf(at)
-		if err != nil || len(below) != 1 {
-			return at, err
-		}
-		at = below[0]
+// carrierOf returns the lowest block device that carries everything of the device at top, and the
+// kernel names of the physical disks below, sorted. If there is one disk, the disk is the carrier,
+// even if several mappings lie between, as for a thin pool. Otherwise carrierOf goes down from top
+// while there is a single device below. Devices are directories in sysfs, without links.
+func carrierOf(top string) (carrier string, disks []string, err error) {
+	below, err := disksBelow(top)
+	if err != nil {
+		return "", nil, err
 	}
-	return "", fmt.Errorf("its file system lies on more than %d block devices above each other", maxStack)
+	if carrier = top; len(below) == 1 {
+		carrier = below[0]
+	}
+	// Several disks lie below, so this ends at the device that combines them.
+	for len(below) > 1 {
+		next, err := slavesOf(carrier)
+		if err != nil {
+			return "", nil, err
+		}
+		if len(next) != 1 {
+			break
+		}
+		carrier = next[0]
+	}
+	for _, disk := range below {
+		disks = append(disks, filepath.Base(disk))
+	}
+	slices.Sort(disks)
+	return carrier, disks, nil
 }
 
-// disksBelow returns the kernel names of the physical disks that a block device consists of, sorted:
-// the device itself if there is nothing below it.
-func disksBelow(device string) (names []string, err error) {
+// disksBelow returns the physical disks that a block device consists of: the device itself if there
+// is nothing below it. There is at least one.
+func disksBelow(device string) (disks []string, err error) {
 	seen := map[string]bool{device: true}
 	for next := []string{device}; len(next) > 0; {
 		at := next[0]
@@ -110,7 +118,7 @@ func disksBelow(device string) (names []string, err error) {
 			return nil, err
 		}
 		if len(below) == 0 {
-			names = append(names, filepath.Base(at))
+			disks = append(disks, at)
 		}
 		for _, b := range below {
 			if !seen[b] {
@@ -121,8 +129,10 @@ func disksBelow(device string) (names []string, err error) {
 			return nil, fmt.Errorf("%s consists of more than %d block devices", filepath.Base(device), maxParts)
 		}
 	}
-	slices.Sort(names)
-	return names, nil
+	if len(disks) == 0 {
+		return nil, fmt.Errorf("%s consists of devices that are made of each other", filepath.Base(device))
+	}
+	return disks, nil
 }
 
 // slavesOf returns the whole disks and mapped devices directly below a block device.

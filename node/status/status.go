@@ -139,6 +139,7 @@ type Claims struct {
 // Device is one block device, or the network.
 type Device struct {
 	Name        string   `json:"name"`
+	Joined      []string `json:"joined"`      // other devices that its scheduler governs, because they share disks with it
 	Directories []string `json:"directories"` // data directories on it
 	Rotational  bool     `json:"rotational"`
 	Answered    bool     `json:"answered"` // false: values that only the loop knows are missing

@@ -1,0 +1,45 @@
+package node
+
+import (
+	"testing"
+
+	"penstock/node/blockfile"
+	"penstock/node/device"
+)
+
+// TestDevicesThatShareDisks: a disk always has its own scheduler, whatever was registered before it.
+// A device of several disks joins the scheduler of one of them.
+func TestDevicesThatShareDisks(t *testing.T) {
+	one := func(name string) blockfile.Device { return blockfile.Device{Name: name, Disks: []string{name}} }
+	raid := blockfile.Device{Name: "md0", Disks: []string{"sda", "sdb"}}
+	wide := blockfile.Device{Name: "md1", Disks: []string{"sdb", "sdc"}}
+	for name, c := range map[string]struct {
+		order []blockfile.Device
+		want  []string // name of the governing device, for each
+	}{
+		"disks first":           {[]blockfile.Device{one("sda"), one("sdb"), raid, wide}, []string{"sda", "sdb", "sda", "sdb"}},
+		"the RAID first":        {[]blockfile.Device{raid, one("sda"), one("sdb"), raid}, []string{"md0", "sda", "sdb", "md0"}},
+		"two RAIDs":             {[]blockfile.Device{raid, wide, one("sdc"), wide}, []string{"md0", "md0", "sdc", "md0"}},
+		"nothing in common":     {[]blockfile.Device{one("sda"), one("sdc")}, []string{"sda", "sdc"}},
+		"without block devices": {[]blockfile.Device{{Name: "dev-0:40"}, {Name: "dev-0:41"}}, []string{"dev-0:40", "dev-0:41"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := start(t, "observe").daemon
+			for i, dev := range c.order {
+				none := func() (device.Counters, bool) { return device.Counters{}, false }
+				g, err := d.govern(dev, none, func() (device.Config, error) { return d.deviceConfig(dev) })
+				if err != nil {
+					t.Fatal(err)
+				}
+				if g.dev.Name != c.want[i] {
+					t.Errorf("%s is governed as %s, want %s", dev.Name, g.dev.Name, c.want[i])
+				}
+			}
+			for _, dev := range d.status().Devices {
+				if (len(dev.Joined) > 0) != (name == "disks first" || name == "two RAIDs" && dev.Name == "md0") {
+					t.Errorf("%s has joined %v", dev.Name, dev.Joined)
+				}
+			}
+		})
+	}
+}
