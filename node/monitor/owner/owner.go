@@ -10,8 +10,9 @@
 // below its own cgroup. The innermost container is the owner; a unit is the owner only outside of
 // containers.
 //
-// A path is evidence only as far as its names were chosen by root. Users may create cgroups of any
-// name below their own session (Owner.Delegated).
+// A path is evidence only as far as its names were chosen by root of this machine. Users may create
+// cgroups of any name below their own session, and root of a container below the container's cgroup
+// (Owner.Delegated).
 package owner
 
 import "strings"
@@ -38,8 +39,8 @@ type Owner struct {
 	ID string
 	// Application is the YARN application; Pod is the UID of the Kubernetes pod, with dashes.
 	Application, Pod string
-	// Delegated reports that a user without privileges may have chosen the names: the cgroup is
-	// below a user's session.
+	// Delegated reports that somebody without privileges on this machine may have chosen the names:
+	// the cgroup is below a user's session or a container.
 	Delegated bool
 }
 
@@ -79,6 +80,7 @@ func Of(path string) (o Owner) {
 		case found.Kind != None:
 			found.Delegated = delegated
 			o = found
+			delegated = delegated || o.ID != ""
 		case strings.HasPrefix(name, "user@") || name == "user.slice":
 			delegated = true
 		}
@@ -201,8 +203,16 @@ func isUUID(s string) bool {
 	return true
 }
 
-// String returns a short name for people: the manager, and what identifies the container there.
+// String returns a short name for people: the manager, and what identifies the container there. It
+// says so if the name is no evidence.
 func (o Owner) String() string {
+	if o.Delegated {
+		return o.name() + " (name not verified)"
+	}
+	return o.name()
+}
+
+func (o Owner) name() string {
 	const short = 12 // digits that Docker's own tools show
 	switch o.Kind {
 	case None:

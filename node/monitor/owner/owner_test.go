@@ -24,10 +24,10 @@ func TestOwners(t *testing.T) {
 		"/hadoop-yarn/container_e17_1700000000000_0001_01_000002": {Kind: YARN, ID: "container_e17_1700000000000_0001_01_000002", Application: app},
 		"/hadoop-yarn/container_17":                               {},
 		// A NodeManager in a Docker container.
-		"/docker/" + hex64 + "/hadoop-yarn/" + yarn: {Kind: YARN, ID: yarn, Application: app},
+		"/docker/" + hex64 + "/hadoop-yarn/" + yarn: {Kind: YARN, ID: yarn, Application: app, Delegated: true},
 		// Mesos, also nested.
 		"/mesos/" + uid: {Kind: Mesos, ID: uid},
-		"/mesos/" + uid + "/mesos/1d2c3b4a-0000-1111-2222-333344445555": {Kind: Mesos, ID: "1d2c3b4a-0000-1111-2222-333344445555"},
+		"/mesos/" + uid + "/mesos/1d2c3b4a-0000-1111-2222-333344445555": {Kind: Mesos, ID: "1d2c3b4a-0000-1111-2222-333344445555", Delegated: true},
 		"/mesos/agent":  {},
 		"/other/" + uid: {},
 		// Kubernetes, cgroupfs driver: guaranteed, burstable, best effort; below another cgroup.
@@ -46,7 +46,7 @@ func TestOwners(t *testing.T) {
 		// containerd with names of the systemd driver, without that driver.
 		"/system.slice/containerd.service/kubepods-burstable-pod" + under + ".slice:cri-containerd:" + hex64: pod,
 		// A NodeManager in a pod.
-		"/kubepods/pod" + uid + "/" + hex64 + "/hadoop-yarn/" + yarn: {Kind: YARN, ID: yarn, Application: app},
+		"/kubepods/pod" + uid + "/" + hex64 + "/hadoop-yarn/" + yarn: {Kind: YARN, ID: yarn, Application: app, Delegated: true},
 		// Docker and Podman.
 		"/docker/" + hex64:                                    {Kind: Docker, ID: hex64},
 		"/system.slice/docker-" + hex64 + ".scope":            {Kind: Docker, ID: hex64},
@@ -92,6 +92,7 @@ func TestShortNames(t *testing.T) {
 		"/kubepods/pod" + uid + "/" + hex64: "pod " + uid + " 4b1d5c3a7e9f",
 		"/mesos/" + uid:                     "mesos 3f2a91c4-0d5",
 		"/system.slice/fio.service":         "fio.service",
+		"/user.slice/hadoop-yarn/" + yarn:   app + " 000002 (name not verified)",
 	} {
 		if got := Of(path).String(); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
