@@ -173,7 +173,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	d.users = newUsers(log)
-	d.processes = newProcessWatch()
+	d.processes = newProcessWatch(settings.Identity.Cgroup)
 	d.connections = &connectionWatch{Watch: connections.New()}
 	d.metrics = newMetrics(d)
 	d.cluster, err = d.newCoordination(settings.Broker)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -26,8 +27,8 @@ type processWatch struct {
 
 	mu      sync.Mutex
 	mistake string
-	// members are the processes with an agent, by their registrations, with the flows that the
-	// daemon has verified.
+	// members are the processes with an agent, by their registrations, with the flows of their
+	// streams. A mode that trusts accepts the flow that the process claims.
 	members map[*registration]member
 }
 
@@ -36,14 +37,11 @@ type member struct {
 	processes.Member
 }
 
-func newProcessWatch() *processWatch {
-	w, err := processes.New()
+func newProcessWatch(hierarchy string) *processWatch {
+	w, err := processes.New(hierarchy)
 	p := &processWatch{Watch: w, members: map[*registration]member{}}
-	switch {
-	case w == nil:
+	if err != nil {
 		p.mistake = noProcessAccounts + err.Error()
-	case err != nil:
-		p.mistake = err.Error()
 	}
 	return p
 }
@@ -53,9 +51,13 @@ func (w *processWatch) enter(r *registration, p ipc.Peer) {
 	if r.own == "" {
 		return
 	}
+	start, err := processes.StartOf(int(p.PID))
+	if err != nil {
+		return // the process has ended
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.members[r] = member{int(p.PID), processes.Member{Flow: r.own, Container: p.Owner.Container}}
+	w.members[r] = member{int(p.PID), processes.Member{Flow: r.own, Container: p.Owner.Container, Start: start}}
 }
 
 // leave removes the process of an agent.
@@ -74,15 +76,22 @@ func (w *processWatch) follow(ctx context.Context) {
 	defer ticker.Stop()
 	for {
 		members := map[int]processes.Member{}
+		unclear := map[int]bool{}
 		w.mu.Lock()
 		for _, m := range w.members {
+			if other, two := members[m.pid]; two && other != m.Member {
+				unclear[m.pid] = true // its connections name several flows
+			}
 			members[m.pid] = m.Member
 		}
 		w.mu.Unlock()
-		mistake := ""
-		if err := w.Look(time.Now(), members); err != nil {
+		maps.DeleteFunc(members, func(pid int, _ processes.Member) bool { return unclear[pid] })
+		mistake, begun := "", time.Now()
+		if err := w.Look(begun, members); err != nil {
 			mistake = err.Error()
 		}
+		// However many processes there are, this takes a small part of a CPU's time.
+		ticker.Reset(max(processesPeriod, 20*time.Since(begun)))
 		w.mu.Lock()
 		w.mistake = mistake
 		w.mu.Unlock()

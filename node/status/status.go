@@ -255,7 +255,7 @@ type Processes struct {
 }
 
 // ProcessGroup adds up the processes of one container or unit, or of one application outside of
-// containers. All figures count from the daemon's first look at each process.
+// containers. Figures count from the daemon's first look on.
 type ProcessGroup struct {
 	Flow         string `json:"flow"` // the application; empty: not an application of the cluster
 	Owner        Owner  `json:"owner"`
@@ -300,7 +300,7 @@ type Owner struct {
 	ID          string `json:"id"`   // of the container, or the unit's name
 	Application string `json:"application"`
 	Pod         string `json:"pod"`
-	Delegated   bool   `json:"delegated"` // below a user's session: the user may have chosen the names
+	Delegated   bool   `json:"delegated"` // below a user's session or a container: the names are no evidence
 	Short       string `json:"short"`     // for people
 }
 

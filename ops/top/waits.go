@@ -51,6 +51,9 @@ func waitSummary(doc *status.Document) []string {
 			lines = append(lines, screen.Printable(note))
 		}
 	}
+	if p.AtBound {
+		lines = append(lines, "there are more processes or containers than can be watched: some are missing")
+	}
 	if p.LeftOff > 0 {
 		lines = append(lines, fmt.Sprintf("%d with the fewest bytes are left off", p.LeftOff))
 	}

@@ -8,8 +8,11 @@
 // cgroup (package owner). A process that has an agent belongs to its application even if no cgroup
 // says so, as under YARN's default executor.
 //
-// A process that begins and ends between two looks is not seen. Its figures, and those that a
-// process adds after the last look at it, are missing, so all sums are lower bounds.
+// The kernel's bytes of a process include those of its children that have ended and that it has
+// waited for. So the last reading of each child is subtracted from its parent. What a child moves
+// after the last look at it, and all of a child that begins and ends between two looks, is added to
+// its parent's owner: usually the same, but for the first process of a container it is the process
+// that started it. Waits are not inherited; those of such a child are missing.
 package processes
 
 import (
@@ -39,7 +42,10 @@ const (
 )
 
 // Member is what the daemon knows of a process that has an agent.
-type Member struct{ Flow, Container string }
+type Member struct {
+	Flow, Container string
+	Start           uint64 // of the process, as StartOf returns it; another process may have the pid later
+}
 
 // Group is the identity of what is added up: an owner by cgroup, or an application by its agents.
 type Group struct {
@@ -47,7 +53,8 @@ type Group struct {
 	Owner owner.Owner
 }
 
-// Sum is what the processes of a group have done and waited for since the daemon first saw them.
+// Sum is what the processes of a group have done and waited for. It does not decrease while the group
+// is known. What processes did before the first look does not count.
 type Sum struct {
 	Group
 	Processes     int           // that run now
@@ -63,7 +70,7 @@ type Window struct {
 	BlockDelay, RunDelay time.Duration
 }
 
-// figures are those of one process.
+// figures are what a process has done and waited for.
 type figures struct {
 	read, written int64
 	delays        delays
@@ -74,21 +81,36 @@ func (f *figures) add(g figures) {
 	f.delays.run, f.delays.block = f.delays.run+g.delays.run, f.delays.block+g.delays.block
 }
 
+// raise raises each figure to that of f, less those of each of the others.
+func (f *figures) raise(to figures, less ...figures) {
+	for _, l := range less {
+		to.add(figures{-l.read, -l.written, delays{-l.delays.run, -l.delays.block}})
+	}
+	f.read, f.written = max(f.read, to.read), max(f.written, to.written)
+	f.delays.run, f.delays.block = max(f.delays.run, to.delays.run), max(f.delays.block, to.delays.block)
+}
+
 // process is a known process.
 type process struct {
-	start  uint64 // in clock ticks since the boot; distinguishes processes of one pid
-	member Member
-	group  Group
-	owned  bool
-	looked time.Time // when its cgroup was read
-	now    figures
+	start   uint64 // in clock ticks since the boot; distinguishes processes of one pid
+	parent  int
+	member  Member
+	group   Group
+	owned   bool
+	checked time.Time // when its cgroup was read
+	settled bool      // its cgroup was read twice: the first process of a container is moved when it begins
+	raw     figures   // by the kernel, the highest that were seen
+	// inherited are the bytes of ended children in raw. base is what raw had, and what was counted
+	// for another group, before the process came to its group.
+	inherited, base figures
+	own             figures // of its group: raw less inherited and base; never decreases
+	old             bool    // what it did before its next reading counts for nobody
 }
 
 // group is the state of a Group.
 type group struct {
-	ended   figures // of processes that have ended
+	ended   figures // of processes that have ended or have another group now
 	last    figures // the sum at the last look
-	fresh   bool    // there was no look yet
 	running int
 	seen    time.Time // when it last had a process
 }
@@ -99,6 +121,8 @@ type Watch struct {
 	proc      procfs.FS
 	delayacct string // path of the sysctl
 	of        func(pid int) (delays, error)
+	opening   error  // why of is nil
+	hierarchy string // cgroup below which the NodeManager makes those of its containers
 
 	processes map[int]*process
 	groups    map[Group]*group
@@ -111,18 +135,21 @@ type Watch struct {
 	on      bool
 }
 
-// New returns a watch of this machine. If the error is not nil, the watch works without delays.
-func New() (*Watch, error) {
+// New returns a watch of this machine. hierarchy is the cgroup below which the NodeManager makes those
+// of its containers, such as hadoop-yarn.
+func New(hierarchy string) (*Watch, error) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return nil, err
 	}
-	w := &Watch{proc: proc, delayacct: "/proc/sys/kernel/task_delayacct", processes: map[int]*process{}, groups: map[Group]*group{}}
+	w := &Watch{proc: proc, hierarchy: strings.Trim(hierarchy, "/"), delayacct: "/proc/sys/kernel/task_delayacct", processes: map[int]*process{}, groups: map[Group]*group{}}
 	stats, err := openTaskstats()
-	if err == nil {
-		w.of = stats.of
+	if err != nil {
+		w.opening = err
+		return w, nil
 	}
-	return w, err
+	w.of = stats.of
+	return w, nil
 }
 
 // Look reads the figures of all processes with an owner. It should be called every few seconds.
@@ -133,20 +160,39 @@ func (w *Watch) Look(now time.Time, members map[int]Member) error {
 	if err != nil {
 		return fmt.Errorf("list processes: %w", err)
 	}
-	more := len(all) > maxProcesses
-	all = all[:min(len(all), maxProcesses)]
-	var mistakes error
 	alive := make(map[int]bool, len(all))
 	for _, p := range all {
 		alive[p.PID] = true
-		err := w.lookAt(p, now, members[p.PID])
-		if err != nil && !gone(err) && mistakes == nil {
-			mistakes = err
+	}
+	// Parents before their children, whose pids are higher except when the numbers start again. If a
+	// child ends meanwhile, it is then missing in its parent's bytes rather than counted twice.
+	slices.SortFunc(all, func(a, b procfs.Proc) int { return cmp.Compare(a.PID, b.PID) })
+	more, looked := false, 0
+	var rights, other error
+	for _, p := range all {
+		if w.processes[p.PID] == nil && looked >= maxProcesses {
+			more = true
+			continue
+		}
+		looked++
+		switch err := w.lookAt(p, now, members[p.PID]); {
+		case err == nil:
+		case gone(err):
+			alive[p.PID] = false
+		case errors.Is(err, fs.ErrPermission):
+			rights = err
+		default:
+			other = err
 		}
 	}
 	for pid, p := range w.processes {
 		if !alive[pid] {
-			w.end(p)
+			w.inherit(p)
+		}
+	}
+	for pid, p := range w.processes {
+		if p.own.raise(p.raw, p.inherited, p.base); !alive[pid] {
+			w.leave(p)
 			delete(w.processes, pid)
 		}
 	}
@@ -158,7 +204,32 @@ func (w *Watch) Look(now time.Time, members map[int]Member) error {
 		w.seconds = now.Sub(w.looked).Seconds()
 	}
 	w.looked = now
-	return mistakes
+	switch {
+	case rights != nil:
+		return fmt.Errorf("figures of other users' processes are missing: run the daemon as root, or with CAP_SYS_PTRACE (bytes) and CAP_NET_ADMIN (waits): %w", rights)
+	case other != nil:
+		return other
+	}
+	return w.opening
+}
+
+// inherit moves the bytes of a process that has ended to its parent, which waits for it.
+func (w *Watch) inherit(p *process) {
+	if parent := w.processes[p.parent]; parent != nil {
+		parent.inherited.add(figures{read: p.raw.read, written: p.raw.written})
+	}
+}
+
+// leave keeps the figures of a process for the group that it leaves.
+func (w *Watch) leave(p *process) {
+	if !p.owned {
+		return
+	}
+	if g := w.groups[p.group]; g != nil {
+		g.ended.add(p.own)
+	}
+	p.base.add(p.own)
+	p.own = figures{}
 }
 
 func gone(err error) bool {
@@ -171,70 +242,141 @@ func (w *Watch) accounting() bool {
 	return err == nil && strings.TrimSpace(string(text)) == "1"
 }
 
+// StartOf returns when a process began, in clock ticks since the boot. It distinguishes the
+// processes that have a pid one after another.
+func StartOf(pid int) (uint64, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, err
+	}
+	stat, err := p.Stat()
+	return stat.Starttime, err
+}
+
+// lookAt reads the figures of one process.
 func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 	known := w.processes[p.PID]
-	if known != nil && !known.owned && known.member == member && now.Sub(known.looked) < othersPeriod {
+	if known != nil && !known.owned && member == (Member{}) && known.settled && now.Sub(known.checked) < othersPeriod {
 		return nil
 	}
 	stat, err := p.Stat()
 	if err != nil {
 		return err
 	}
-	if known != nil && (known.start != stat.Starttime || known.member != member) {
-		w.end(known)
+	if member.Start != stat.Starttime {
+		member = Member{} // of a process that had the pid before
+	}
+	if known != nil && known.start != stat.Starttime {
+		w.inherit(known)
+		w.leave(known)
 		known = nil
 	}
-	if known == nil || !known.owned {
-		known = &process{start: stat.Starttime, member: member, looked: now}
+	if known == nil {
+		known = &process{start: stat.Starttime, old: w.looked.IsZero()}
 		w.processes[p.PID] = known
-		if known.group, known.owned, err = groupOf(p, member); err != nil || !known.owned {
+	}
+	known.parent = stat.PPID
+	if known.checked.IsZero() || !known.settled || known.member != member || now.Sub(known.checked) >= othersPeriod {
+		if err := w.regroup(known, p, now, member); err != nil {
 			return err
 		}
 	}
-	usage, err := p.IO()
-	if err == nil {
-		known.now.read, known.now.written = int64(usage.ReadBytes), int64(usage.WriteBytes)
+	if !known.owned {
+		return nil
 	}
-	if w.of == nil {
-		return err
-	}
-	d, err2 := w.of(p.PID)
-	if err2 == nil {
-		known.now.delays = d
-	}
-	return errors.Join(err, err2)
+	return w.read(known, p)
 }
 
-// groupOf returns the group of a process. The application of its agent comes first, since the
-// daemon has verified it. owned is false for a process that belongs to nobody in particular.
-func groupOf(p procfs.Proc, member Member) (g Group, owned bool, err error) {
+// regroup reads a process's cgroup. If the process belongs to another group than before, what it has
+// done stays with that group.
+func (w *Watch) regroup(known *process, p procfs.Proc, now time.Time, member Member) error {
+	id, owned, err := w.groupOf(p, member)
+	if err != nil {
+		return err
+	}
+	known.settled = !known.checked.IsZero()
+	known.member, known.checked = member, now
+	if owned == known.owned && id == known.group {
+		return nil
+	}
+	known.old = known.old || known.settled && !known.owned // it was without an owner until now
+	known.own.raise(known.raw, known.inherited, known.base)
+	w.leave(known)
+	known.group, known.owned = id, owned
+	return nil
+}
+
+// read reads the kernel's figures. If another process has got the pid meanwhile, they are dropped.
+func (w *Watch) read(known *process, p procfs.Proc) error {
+	var now figures
+	usage, err := p.IO()
+	if err == nil {
+		now.read, now.written = int64(usage.ReadBytes), int64(usage.WriteBytes)
+	}
+	if w.of != nil {
+		d, err2 := w.of(p.PID)
+		if err2 == nil {
+			now.delays = d
+		}
+		err = cmp.Or(err, err2)
+	}
+	stat, err2 := p.Stat()
+	if err2 != nil {
+		return err2
+	}
+	if stat.Starttime == known.start {
+		known.raw.raise(now) // a process that has ended and is not waited for yet has no waits any more
+		if known.old {
+			known.base, known.old = figures{}, false
+			known.base.raise(known.raw, known.inherited)
+		}
+	}
+	return err
+}
+
+// groupOf returns the group of a process. A cgroup that the NodeManager has made comes first, because
+// root has chosen its name; then the application of the process's agent, which the daemon has
+// verified as far as its mode asks for it. owned is false for a process that belongs to nobody in
+// particular.
+func (w *Watch) groupOf(p procfs.Proc, member Member) (g Group, owned bool, err error) {
 	cgroups, err := p.Cgroups()
 	if err != nil {
 		return Group{}, false, err
 	}
+	path := ""
 	for _, c := range cgroups {
-		o := owner.Of(c.Path)
-		if g.Owner.Kind == owner.None || g.Owner.Kind == owner.Unit && o.Kind != owner.None && o.Kind != owner.Unit {
-			g.Owner = o
+		if o := owner.Of(c.Path); rank(o) > rank(g.Owner) {
+			g.Owner, path = o, c.Path
 		}
 	}
-	if g.Flow = member.Flow; g.Flow == "" && !g.Owner.Delegated {
-		g.Flow = g.Owner.Application
-	}
-	if member.Flow != "" && g.Owner.Kind != owner.YARN && owner.ApplicationOf(member.Container) != "" {
-		g.Owner = owner.Owner{Kind: owner.YARN, ID: member.Container, Application: owner.ApplicationOf(member.Container)}
+	switch o := g.Owner; {
+	case o.Kind == owner.YARN && !o.Delegated && w.hierarchy != "" && strings.Contains(path+"/", "/"+w.hierarchy+"/"+o.ID+"/"):
+		g.Flow = o.Application
+	case member.Flow != "":
+		g.Flow = member.Flow
+		if app := owner.ApplicationOf(member.Container); app != "" {
+			g.Owner = owner.Owner{Kind: owner.YARN, ID: member.Container, Application: app}
+		}
+	case o.Delegated:
+		// Users may make any number of cgroups. All of them are one group.
+		g.Owner = owner.Owner{Kind: owner.Unit, ID: "cgroups of users and containers"}
 	}
 	return g, g.Flow != "" || g.Owner.Kind != owner.None, nil
 }
 
-// end keeps the figures of a process that has ended.
-func (w *Watch) end(p *process) {
-	if !p.owned {
-		return
+// rank orders the owners that the hierarchies of cgroup v1 may name for one process.
+func rank(o owner.Owner) int {
+	switch {
+	case o.Kind == owner.None:
+		return 0
+	case o.Kind == owner.Unit && o.Delegated:
+		return 1
+	case o.Kind == owner.Unit:
+		return 2
+	case o.Delegated:
+		return 3
 	}
-	if g := w.groups[p.group]; g != nil {
-		g.ended.add(p.now)
-	}
+	return 4
 }
 
 // addUp returns the sums by group. full reports that there are more groups than maxGroups; the
@@ -250,25 +392,22 @@ func (w *Watch) addUp(now time.Time) (sums []Sum, full bool) {
 		}
 		g := w.groups[p.group]
 		if g == nil {
-			if len(w.groups) >= maxGroups {
+			if len(w.groups) >= maxGroups && !w.dropIdle() {
 				full = true
 				continue
 			}
-			g = &group{fresh: true}
+			g = &group{}
 			w.groups[p.group] = g
 		}
 		g.running, g.seen = g.running+1, now
 		sum := running[p.group]
-		sum.add(p.now)
+		sum.add(p.own)
 		running[p.group] = sum
 	}
 	maps.DeleteFunc(w.groups, func(_ Group, g *group) bool { return g.running == 0 && now.Sub(g.seen) > forgetAfter })
 	for id, g := range w.groups {
 		sum := running[id]
 		sum.add(g.ended)
-		if g.fresh {
-			g.last, g.fresh = sum, false // what processes did before the first look is no increase
-		}
 		sums = append(sums, Sum{id, g.running, sum.read, sum.written, sum.delays.block, sum.delays.run, Window{
 			sum.read - g.last.read, sum.written - g.last.written, sum.delays.block - g.last.delays.block, sum.delays.run - g.last.delays.run}})
 		g.last = sum
@@ -278,6 +417,20 @@ func (w *Watch) addUp(now time.Time) (sums []Sum, full bool) {
 			cmp.Compare(a.Owner.Pod, b.Owner.Pod), cmp.Compare(a.Owner.Kind, b.Owner.Kind))
 	})
 	return sums, full
+}
+
+// dropIdle forgets the group that has been without processes for the longest time. It reports
+// whether there was one.
+func (w *Watch) dropIdle() bool {
+	var oldest Group
+	found := false
+	for id, g := range w.groups {
+		if g.running == 0 && (!found || g.seen.Before(w.groups[oldest].seen)) {
+			oldest, found = id, true
+		}
+	}
+	delete(w.groups, oldest)
+	return found
 }
 
 // Snapshot is the result of the last call of Look.

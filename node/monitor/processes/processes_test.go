@@ -25,16 +25,18 @@ type procTree struct {
 	t      *testing.T
 	dir    string
 	delays map[int]delays
+
+	parents map[int]int
 }
 
 func newProcTree(t *testing.T) (*procTree, *Watch) {
 	t.Helper()
-	p := &procTree{t, t.TempDir(), map[int]delays{}}
+	p := &procTree{t, t.TempDir(), map[int]delays{}, map[int]int{}}
 	fs, err := procfs.NewFS(p.dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &Watch{proc: fs, delayacct: filepath.Join(p.dir, "acct"), processes: map[int]*process{}, groups: map[Group]*group{},
+	w := &Watch{proc: fs, hierarchy: "hadoop-yarn", delayacct: filepath.Join(p.dir, "acct"), processes: map[int]*process{}, groups: map[Group]*group{},
 		of: func(pid int) (delays, error) { return p.delays[pid], nil }}
 	return p, w
 }
@@ -54,7 +56,7 @@ func (p *procTree) run(pid int, start uint64, cgroup string, read, written int64
 	for i := range fields {
 		fields[i] = "0"
 	}
-	fields[0], fields[1], fields[2], fields[21] = strconv.Itoa(pid), "(java)", "S", strconv.FormatUint(start, 10)
+	fields[0], fields[1], fields[2], fields[3], fields[21] = strconv.Itoa(pid), "(java)", "S", strconv.Itoa(p.parents[pid]), strconv.FormatUint(start, 10)
 	p.write(pid, "stat", strings.Join(fields, " ")+"\n")
 	p.write(pid, "cgroup", "4:memory:/\n3:blkio:"+cgroup+"\n0::/system.slice/hadoop-nodemanager.service\n")
 	p.write(pid, "io", "rchar: 9\nwchar: 9\nsyscr: 0\nsyscw: 0\nread_bytes: "+strconv.FormatInt(read, 10)+"\nwrite_bytes: "+strconv.FormatInt(written, 10)+"\ncancelled_write_bytes: 0\n")
@@ -81,84 +83,194 @@ func look(t *testing.T, w *Watch, now time.Time, members map[int]Member) []Sum {
 	return w.Snapshot(100).Sums
 }
 
+func sumOf(t *testing.T, sums []Sum, match func(Sum) bool) Sum {
+	t.Helper()
+	i := slices.IndexFunc(sums, match)
+	if i < 0 {
+		t.Fatalf("no such sum: %+v", sums)
+	}
+	return sums[i]
+}
+
+func ofYARN(s Sum) bool { return s.Owner.ID == container }
+func ofUnit(s Sum) bool { return s.Owner.Kind == owner.Unit }
+
+const (
+	yarn   = "/hadoop-yarn/" + container
+	docker = "/docker/4b1d5c3a7e9f00112233445566778899aabbccddeeff00112233445566778899"
+	second = time.Second
+)
+
 func TestSums(t *testing.T) {
 	p, w := newProcTree(t)
 	now := time.Unix(1e9, 0)
-	const yarn, docker = "/hadoop-yarn/" + container, "/docker/" + "4b1d5c3a7e9f00112233445566778899aabbccddeeff00112233445566778899"
-	p.run(10, 1, yarn, 100, 50, delays{2 * time.Second, time.Second})
-	p.run(11, 2, yarn, 10, 5, delays{time.Second, 0})
-	p.run(12, 3, docker, 7, 0, delays{})
-	p.run(13, 4, "/", 1000, 0, delays{}) // of the NodeManager's unit, by the unified hierarchy
-	sums := look(t, w, now, nil)
-	if len(sums) != 3 {
-		t.Fatalf("%+v", sums)
+	p.run(9, 1, yarn, 5000, 0, delays{second, second}) // older than the first look
+	if got := look(t, w, now, nil)[0]; got.Read != 0 || got.RunDelay != 0 || got.Processes != 1 {
+		t.Errorf("before the first look: %+v", got)
 	}
-	ofYARN := Sum{Group{app, owner.Of(yarn)}, 2, 110, 55, time.Second, 3 * time.Second, Window{}}
-	if sums[0].Owner.ID != "hadoop-nodemanager.service" || sums[1] != ofYARN || sums[2].Owner.Kind != owner.Docker || sums[2].Flow != "" {
-		t.Errorf("%+v", sums)
+	p.run(10, 2, yarn, 100, 50, delays{2 * second, second})
+	p.run(11, 3, yarn, 10, 5, delays{second, 0})
+	p.run(12, 4, docker, 7, 0, delays{})
+	p.run(13, 5, "/", 1000, 0, delays{}) // of the NodeManager's unit, by the unified hierarchy
+	sums := look(t, w, now.Add(5*second), nil)
+	want := Sum{Group{app, owner.Of(yarn)}, 3, 110, 55, second, 3 * second, Window{110, 55, second, 3 * second}}
+	if got := sumOf(t, sums, ofYARN); got != want || len(sums) != 3 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := sumOf(t, sums, func(s Sum) bool { return s.Owner.Kind == owner.Docker }); got.Flow != "" || got.Read != 7 {
+		t.Errorf("%+v", got)
+	}
+	if got := sumOf(t, sums, ofUnit); got.Owner.ID != "hadoop-nodemanager.service" || got.Read != 1000 {
+		t.Errorf("%+v", got)
 	}
 
-	// A process ends: its figures stay in the sum. Another process gets the pid.
+	// A process ends, and its figures stay in the sum; another one gets the pid of the next. A third
+	// is a zombie, of which the kernel has no waits.
 	p.end(11)
+	p.run(9, 1, yarn, 5000, 0, delays{})
 	p.run(10, 9, yarn, 3, 0, delays{})
-	sums = look(t, w, now.Add(5*time.Second), nil)
-	ofYARN.Processes, ofYARN.Read, ofYARN.Window = 1, 113, Window{Read: 3}
-	if sums[1] != ofYARN {
-		t.Errorf("%+v, want %+v", sums[1], ofYARN)
+	want = Sum{want.Group, 2, 113, 55, second, 3 * second, Window{Read: 3}}
+	if got := sumOf(t, look(t, w, now.Add(10*second), nil), ofYARN); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
+	p.end(9)
 	p.end(10)
-	ofYARN.Processes, ofYARN.Window = 0, Window{}
-	if sums = look(t, w, now.Add(10*time.Second), nil); sums[1] != ofYARN {
-		t.Errorf("%+v, want %+v", sums[1], ofYARN)
+	want.Processes, want.Window = 0, Window{}
+	if got := sumOf(t, look(t, w, now.Add(15*second), nil), ofYARN); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
-	if sums = look(t, w, now.Add(5*time.Second+forgetAfter), nil); len(sums) != 3 {
+	if sums = look(t, w, now.Add(10*second+forgetAfter), nil); len(sums) != 3 {
 		t.Errorf("forgotten too early: %+v", sums)
 	}
-	if sums = look(t, w, now.Add(6*time.Second+forgetAfter), nil); len(sums) != 2 {
+	if sums = look(t, w, now.Add(11*second+forgetAfter), nil); len(sums) != 2 {
 		t.Errorf("not forgotten: %+v", sums)
 	}
 }
 
-// TestProcessesWithAnAgent: an application's process may have no cgroup of its own; its application
-// may become known late.
-func TestProcessesWithAnAgent(t *testing.T) {
+// TestChildrenCountOnce: the kernel adds the bytes of a child that has ended to its parent, which
+// belongs to another owner here.
+func TestChildrenCountOnce(t *testing.T) {
 	p, w := newProcTree(t)
 	now := time.Unix(1e9, 0)
-	p.write(10, "cgroup", "0::/\n")
-	p.run(10, 1, "/", 100, 0, delays{})
-	p.write(10, "cgroup", "0::/\n")
-	if sums := look(t, w, now, nil); len(sums) != 0 {
-		t.Errorf("a process of nobody: %+v", sums)
+	p.run(100, 1, "/", 50, 0, delays{}) // the NodeManager
+	look(t, w, now, nil)
+	p.parents[200], p.parents[201] = 100, 200
+	p.run(200, 2, yarn, 1, 0, delays{})         // a container's shell
+	p.run(201, 3, yarn, 1_000_000, 0, delays{}) // and its JVM
+	look(t, w, now.Add(5*second), nil)
+	p.end(201)
+	p.run(200, 2, yarn, 1_000_002, 0, delays{}) // 1 byte of its own is new
+	if got := sumOf(t, look(t, w, now.Add(10*second), nil), ofYARN); got.Read != 1_000_002 || got.Window.Read != 1 {
+		t.Errorf("after the JVM: %+v", got)
 	}
-	member := map[int]Member{10: {app, container}}
-	sums := look(t, w, now.Add(time.Second), member)
-	if len(sums) != 1 || sums[0].Flow != app || sums[0].Owner.ID != container || sums[0].Read != 100 {
-		t.Fatalf("%+v", sums)
+	p.end(200)
+	p.run(100, 1, "/", 50+1_000_002+20, 0, delays{})
+	sums := look(t, w, now.Add(15*second), nil)
+	if got := sumOf(t, sums, ofYARN); got.Read != 1_000_002 {
+		t.Errorf("after the container: %+v", got)
 	}
-	// The agent has disconnected.
-	if sums = look(t, w, now.Add(2*time.Second), nil); len(sums) != 1 || sums[0].Processes != 0 || sums[0].Read != 100 {
-		t.Errorf("%+v", sums)
+	if got := sumOf(t, sums, ofUnit); got.Read != 20 || got.Window.Read != 20 {
+		t.Errorf("the NodeManager: %+v, want 20 bytes", got)
 	}
 }
 
-// TestACgroupThatComesLate: without an owner, a process is looked at once a minute.
+// TestProcessesWithAnAgent: an application's process may have no cgroup of its own, and its
+// application may become known late. Its bytes count once, however often its agent connects.
+func TestProcessesWithAnAgent(t *testing.T) {
+	p, w := newProcTree(t)
+	now := time.Unix(1e9, 0)
+	look(t, w, now, nil)
+	p.run(10, 7, "/", 100, 0, delays{})
+	member := map[int]Member{10: {app, container, 7}}
+	if got := sumOf(t, look(t, w, now.Add(second), member), ofYARN); got.Flow != app || got.Read != 100 {
+		t.Fatalf("%+v", got)
+	}
+	total := int64(100)
+	for i := range 6 { // the agent disconnects and connects again
+		total += 10
+		p.run(10, 7, "/", total, 0, delays{})
+		var now2 = now.Add(time.Duration(2+i) * second)
+		members := member
+		if i%2 == 0 {
+			members = nil
+		}
+		all := int64(0)
+		for _, s := range look(t, w, now2, members) {
+			all += s.Read
+			if s.Window.Read > 10 {
+				t.Errorf("a window of %d bytes", s.Window.Read)
+			}
+		}
+		if all != total {
+			t.Errorf("%d bytes, the process has %d", all, total)
+		}
+	}
+	// Another process has the pid of the member.
+	p.run(10, 8, "/", 5, 0, delays{})
+	if got := sumOf(t, look(t, w, now.Add(20*second), member), ofUnit); got.Processes != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestWhoseCgroupCounts: only a cgroup of the NodeManager names an application.
+func TestWhoseCgroupCounts(t *testing.T) {
+	p, w := newProcTree(t)
+	const other = "application_1700000000000_0099"
+	p.run(10, 1, "/elsewhere/"+container, 0, 0, delays{})
+	p.run(11, 1, "/user.slice/hadoop-yarn/"+container, 0, 0, delays{})
+	p.run(12, 1, docker+"/hadoop-yarn/"+container, 0, 0, delays{})
+	p.run(13, 1, yarn, 0, 0, delays{})
+	for pid := 10; pid <= 13; pid++ {
+		g, _, err := w.groupOf(proc(t, p, pid), Member{Flow: other, Start: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := map[bool]string{true: app, false: other}[pid == 13]; g.Flow != want {
+			t.Errorf("process %d: flow %s, want %s", pid, g.Flow, want)
+		}
+		if g, _, _ = w.groupOf(proc(t, p, pid), Member{}); (g.Flow == app) != (pid == 13) {
+			t.Errorf("process %d without an agent: %+v", pid, g)
+		}
+	}
+}
+
+func proc(t *testing.T, p *procTree, pid int) procfs.Proc {
+	t.Helper()
+	fs, err := procfs.NewFS(p.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process, err := fs.Proc(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return process
+}
+
+// TestACgroupThatComesLate: a new process is looked at twice, since it is moved to its container
+// when it begins, and then once a minute.
 func TestACgroupThatComesLate(t *testing.T) {
 	p, w := newProcTree(t)
 	now := time.Unix(1e9, 0)
-	p.run(10, 1, "/", 1, 0, delays{})
-	p.write(10, "cgroup", "0::/\n")
 	look(t, w, now, nil)
-	p.write(10, "cgroup", "0::/hadoop-yarn/"+container+"\n")
-	if sums := look(t, w, now.Add(othersPeriod-1), nil); len(sums) != 0 {
+	p.run(10, 1, "/", 1, 0, delays{}) // still in the NodeManager's unit
+	look(t, w, now.Add(second), nil)
+	p.run(10, 1, yarn, 5, 0, delays{})
+	if got := sumOf(t, look(t, w, now.Add(2*second), nil), ofYARN); got.Read != 4 || got.Processes != 1 {
+		t.Errorf("moved at once: %+v", got)
+	}
+	p.run(10, 1, docker, 6, 0, delays{})
+	if sums := look(t, w, now.Add(2*second+othersPeriod-1), nil); slices.ContainsFunc(sums, func(s Sum) bool { return s.Owner.Kind == owner.Docker }) {
 		t.Errorf("looked too early: %+v", sums)
 	}
-	if sums := look(t, w, now.Add(othersPeriod), nil); len(sums) != 1 {
+	if sums := look(t, w, now.Add(2*second+othersPeriod), nil); !slices.ContainsFunc(sums, func(s Sum) bool { return s.Owner.Kind == owner.Docker }) {
 		t.Errorf("not found: %+v", sums)
 	}
 }
 
 func TestMissingRights(t *testing.T) {
 	p, w := newProcTree(t)
+	look(t, w, time.Now(), nil)
 	p.run(10, 1, "/hadoop-yarn/"+container, 5, 0, delays{})
 	w.of = func(int) (delays, error) { return delays{}, unix.EPERM }
 	if err := w.Look(time.Now(), nil); !errors.Is(err, unix.EPERM) {
@@ -185,24 +297,52 @@ func TestBounds(t *testing.T) {
 	for pid := range maxGroups {
 		w.processes[pid] = &process{owned: true, group: Group{Flow: strconv.Itoa(pid)}}
 	}
-	if sums, full := w.addUp(time.Now()); len(sums) != maxGroups || full {
+	now := time.Now()
+	if sums, full := w.addUp(now); len(sums) != maxGroups || full {
 		t.Errorf("%d of %d, full: %v", len(sums), maxGroups, full)
 	}
 	w.processes[maxGroups] = &process{owned: true, group: Group{Flow: "one more"}}
-	if sums, full := w.addUp(time.Now()); len(sums) != maxGroups || !full {
+	if sums, full := w.addUp(now); len(sums) != maxGroups || !full {
 		t.Errorf("%d of %d, full: %v", len(sums), maxGroups+1, full)
+	}
+	// A group without processes makes room.
+	delete(w.processes, 0)
+	w.addUp(now)
+	sums, full := w.addUp(now)
+	if full || !slices.ContainsFunc(sums, func(s Sum) bool { return s.Flow == "one more" }) {
+		t.Errorf("%d of %d, full: %v", len(sums), maxGroups, full)
+	}
+}
+
+// TestUsersCannotFillTheGroups: however many cgroups users make, they are one group.
+func TestUsersCannotFillTheGroups(t *testing.T) {
+	p, w := newProcTree(t)
+	for pid := 10; pid < 40; pid++ {
+		p.run(pid, 1, "/", 0, 0, delays{})
+		p.write(pid, "cgroup", "0::/user.slice/user-1000.slice/user@1000.service/run-"+strconv.Itoa(pid)+".scope\n")
+	}
+	if sums := look(t, w, time.Now(), nil); len(sums) != 1 || sums[0].Processes != 30 {
+		t.Errorf("%+v", sums)
 	}
 }
 
 // TestThisMachine: the kernel's figures of a process that reads and waits for a CPU.
 func TestThisMachine(t *testing.T) {
-	w, err := New()
+	w, err := New("hadoop-yarn")
 	if err != nil {
-		t.Log(err) // without root
+		t.Fatal(err)
+	}
+	if os.Geteuid() != 0 {
+		t.Log(w.Look(time.Now(), nil)) // the kernel has no figures of others for this user
 		return
 	}
+	if err := w.Look(time.Now(), nil); err != nil {
+		t.Fatal(err)
+	}
 	name := filepath.Join(t.TempDir(), "file")
-	cmd := exec.Command("sh", "-c", "head -c 1048576 /dev/zero >"+name+"; sync "+name+"; read x")
+	// Two loops take turns on one CPU.
+	cmd := exec.Command("taskset", "-c", "0", "sh", "-c", "head -c 1048576 /dev/zero >"+name+"; sync "+name+
+		"; while :; do :; done & k=$!; i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; kill $k; read x")
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -213,13 +353,17 @@ func TestThisMachine(t *testing.T) {
 	}
 	defer cmd.Wait()
 	defer stdin.Close()
-	members := map[int]Member{cmd.Process.Pid: {app, container}}
+	start, err := StartOf(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := map[int]Member{cmd.Process.Pid: {app, container, start}}
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if err := w.Look(time.Now(), members); err != nil {
 			t.Fatal(err)
 		}
 		sums := w.Snapshot(maxGroups).Sums
-		if i := slices.IndexFunc(sums, func(s Sum) bool { return s.Flow == app }); i >= 0 && sums[i].RunDelay > 0 && sums[i].Processes == 1 {
+		if i := slices.IndexFunc(sums, func(s Sum) bool { return s.Flow == app }); i >= 0 && sums[i].RunDelay > 0 && sums[i].Written >= 1<<20 {
 			t.Logf("%+v", sums[i])
 			return
 		}
