@@ -103,5 +103,5 @@ func (r *registration) connectionOf(m wire.Open, flow string) *connections.Use {
 	if r.role != wire.RoleDataNode || m.Client == wire.Own {
 		return nil
 	}
-	return r.daemon.connections.Opened(m.Server, m.Client, flow, m.Path, m.Direction == wire.Write)
+	return r.connections.Opened(m.Server, m.Client, flow, m.Path, m.Direction == wire.Write)
 }

@@ -42,7 +42,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	}
 	reg := &registration{
 		daemon: d, role: role, uid: p.UID, owner: p.Owner, files: &d.taskFiles, own: own, leave: leave,
-		threads: int(p.Hello.Threads),
+		threads: int(p.Hello.Threads), connections: d.connections.NewAgent(),
 	}
 	user := fmt.Sprintf("user %d", p.UID)
 	dirs := p.Hello.Directories
@@ -108,6 +108,8 @@ type registration struct {
 	// devices are the devices of the directories; the agent knows devices[i] by the number i+1.
 	devices []*governed
 	numbers []uint8 // for each directory of the hello, its device's number; 0: the directory is not governed
+	// connections records the connections that a DataNode's streams serve.
+	connections *connections.Agent
 }
 
 type registered struct {
@@ -308,7 +310,8 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 		}
 		req.To = min(req.To, size)
 	}
-	block.OnClose(use.Close)
+	req.Closed = use.Close
+	block.OnClose(use.Close) // also of a stream that the agent never closes
 	if req.Block = block; m.Meta == "" {
 		return nil
 	}

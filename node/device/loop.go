@@ -133,6 +133,9 @@ func (l *Loop) Progress(s *Stream, pos int64) {
 // Close ends a stream. pos is its last position. If pos is negative, the agent is gone and only
 // the file shows the position. Close does not wait.
 func (l *Loop) Close(s *Stream, pos int64) {
+	if s.Closed != nil {
+		s.Closed()
+	}
 	l.mail.put(s, func(n *news) {
 		if !n.closed {
 			n.closed, n.last = true, pos

@@ -46,6 +46,10 @@ type OpenRequest struct {
 	// for operations.
 	Refusable bool
 	Threads   int
+
+	// Closed, if not nil, is called when the agent ends the stream. The stream's files may be open
+	// for longer, until what it wrote is on the device. It may be called more than once.
+	Closed func()
 }
 
 // Stream is one operation of an agent's process on one file.

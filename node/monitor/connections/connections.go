@@ -8,12 +8,14 @@
 // of the connection that a stream serves, so the flow of the stream is the connection's. That needs
 // no privileges and no packet.
 //
-// A DataNode port is a port that a DataNode's agent has named as a server's end. A connection whose
+// A DataNode port is a port that a DataNode's agent has named as a server's end. The watch relies on
+// the agent for that: figures serve people, and nothing is governed by them. A connection whose
 // stream has ended keeps its last flow while it stays open, because HDFS clients reuse connections.
 package connections
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -25,22 +27,28 @@ const (
 	maxUses        = 16384 // connections with a known flow
 	maxPorts       = 64    // DataNode ports
 	maxConnections = 16384 // connections looked at, of all ports
+	// What one agent may use of these: agents name ports and connections freely.
+	maxAgentUses  = maxUses / 4
+	maxAgentPorts = 4
 )
 
-// Ends are the two ends of a connection.
+// Ends are the two ends of a connection. Addresses have no zone: link-local addresses of two
+// interfaces that are equal count as one.
 type Ends struct{ Server, Client netip.AddrPort }
+
+// Agent is an agent whose streams are recorded. Its fields are protected by Watch.mu.
+type Agent struct {
+	watch *Watch
+	ports map[uint16]bool
+	uses  int
+}
 
 // Use is one stream's use of a connection. Its methods may be called on nil, for a stream whose
 // connection is not watched.
 type Use struct {
 	watch *Watch
 	ends  Ends
-	use
-}
-
-type use struct {
-	flow, file string
-	write      bool
+	open  bool // protected by Watch.mu
 }
 
 // Connection is an established connection.
@@ -56,7 +64,7 @@ type Connection struct {
 }
 
 // Watch knows the connections of the machine's DataNodes. Its methods may be called from several
-// goroutines.
+// goroutines, except Look, which one goroutine at a time may call.
 type Watch struct {
 	sockets func(port uint16, take func(Socket) bool) error
 
@@ -65,15 +73,18 @@ type Watch struct {
 	uses   map[Ends]*known
 	looked time.Time
 	last   map[Ends]Socket
-	rates  map[Ends][2]float64
-	more   bool // there were more connections than maxConnections
+	sorted []Connection // at the last call of Look, without what uses knows
+	more   bool         // there were more connections than maxConnections
 }
 
 // known is what is known of a connection's streams.
 type known struct {
-	use
-	streams int  // open ones
-	seen    bool // by the last call of Look, or begun since
+	flow, file string // of the last stream
+	write      bool
+	last       *Use
+	agent      *Agent // counts it
+	streams    int    // open ones
+	seen       bool   // by the last call of Look, or begun since
 }
 
 // New returns a watch that asks this machine's kernel.
@@ -81,34 +92,38 @@ func New() *Watch {
 	return &Watch{sockets: sockets, ports: map[uint16]bool{}, uses: map[Ends]*known{}}
 }
 
-// Opened records that a stream of a flow serves a connection whose ends an agent has named, as
+// NewAgent returns an agent without streams.
+func (w *Watch) NewAgent() *Agent { return &Agent{watch: w, ports: map[uint16]bool{}} }
+
+// Opened records that a stream of a flow serves a connection whose ends the agent has named, as
 // ip:port. It returns nil if the ends are no addresses or a bound is reached. The caller must call
 // Close.
-func (w *Watch) Opened(server, client, flow, file string, write bool) *Use {
+func (a *Agent) Opened(server, client, flow, file string, write bool) *Use {
 	s, err := netip.ParseAddrPort(server)
 	c, err2 := netip.ParseAddrPort(client)
 	if err != nil || err2 != nil {
 		return nil
 	}
-	ends := Ends{unmapped(s), unmapped(c)}
+	ends, w := Ends{unmapped(s), unmapped(c)}, a.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.ports[s.Port()] {
-		if len(w.ports) >= maxPorts {
-			return nil
-		}
-		w.ports[s.Port()] = true
+	port := s.Port()
+	if !a.ports[port] && len(a.ports) >= maxAgentPorts || !w.ports[port] && len(w.ports) >= maxPorts {
+		return nil
 	}
 	k := w.uses[ends]
 	if k == nil {
-		if len(w.uses) >= maxUses {
+		if a.uses >= maxAgentUses || len(w.uses) >= maxUses {
 			return nil
 		}
-		k = &known{}
+		k = &known{agent: a}
 		w.uses[ends] = k
+		a.uses++
 	}
-	u := &Use{watch: w, ends: ends, use: use{flow, file, write}}
-	k.use, k.streams, k.seen = u.use, k.streams+1, true
+	a.ports[port], w.ports[port] = true, true
+	u := &Use{watch: w, ends: ends, open: true}
+	k.flow, k.file, k.write, k.last = flow, file, write, u
+	k.streams, k.seen = k.streams+1, true
 	return u
 }
 
@@ -124,59 +139,75 @@ func (u *Use) SetFlow(flow string) {
 	u.watch.mu.Lock()
 	defer u.watch.mu.Unlock()
 	// A later stream of the connection has its own flow.
-	if k := u.watch.uses[u.ends]; k != nil && k.use == u.use {
+	if k := u.watch.uses[u.ends]; k != nil && k.last == u {
 		k.flow = flow
 	}
-	u.flow = flow
 }
 
-// Close records the end of the stream.
+// Close records the end of the stream. Further calls have no effect.
 func (u *Use) Close() {
 	if u == nil {
 		return
 	}
 	u.watch.mu.Lock()
 	defer u.watch.mu.Unlock()
-	if k := u.watch.uses[u.ends]; k != nil {
+	if k := u.watch.uses[u.ends]; k != nil && u.open {
 		k.streams--
 	}
+	u.open = false
 }
 
 // Look asks the kernel for the connections to all DataNode ports. It should be called every few
-// seconds. An error leaves the last figures in force.
+// seconds. An error leaves the last figures of a port in force.
 func (w *Watch) Look(now time.Time) error {
 	w.mu.Lock()
-	ports := slices.Sorted(maps.Keys(w.ports))
+	ports, last := slices.Sorted(maps.Keys(w.ports)), w.last
+	elapsed := now.Sub(w.looked).Seconds()
 	w.mu.Unlock()
-	found, more := map[Ends]Socket{}, false
-	for _, port := range ports {
+	found, more := make(map[Ends]Socket, len(last)), false
+	var mistakes error
+	for i, port := range ports {
+		// A port with many connections leaves the others their part.
+		room := (maxConnections - len(found)) / (len(ports) - i)
 		err := w.sockets(port, func(s Socket) bool {
-			if len(found) >= maxConnections {
+			if room == 0 {
 				more = true
 				return false
 			}
 			found[Ends{s.Server, s.Client}] = s
+			room--
 			return true
 		})
-		if err != nil {
-			return err
+		if err == nil {
+			continue
+		}
+		mistakes = errors.Join(mistakes, err)
+		for ends, s := range last {
+			if ends.Server.Port() == port && len(found) < maxConnections {
+				found[ends] = s
+			}
 		}
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.rates = map[Ends][2]float64{}
-	if elapsed := now.Sub(w.looked).Seconds(); elapsed > 0 && w.last != nil {
-		for ends, s := range found {
-			before := w.last[ends]
+	sorted := make([]Connection, 0, len(found))
+	for ends, s := range found {
+		c := Connection{Socket: s}
+		if last != nil && elapsed > 0 {
+			before := last[ends]
 			if s.Sent < before.Sent || s.Received < before.Received {
 				before = Socket{} // these are the counters of a new connection between the same ends
 			}
-			w.rates[ends] = [2]float64{float64(s.Sent-before.Sent) / elapsed, float64(s.Received-before.Received) / elapsed}
+			c.SentRate, c.ReceivedRate = float64(s.Sent-before.Sent)/elapsed, float64(s.Received-before.Received)/elapsed
 		}
+		sorted = append(sorted, c)
 	}
-	w.last, w.looked, w.more = found, now, more
+	slices.SortFunc(sorted, func(a, b Connection) int {
+		return cmp.Or(cmp.Compare(b.SentRate+b.ReceivedRate, a.SentRate+a.ReceivedRate), a.Client.Compare(b.Client), a.Server.Compare(b.Server))
+	})
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sorted, w.last, w.looked, w.more = sorted, found, now, more
 	w.forget(found)
-	return nil
+	return mistakes
 }
 
 // forget drops what is known of closed connections, and ports without connections and streams: a
@@ -191,6 +222,7 @@ func (w *Watch) forget(found map[Ends]Socket) {
 		// A connection that is younger than the last call of Look was seen when its stream began.
 		if !is && !k.seen && k.streams <= 0 {
 			delete(w.uses, ends)
+			k.agent.uses--
 			continue
 		}
 		inUse[ends.Server.Port()], k.seen = true, is
@@ -211,17 +243,12 @@ func (w *Watch) Snapshot(n int) Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := Snapshot{Ports: slices.Sorted(maps.Keys(w.ports)), Established: len(w.last), More: w.more}
-	all := make([]Connection, 0, len(w.last))
-	for ends, socket := range w.last {
-		c := Connection{Socket: socket, SentRate: w.rates[ends][0], ReceivedRate: w.rates[ends][1]}
-		if k := w.uses[ends]; k != nil {
+	s.Top = slices.Clone(w.sorted[:min(n, len(w.sorted))])
+	for i := range s.Top {
+		c := &s.Top[i]
+		if k := w.uses[Ends{c.Server, c.Client}]; k != nil {
 			c.Flow, c.File, c.Write, c.Open = k.flow, k.file, k.write, k.streams > 0
 		}
-		all = append(all, c)
 	}
-	slices.SortFunc(all, func(a, b Connection) int {
-		return cmp.Or(cmp.Compare(b.SentRate+b.ReceivedRate, a.SentRate+a.ReceivedRate), a.Client.Compare(b.Client), a.Server.Compare(b.Server))
-	})
-	s.Top = all[:min(n, len(all))]
 	return s
 }

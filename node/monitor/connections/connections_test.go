@@ -96,11 +96,12 @@ func TestTheKernelsConnections(t *testing.T) {
 			l = &named{l, fmt.Sprintf("127.0.0.1:%d", port)}
 		}
 		w := New()
+		a := w.NewAgent()
 		reader, client := pair(t, l)
 		writer, other := pair(t, l)
-		r := w.Opened(reader.LocalAddr().String(), reader.RemoteAddr().String(), "app", "/blk_1", false)
+		r := a.Opened(reader.LocalAddr().String(), reader.RemoteAddr().String(), "app", "/blk_1", false)
 		defer r.Close()
-		u := w.Opened(writer.LocalAddr().String(), writer.RemoteAddr().String(), "another", "/blk_2", true)
+		u := a.Opened(writer.LocalAddr().String(), writer.RemoteAddr().String(), "another", "/blk_2", true)
 		defer u.Close()
 		const sent, got = 3 << 20, 1 << 20
 		send(t, reader, client, sent)
@@ -168,7 +169,7 @@ func TestRatesAndOrder(t *testing.T) {
 		{Server: address(1, 9866), Client: address(2, 2), Received: 1000, Sent: 50},
 	}}
 	w := watch(k)
-	w.Opened(address(1, 9866).String(), address(2, 1).String(), "a", "", false).Close()
+	w.NewAgent().Opened(address(1, 9866).String(), address(2, 1).String(), "a", "", false).Close()
 	now := time.Unix(1000, 0)
 	look := func(seconds int) Snapshot {
 		t.Helper()
@@ -218,14 +219,16 @@ func TestStreamsOfAConnection(t *testing.T) {
 		}
 		return "gone", false
 	}
-	first := w.Opened(server, client, "claimed", "/blk_1", false)
+	a := w.NewAgent()
+	first := a.Opened(server, client, "claimed", "/blk_1", false)
 	first.SetFlow("found")
 	if f, open := flow(true); f != "found" || !open {
 		t.Errorf("%s, %v", f, open)
 	}
-	second := w.Opened(server, client, "next", "/blk_2", false)
+	second := a.Opened(server, client, "next", "/blk_2", false)
 	first.SetFlow("late") // the connection serves the second stream by now
 	first.Close()
+	first.Close() // its file is closed later
 	if f, open := flow(true); f != "next" || !open {
 		t.Errorf("%s, %v", f, open)
 	}
@@ -240,7 +243,7 @@ func TestStreamsOfAConnection(t *testing.T) {
 		t.Errorf("%d entries of a closed connection are kept", n)
 	}
 	// A stream that begins and ends between two calls, on a connection that they never see.
-	w.Opened(server, client, "short", "", false).Close()
+	a.Opened(server, client, "short", "", false).Close()
 	flow(true)
 	flow(true)
 	if n := len(w.uses) + len(w.ports); n > 0 {
@@ -254,24 +257,48 @@ func TestStreamsOfAConnection(t *testing.T) {
 func TestBounds(t *testing.T) {
 	w := watch(&kernel{})
 	for _, bad := range [][2]string{{"", ""}, {"a:1", "b:2"}, {"10.0.0.1:1", "own"}} {
-		if w.Opened(bad[0], bad[1], "a", "", false) != nil {
+		if w.NewAgent().Opened(bad[0], bad[1], "a", "", false) != nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
-	for i := range maxPorts {
-		if w.Opened(address(1, 1000+i).String(), address(2, 1).String(), "a", "", false) == nil {
+	// One agent can use a part of all bounds only.
+	a := w.NewAgent()
+	for i := range maxAgentPorts {
+		if a.Opened(address(1, 1000+i).String(), address(2, 1).String(), "a", "", false) == nil {
 			t.Fatalf("port %d is refused", i+1)
 		}
 	}
-	if w.Opened(address(1, 10).String(), address(2, 1).String(), "a", "", false) != nil {
-		t.Error("too many ports are accepted")
+	if a.Opened(address(1, 10).String(), address(2, 1).String(), "a", "", false) != nil {
+		t.Error("too many ports of one agent are accepted")
 	}
-	for i := maxPorts; i < maxUses; i++ {
-		if w.Opened(address(1, 1000).String(), address(2+i>>12, 1+i&0xfff).String(), "a", "", false) == nil {
+	for i := maxAgentPorts; i < maxAgentUses; i++ {
+		if a.Opened(address(1, 1000).String(), address(2+i>>12, 1+i&0xfff).String(), "a", "", false) == nil {
 			t.Fatalf("connection %d is refused", i+1)
 		}
 	}
-	if w.Opened(address(1, 1000).String(), address(99, 1).String(), "a", "", false) != nil {
+	if a.Opened(address(1, 1000).String(), address(99, 1).String(), "a", "", false) != nil {
+		t.Error("too many connections of one agent are accepted")
+	}
+	if w.NewAgent().Opened(address(1, 2000).String(), address(99, 1).String(), "a", "", false) == nil {
+		t.Error("an agent that has nothing is refused")
+	}
+	for i := len(w.ports); i < maxPorts; i++ {
+		if w.NewAgent().Opened(address(1, 3000+i).String(), address(2, 1).String(), "a", "", false) == nil {
+			t.Fatalf("port %d is refused", i+1)
+		}
+	}
+	if w.NewAgent().Opened(address(1, 10).String(), address(2, 1).String(), "a", "", false) != nil {
+		t.Error("too many ports are accepted")
+	}
+	for i := len(w.uses); i < maxUses; i++ {
+		if a.uses >= maxAgentUses {
+			a = w.NewAgent()
+		}
+		if a.Opened(address(1, 1000).String(), address(100+i>>12, 1+i&0xfff).String(), "a", "", false) == nil {
+			t.Fatalf("connection %d is refused", i+1)
+		}
+	}
+	if w.NewAgent().Opened(address(1, 1000).String(), address(999, 1).String(), "a", "", false) != nil {
 		t.Error("too many connections are accepted")
 	}
 
@@ -280,12 +307,21 @@ func TestBounds(t *testing.T) {
 		k.all = append(k.all, Socket{Server: address(1, 9866), Client: address(i, 1)})
 	}
 	w = watch(k)
-	w.Opened(address(1, 9866).String(), address(2, 1).String(), "a", "", false)
+	w.NewAgent().Opened(address(1, 9866).String(), address(2, 1).String(), "a", "", false)
 	if err := w.Look(time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if s := w.Snapshot(math.MaxInt); s.Established != maxConnections || !s.More {
 		t.Errorf("%d of %d, more: %v", s.Established, len(k.all), s.More)
+	}
+	// Another port keeps its part, also if its number is higher.
+	k.all = append(k.all, Socket{Server: address(1, 9999), Client: address(3, 1), Sent: 1})
+	w.NewAgent().Opened(address(1, 9999).String(), address(3, 1).String(), "other", "", false)
+	if err := w.Look(time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if s := w.Snapshot(1); s.Top[0].Flow != "other" || s.Established != maxConnections/2+1 || !s.More {
+		t.Errorf("%d connections, the fastest of %q", s.Established, s.Top[0].Flow)
 	}
 }
 
@@ -324,7 +360,7 @@ func BenchmarkLook(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer s.Close()
-		w.Opened(s.LocalAddr().String(), s.RemoteAddr().String(), "app", "", false)
+		w.NewAgent().Opened(s.LocalAddr().String(), s.RemoteAddr().String(), "app", "", false)
 	}
 	for b.Loop() {
 		if err := w.Look(time.Now()); err != nil {
