@@ -22,10 +22,20 @@ const (
 	// too. The job's input shrinks accordingly, but not below leastInput of its size.
 	calibratedSeconds = 18
 	leastInput        = 1. / 3
-	// calibratedBytes is the least number of bytes that the aggressor writes. On disks that are
-	// faster than usual for their kind it writes more, in proportion, to outlast the protected job.
+	// calibratedBytes is the number of bytes that the aggressor writes at least on disks of their
+	// kind's usual rate. On other disks it writes in proportion to their rate, to outlast the
+	// protected job, but not less than slowestBytes of that number: a slow disk may mean a slow
+	// CPU, on which the protected job takes longer.
 	calibratedBytes = 2560 * mib
+	slowestBytes    = 0.6
 )
+
+// calibrationInput returns the size of the protected job's input in the first run: half of the
+// usual, which shows its rate as well, and its first picture earlier.
+func calibrationInput(p ProtectedSetup) int64 {
+	half := p.InputBytes / 2
+	return max(half-half%(mib*int64(p.Files)), mib*int64(p.Files))
+}
 
 // Calibration describes the chosen rate of the disks and the run from which the rate follows.
 type Calibration struct {
@@ -65,7 +75,7 @@ func Calibrate(s Setup, r Run) (Setup, Calibration, error) {
 	}
 	s.Penstock.ReferenceRead.PerMiBMillis /= faster
 	s.Penstock.ReferenceWrite.PerMiBMillis /= faster
-	s.Aggressor.Bytes = int64(float64(max(s.Aggressor.Bytes, calibratedBytes)) * max(1, faster))
+	s.Aggressor.Bytes = int64(float64(max(s.Aggressor.Bytes, calibratedBytes)) * max(slowestBytes, faster))
 	if p := &s.Protected; p.InputBytes > 0 {
 		most := int64(r.DemandMBps * megabyte * calibratedSeconds)
 		p.InputBytes = min(p.InputBytes, max(most, int64(float64(p.InputBytes)*leastInput)))
@@ -85,14 +95,15 @@ func (c Calibration) text(protected string) string {
 }
 
 // calibrate runs the protected job alone on disks without a limit, chooses their rate, and changes
-// the set-up and the machine accordingly.
-func (x *Experiment) calibrate(ctx context.Context, m *Machine) error {
+// the set-up and the machine accordingly. input is the job's usual input, in bytes.
+func (x *Experiment) calibrate(ctx context.Context, m *Machine, input int64) error {
 	t := Turn{fullSpeed, 1}
 	r, err := x.turn(ctx, t, nil)
 	if err != nil {
 		return fmt.Errorf("%v: %w", t, err)
 	}
 	x.finished(r)
+	x.Setup.Protected.InputBytes = input
 	setup, c, err := Calibrate(x.Setup, r)
 	if err != nil {
 		return err

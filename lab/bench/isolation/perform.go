@@ -88,9 +88,12 @@ func (x *Experiment) describe() {
 // start starts the real environment in a folder.
 func (x *Experiment) start(ctx context.Context, dir string) (stop func() error, err error) {
 	x.RunDir = dir
-	phases := x.Phases
+	phases, input := x.Phases, x.Setup.Protected.InputBytes
 	if x.Calibrate {
 		phases = []Phase{fullSpeed}
+		if input > 0 { // a query has a scale instead
+			x.Setup.Protected.InputBytes = calibrationInput(x.Setup.Protected)
+		}
 	}
 	m, err := StartMachine(ctx, &x.Request, phases)
 	if err != nil {
@@ -98,7 +101,7 @@ func (x *Experiment) start(ctx context.Context, dir string) (stop func() error, 
 	}
 	x.Env = m
 	if x.Calibrate {
-		if err := x.calibrate(ctx, m); err != nil {
+		if err := x.calibrate(ctx, m, input); err != nil {
 			return nil, errors.Join(err, m.Stop())
 		}
 	}
