@@ -18,12 +18,27 @@
  * their bios. The front part of a split bio is a separate bio with the address of the
  * rest in bi_private; that address is only looked up, never dereferenced.
  *
- * Every map has a limit. Users that do not fit are counted together in `governed`; the
- * oldest bios and requests are dropped, which loses time and no bytes. */
+ * Latencies, from issue to completion too, are counted for each device and cgroup. The
+ * cgroup is that of the request's first bio, except for the daemon's own requests, which
+ * are counted together.
+ *
+ * Every map has a limit. Users that do not fit are counted together in `governed`, and
+ * the latencies of cgroups that do not fit in their device's entry OTHERS. The oldest bios
+ * and requests are dropped, which loses time and no bytes. */
 #include "kernel.h"
 
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
 #define OPERATION 0xff           /* of bi_opf: 0 reads, 1 writes */
+
+/* Cgroups that do not exist: the daemon's requests, and those of cgroups beyond the limit. */
+#define OWN (~0ULL - 1)
+#define OTHERS (~0ULL)
+
+/* Latencies below 2^FIRST_OCTAVE ns are in bucket 0. Each octave above has four buckets of
+ * equal width, and the last bucket has the rest: from 8.2 us to 17.2 s. */
+#define FIRST_OCTAVE 13
+#define LAST_OCTAVE 33
+#define BUCKETS (1 + 4 * (LAST_OCTAVE - FIRST_OCTAVE + 1) + 1)
 
 struct user_key {
 	u64 cgroup; /* id; 0: not known to the kernel */
@@ -41,6 +56,23 @@ struct user_count {
 
 struct owner {
 	struct user_key user;
+	u64 write;
+};
+
+struct latency_key {
+	u64 cgroup; /* id; 0: not known to the kernel; OWN, OTHERS */
+	u64 device; /* as in user_key */
+};
+
+struct latency_count {
+	u64 time_ns[2]; /* read, written */
+	u64 reads[BUCKETS];
+	u64 writes[BUCKETS];
+};
+
+struct issue {
+	u64 since_ns;
+	struct latency_key key;
 	u64 write;
 };
 
@@ -74,8 +106,24 @@ struct {
 	MAP_INT(type, LRU_HASH_MAP);
 	MAP_INT(max_entries, 16384);
 	MAP_TYPE(key, u64);
-	MAP_TYPE(value, u64);
+	MAP_TYPE(value, struct issue);
 } issued SECTION(".maps");
+
+/* Each device has its entry OTHERS from the beginning. */
+struct {
+	MAP_INT(type, HASH_MAP);
+	MAP_INT(max_entries, 1280);
+	MAP_TYPE(key, struct latency_key);
+	MAP_TYPE(value, struct latency_count);
+} latencies SECTION(".maps");
+
+/* One entry of zeros, to begin a new entry with: it does not fit on the stack. */
+struct {
+	MAP_INT(type, ARRAY_MAP);
+	MAP_INT(max_entries, 1);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct latency_count);
+} no_latencies SECTION(".maps");
 
 u32 own_tgid;
 
@@ -85,6 +133,13 @@ INLINE u32 device_of(struct bio *bio)
 {
 	struct gendisk *disk = bio->bi_bdev->bd_disk;
 	return (u32)disk->major << 20 | (u32)disk->first_minor;
+}
+
+INLINE u64 cgroup_of(struct bio *bio)
+{
+	if (!__builtin_preserve_field_info(bio->bi_blkg, 2 /* exists */))
+		return 0;
+	return bio->bi_blkg->blkcg->css.cgroup->kn->id;
 }
 
 /* A kernel worker serves all processes, so its number has no meaning. */
@@ -116,8 +171,7 @@ int bio_queued(u64 *ctx)
 	struct owner o = {};
 	o.write = operation;
 	o.user.device = device;
-	if (__builtin_preserve_field_info(bio->bi_blkg, 2 /* exists */))
-		o.user.cgroup = bio->bi_blkg->blkcg->css.cgroup->kn->id;
+	o.user.cgroup = cgroup_of(bio);
 	struct task_struct *task = current_task();
 	if (task->flags & KERNEL_THREAD)
 		name_kernel_thread(&o.user, task);
@@ -161,11 +215,70 @@ SECTION("tp_btf/block_rq_issue")
 int request_issued(u64 *ctx)
 {
 	struct request *rq = (struct request *)ctx[0];
-	if (!owner_of(rq))
+	struct bio *bio = rq->bio;
+	if (!bio)
 		return 0;
-	u64 key = (u64)rq, now = now_ns();
-	map_update(&issued, &key, &now, ANY);
+	u32 device = device_of(bio);
+	u32 operation = bio->bi_opf & OPERATION;
+	if (!map_lookup(&governed, &device) || operation > 1 || bio->bi_iter.bi_size == 0)
+		return 0;
+	struct issue issue = {};
+	issue.since_ns = now_ns();
+	issue.key.device = device;
+	issue.write = operation;
+	struct owner *o = owner_of(rq);
+	if (o && o->user.tgid && o->user.tgid == own_tgid)
+		issue.key.cgroup = OWN;
+	else
+		issue.key.cgroup = cgroup_of(bio);
+	u64 key = (u64)rq;
+	map_update(&issued, &key, &issue, ANY);
 	return 0;
+}
+
+INLINE u32 bucket_of(u64 ns)
+{
+	if (ns >> (LAST_OCTAVE + 1))
+		return BUCKETS - 1;
+	u32 octave = 0;
+	u64 rest = ns;
+#pragma unroll
+	for (u32 step = 32; step > 0; step /= 2) {
+		if (rest >> step) {
+			octave += step;
+			rest >>= step;
+		}
+	}
+	if (octave < FIRST_OCTAVE)
+		return 0;
+	return 1 + 4 * (octave - FIRST_OCTAVE) + ((ns >> (octave - 2)) & 3);
+}
+
+INLINE void count_latency(struct issue *issue, u64 time)
+{
+	struct latency_key key = issue->key;
+	struct latency_count *count = map_lookup(&latencies, &key);
+	if (!count) {
+		u32 zero = 0;
+		struct latency_count *none = map_lookup(&no_latencies, &zero);
+		if (none)
+			map_update(&latencies, &key, none, NEW_ONLY);
+		count = map_lookup(&latencies, &key);
+	}
+	if (!count) {
+		key.cgroup = OTHERS;
+		count = map_lookup(&latencies, &key);
+	}
+	if (!count)
+		return;
+	u32 bucket = bucket_of(time);
+	if (bucket >= BUCKETS)
+		return;
+	__sync_fetch_and_add(&count->time_ns[issue->write & 1], time);
+	if (issue->write)
+		__sync_fetch_and_add(&count->writes[bucket], 1);
+	else
+		__sync_fetch_and_add(&count->reads[bucket], 1);
 }
 
 SECTION("tp_btf/block_rq_complete")
@@ -173,11 +286,13 @@ int request_completed(u64 *ctx)
 {
 	struct request *rq = (struct request *)ctx[0];
 	u64 key = (u64)rq;
-	u64 *since = map_lookup(&issued, &key);
-	if (!since)
+	struct issue *found = map_lookup(&issued, &key);
+	if (!found)
 		return 0;
-	u64 time = now_ns() - *since;
+	struct issue issue = *found;
+	u64 time = now_ns() - issue.since_ns;
 	map_delete(&issued, &key);
+	count_latency(&issue, time);
 	struct owner *o = owner_of(rq);
 	if (!o)
 		return 0;

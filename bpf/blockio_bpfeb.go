@@ -13,6 +13,26 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type BlockioIssue struct {
+	_       structs.HostLayout
+	SinceNs uint64
+	Key     BlockioLatencyKey
+	Write   uint64
+}
+
+type BlockioLatencyCount struct {
+	_      structs.HostLayout
+	TimeNs [2]uint64
+	Reads  [86]uint64
+	Writes [86]uint64
+}
+
+type BlockioLatencyKey struct {
+	_      structs.HostLayout
+	Cgroup uint64
+	Device uint64
+}
+
 type BlockioLost struct {
 	_      structs.HostLayout
 	Pieces uint64
@@ -48,6 +68,8 @@ const (
 	BlockioMapBios              = "bios"
 	BlockioMapGoverned          = "governed"
 	BlockioMapIssued            = "issued"
+	BlockioMapLatencies         = "latencies"
+	BlockioMapNoLatencies       = "no_latencies"
 	BlockioMapUsers             = "users"
 	BlockioProgBioQueued        = "bio_queued"
 	BlockioProgRequestCompleted = "request_completed"
@@ -108,10 +130,12 @@ type BlockioProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BlockioMapSpecs struct {
-	Bios     *ebpf.MapSpec `ebpf:"bios"`
-	Governed *ebpf.MapSpec `ebpf:"governed"`
-	Issued   *ebpf.MapSpec `ebpf:"issued"`
-	Users    *ebpf.MapSpec `ebpf:"users"`
+	Bios        *ebpf.MapSpec `ebpf:"bios"`
+	Governed    *ebpf.MapSpec `ebpf:"governed"`
+	Issued      *ebpf.MapSpec `ebpf:"issued"`
+	Latencies   *ebpf.MapSpec `ebpf:"latencies"`
+	NoLatencies *ebpf.MapSpec `ebpf:"no_latencies"`
+	Users       *ebpf.MapSpec `ebpf:"users"`
 }
 
 // BlockioVariableSpecs contains global variables before they are loaded into the kernel.
@@ -141,10 +165,12 @@ func (o *BlockioObjects) Close() error {
 //
 // It can be passed to LoadBlockioObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BlockioMaps struct {
-	Bios     *ebpf.Map `ebpf:"bios"`
-	Governed *ebpf.Map `ebpf:"governed"`
-	Issued   *ebpf.Map `ebpf:"issued"`
-	Users    *ebpf.Map `ebpf:"users"`
+	Bios        *ebpf.Map `ebpf:"bios"`
+	Governed    *ebpf.Map `ebpf:"governed"`
+	Issued      *ebpf.Map `ebpf:"issued"`
+	Latencies   *ebpf.Map `ebpf:"latencies"`
+	NoLatencies *ebpf.Map `ebpf:"no_latencies"`
+	Users       *ebpf.Map `ebpf:"users"`
 }
 
 func (m *BlockioMaps) Close() error {
@@ -152,6 +178,8 @@ func (m *BlockioMaps) Close() error {
 		m.Bios,
 		m.Governed,
 		m.Issued,
+		m.Latencies,
+		m.NoLatencies,
 		m.Users,
 	)
 }

@@ -10,5 +10,5 @@
 // strings) only to such programs.
 package bpf
 
-//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -go-package bpf -target bpfel,bpfeb -type user_key -type user_count -type lost Blockio blockio.c -- -Wall -Werror -O2
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -go-package bpf -target bpfel,bpfeb -type user_key -type user_count -type lost -type latency_key -type latency_count Blockio blockio.c -- -Wall -Werror -O2
 //go:generate sh -c "{ cat kernel.h blockio.c bpf.go | sha256sum; clang-14 --version | sed q; } > source.sum"

@@ -19,7 +19,7 @@ typedef unsigned long long u64;
 #define MAP_TYPE(name, value) value *name
 #define INLINE static inline __attribute__((always_inline))
 
-enum { HASH_MAP = 1, LRU_HASH_MAP = 9 };
+enum { HASH_MAP = 1, ARRAY_MAP = 2, LRU_HASH_MAP = 9 };
 enum { ANY = 0, NEW_ONLY = 1 };
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;

@@ -14,7 +14,7 @@ func newDemoCommand() *cobra.Command {
 	var f isolationFlags
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Show on real HDFS what a weight of 32:1 does for a job; 5 to 9 minutes",
+		Short: "Show on real HDFS what a weight of 32:1 does for a job; 5 to 8 minutes",
 		Long: `Starts a real Hadoop on modelled disks and runs WordCount beside TeraGen:
 
   alone                  WordCount by itself

@@ -19,7 +19,12 @@ func files(c Change) error {
 	if errors.Is(err, os.ErrNotExist) || err == nil && string(b) != c.After {
 		return nil
 	}
-	return errors.Join(err, os.WriteFile(c.Target, []byte(c.Before), 0o600))
+	return errors.Join(err, write(c.Target, c.Before))
+}
+
+// write replaces a file's content at once, as the kernel's own files change.
+func write(path, value string) error {
+	return errors.Join(os.WriteFile(path+".new", []byte(value), 0o600), os.Rename(path+".new", path))
 }
 
 var undoFiles = map[string]Undo{"file": files}
@@ -30,10 +35,7 @@ func set(j *Journal, path, value string) error {
 	if err != nil {
 		return err
 	}
-	return j.Make(Change{"file", path, string(before), value, "a test"}, func() error {
-		// The kernel's files change at once, not in two steps.
-		return errors.Join(os.WriteFile(path+".new", []byte(value), 0o600), os.Rename(path+".new", path))
-	})
+	return j.Make(Change{"file", path, string(before), value, "a test"}, func() error { return write(path, value) })
 }
 
 func TestMain(m *testing.M) {
