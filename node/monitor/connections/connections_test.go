@@ -60,6 +60,20 @@ func send(t *testing.T, from, to *net.TCPConn, bytes int64) {
 	}
 }
 
+// inode returns the inode of a connection's socket.
+func inode(t *testing.T, c *net.TCPConn) uint64 {
+	t.Helper()
+	raw, err := c.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stat unix.Stat_t
+	if err := errors.Join(raw.Control(func(fd uintptr) { err = unix.Fstat(int(fd), &stat) }), err); err != nil {
+		t.Fatal(err)
+	}
+	return stat.Ino
+}
+
 // settled waits until the clients have acknowledged all bytes: acknowledgements are delayed.
 func settled(t *testing.T, w *Watch, begin time.Time, sent int64) Snapshot {
 	t.Helper()
@@ -111,6 +125,9 @@ func TestTheKernelsConnections(t *testing.T) {
 			t.Fatalf("%s: %+v", at.address, s)
 		}
 		for _, c := range s.Top {
+			if c.Inode != inode(t, reader) && c.Inode != inode(t, writer) {
+				t.Errorf("%s: inode %d, want %d or %d", at.address, c.Inode, inode(t, reader), inode(t, writer))
+			}
 			switch c.Client {
 			case unmapped(netip.MustParseAddrPort(client.LocalAddr().String())):
 				if c.Sent != sent || c.Received != 0 || c.Flow != "app" || c.File != "/blk_1" || c.Write || !c.Open || c.RTT <= 0 || c.RTT > time.Second || c.Pacing == 0 {

@@ -18,6 +18,7 @@ type Socket struct {
 	Received       int64          // bytes
 	RTT            time.Duration  // smoothed round trip time
 	Pacing         uint64         // bytes per second at which the kernel sends; MaxUint64: without pacing
+	Inode          uint64         // of the socket, as in /proc/PID/fd; 0 if no process has the socket open
 }
 
 // Layout of the kernel's messages (include/uapi/linux/inet_diag.h). Ports and addresses are in
@@ -30,6 +31,7 @@ const (
 	remotePortAt  = 6
 	localAt       = 8
 	remoteAt      = 24
+	inodeAt       = 68
 	attrRequest   = 1 // INET_DIAG_REQ_BYTECODE, of a request
 	attrInfo      = 2 // INET_DIAG_INFO, of an answer
 	established   = 1 // TCP_ESTABLISHED
@@ -101,7 +103,8 @@ func parse(m []byte) (s Socket, ok bool, err error) {
 		}
 		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(m[at:at+16])).Unmap(), port)
 	}
-	s = Socket{Server: address(localAt, localPortAt), Client: address(remoteAt, remotePortAt)}
+	s = Socket{Server: address(localAt, localPortAt), Client: address(remoteAt, remotePortAt),
+		Inode: uint64(binary.NativeEndian.Uint32(m[inodeAt:]))}
 	for rest := m[messageSize:]; len(rest) >= unix.SizeofNlAttr; {
 		length, kind := int(binary.NativeEndian.Uint16(rest)), binary.NativeEndian.Uint16(rest[2:])
 		if length < unix.SizeofNlAttr || length > len(rest) {
