@@ -23,16 +23,15 @@
  * are counted together.
  *
  * Every map has a limit. Users that do not fit are counted together in `governed`, and
- * the latencies of cgroups that do not fit in their device's entry OTHERS. The oldest bios
- * and requests are dropped, which loses time and no bytes. */
+ * the latencies of cgroups that do not fit in `other_latencies`. The oldest bios and
+ * requests are dropped, which loses time and no bytes. */
 #include "kernel.h"
 
 #define KERNEL_THREAD 0x00200000 /* PF_KTHREAD */
 #define OPERATION 0xff           /* of bi_opf: 0 reads, 1 writes */
 
-/* Cgroups that do not exist: the daemon's requests, and those of cgroups beyond the limit. */
-#define OWN (~0ULL - 1)
-#define OTHERS (~0ULL)
+/* The cgroup of the daemon's requests; no cgroup has this id. */
+#define OWN (~0ULL)
 
 /* Latencies below 2^FIRST_OCTAVE ns are in bucket 0. Each octave above has four buckets of
  * equal width, and the last bucket has the rest: from 8.2 us to 17.2 s. */
@@ -60,7 +59,7 @@ struct owner {
 };
 
 struct latency_key {
-	u64 cgroup; /* id; 0: not known to the kernel; OWN, OTHERS */
+	u64 cgroup; /* id; 0: not known to the kernel; OWN */
 	u64 device; /* as in user_key */
 };
 
@@ -109,13 +108,20 @@ struct {
 	MAP_TYPE(value, struct issue);
 } issued SECTION(".maps");
 
-/* Each device has its entry OTHERS from the beginning. */
 struct {
 	MAP_INT(type, HASH_MAP);
-	MAP_INT(max_entries, 1280);
+	MAP_INT(max_entries, 1024);
 	MAP_TYPE(key, struct latency_key);
 	MAP_TYPE(value, struct latency_count);
 } latencies SECTION(".maps");
+
+/* Has an entry for each device in `governed`, from the beginning. */
+struct {
+	MAP_INT(type, HASH_MAP);
+	MAP_INT(max_entries, 256);
+	MAP_TYPE(key, u32);
+	MAP_TYPE(value, struct latency_count);
+} other_latencies SECTION(".maps");
 
 /* One entry of zeros, to begin a new entry with: it does not fit on the stack. */
 struct {
@@ -266,8 +272,8 @@ INLINE void count_latency(struct issue *issue, u64 time)
 		count = map_lookup(&latencies, &key);
 	}
 	if (!count) {
-		key.cgroup = OTHERS;
-		count = map_lookup(&latencies, &key);
+		u32 device = key.device;
+		count = map_lookup(&other_latencies, &device);
 	}
 	if (!count)
 		return;

@@ -70,6 +70,7 @@ const (
 	BlockioMapIssued            = "issued"
 	BlockioMapLatencies         = "latencies"
 	BlockioMapNoLatencies       = "no_latencies"
+	BlockioMapOtherLatencies    = "other_latencies"
 	BlockioMapUsers             = "users"
 	BlockioProgBioQueued        = "bio_queued"
 	BlockioProgRequestCompleted = "request_completed"
@@ -130,12 +131,13 @@ type BlockioProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BlockioMapSpecs struct {
-	Bios        *ebpf.MapSpec `ebpf:"bios"`
-	Governed    *ebpf.MapSpec `ebpf:"governed"`
-	Issued      *ebpf.MapSpec `ebpf:"issued"`
-	Latencies   *ebpf.MapSpec `ebpf:"latencies"`
-	NoLatencies *ebpf.MapSpec `ebpf:"no_latencies"`
-	Users       *ebpf.MapSpec `ebpf:"users"`
+	Bios           *ebpf.MapSpec `ebpf:"bios"`
+	Governed       *ebpf.MapSpec `ebpf:"governed"`
+	Issued         *ebpf.MapSpec `ebpf:"issued"`
+	Latencies      *ebpf.MapSpec `ebpf:"latencies"`
+	NoLatencies    *ebpf.MapSpec `ebpf:"no_latencies"`
+	OtherLatencies *ebpf.MapSpec `ebpf:"other_latencies"`
+	Users          *ebpf.MapSpec `ebpf:"users"`
 }
 
 // BlockioVariableSpecs contains global variables before they are loaded into the kernel.
@@ -165,12 +167,13 @@ func (o *BlockioObjects) Close() error {
 //
 // It can be passed to LoadBlockioObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BlockioMaps struct {
-	Bios        *ebpf.Map `ebpf:"bios"`
-	Governed    *ebpf.Map `ebpf:"governed"`
-	Issued      *ebpf.Map `ebpf:"issued"`
-	Latencies   *ebpf.Map `ebpf:"latencies"`
-	NoLatencies *ebpf.Map `ebpf:"no_latencies"`
-	Users       *ebpf.Map `ebpf:"users"`
+	Bios           *ebpf.Map `ebpf:"bios"`
+	Governed       *ebpf.Map `ebpf:"governed"`
+	Issued         *ebpf.Map `ebpf:"issued"`
+	Latencies      *ebpf.Map `ebpf:"latencies"`
+	NoLatencies    *ebpf.Map `ebpf:"no_latencies"`
+	OtherLatencies *ebpf.Map `ebpf:"other_latencies"`
+	Users          *ebpf.Map `ebpf:"users"`
 }
 
 func (m *BlockioMaps) Close() error {
@@ -180,6 +183,7 @@ func (m *BlockioMaps) Close() error {
 		m.Issued,
 		m.Latencies,
 		m.NoLatencies,
+		m.OtherLatencies,
 		m.Users,
 	)
 }

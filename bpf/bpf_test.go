@@ -34,7 +34,7 @@ func TestBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]uint32{"governed": 256, "users": 4096, "bios": 16384, "issued": 16384, "latencies": 1280}
+	want := map[string]uint32{"governed": 256, "users": 4096, "bios": 16384, "issued": 16384, "latencies": 1024, "other_latencies": 256}
 	for name, entries := range want {
 		if m := spec.Maps[name]; m == nil || m.MaxEntries != entries {
 			t.Errorf("map %s: %v, want %d entries", name, m, entries)

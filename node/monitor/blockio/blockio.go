@@ -22,6 +22,11 @@
 // requests of their own (dm, md). Bytes count when they are passed to the block layer: a little
 // before the device's own counters contain them, and even if the I/O then fails.
 //
+// The same programs count the latencies of requests, from issue to completion, by cgroup (Latency). The
+// package adds them up by the owner of the cgroup: an operator then sees who waits how long at the
+// device, also for tails that a mean hides. Under cgroup v1, the cgroup is that of the hierarchy of
+// blkio: a container that has none there counts with the cgroup above it.
+//
 // The daemon's own I/O is recognised by its process: readahead(2), sync_file_range(2) and page
 // faults queue their I/O in the calling thread, whichever thread issues the request later.
 package blockio

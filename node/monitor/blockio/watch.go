@@ -59,6 +59,8 @@ type Watch struct {
 	seen    map[bpf.BlockioUserKey]activity
 	keys    []bpf.BlockioUserKey
 	values  []bpf.BlockioUserCount
+
+	latencies latencies
 }
 
 // activity is the time of the last change of a user's bytes.
@@ -76,6 +78,7 @@ func Open(devices ...uint32) (*Watch, error) {
 	w := &Watch{
 		cgroups: cgroups{root: findHierarchy("/proc/self/mountinfo")}, seen: map[bpf.BlockioUserKey]activity{},
 		keys: make([]bpf.BlockioUserKey, maxUsers), values: make([]bpf.BlockioUserCount, maxUsers),
+		latencies: newLatencies(),
 	}
 	if err := bpf.LoadBlockioObjects(&w.objects, nil); err != nil {
 		return nil, refused("load", err)
@@ -121,7 +124,10 @@ func (w *Watch) begin(devices []uint32) error {
 
 // Govern watches one more device. There are at most MaxDevices.
 func (w *Watch) Govern(device uint32) error {
-	err := w.objects.Governed.Update(device, bpf.BlockioLost{}, ebpf.UpdateNoExist)
+	err := w.objects.OtherLatencies.Update(device, bpf.BlockioLatencyCount{}, ebpf.UpdateNoExist)
+	if err == nil || errors.Is(err, ebpf.ErrKeyExist) {
+		err = w.objects.Governed.Update(device, bpf.BlockioLost{}, ebpf.UpdateNoExist)
+	}
 	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
 		return fmt.Errorf("watch device %d:%d (at most %d): %w", device>>20, device&(1<<20-1), MaxDevices, err)
 	}
