@@ -88,6 +88,7 @@ func (d *Daemon) status() status.Document {
 	for _, r := range readings {
 		dev := r.status(bound)
 		dev.ForeignUsers, dev.Joined = d.users.of(r.dev.Name), d.joinedTo(r.governed)
+		dev.Latencies = d.users.latenciesOf(r.dev.Name)
 		doc.Devices = append(doc.Devices, dev)
 		if !r.answered {
 			doc.Silent = append(doc.Silent, r.dev.Name)

@@ -80,6 +80,7 @@ func TestTheReferenceHasEveryField(t *testing.T) {
 	}
 	doc := status.Document{Agents: make([]status.Agent, 1), Devices: []status.Device{{
 		Flows: make([]status.Flow, 1), ForeignUsers: status.ForeignUsers{Top: make([]status.ForeignUser, 1)},
+		Latencies: status.Latencies{Top: make([]status.OwnerLatency, 1)},
 	}}}
 	text, err := json.Marshal(doc)
 	if err != nil {

@@ -11,8 +11,15 @@ import (
 	"penstock/node/status"
 )
 
-// maxStatusUsers is the maximum number of foreign users of one device in the status.
-const maxStatusUsers = 10
+const (
+	// maxStatusUsers is the maximum number of foreign users of one device in the status.
+	maxStatusUsers = 10
+	// maxStatusLatencies is the maximum number of owners with latencies of one device in the status.
+	maxStatusLatencies = 32
+	// latencyEvery is the number of samples between two readings of latencies: a window must have
+	// enough requests for its p99.
+	latencyEvery = 5
+)
 
 // users finds the processes and cgroups that use the governed devices, according to the kernel.
 // It helps an operator, and nothing else depends on it: each failure is logged once, and the
@@ -27,6 +34,11 @@ type users struct {
 	mistake string // why the watch is not running
 	ledger  blockio.Ledger
 	numbers map[string]uint32 // of the watched devices
+
+	samples   int
+	latencies []blockio.Latency
+	latencyAt time.Time
+	seconds   float64 // length of the latencies' window; 0: they were read once
 }
 
 func newUsers(log *slog.Logger) *users {
@@ -96,10 +108,80 @@ func (u *users) sample(watch *blockio.Watch, names []string) {
 		u.fail("cannot read foreign I/O by process and cgroup; its figures are not up to date", err)
 		return
 	}
+	if err := u.sampleLatencies(watch); err != nil {
+		u.fail("cannot read the latencies of devices; their figures are not up to date", err)
+		return
+	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.on, u.mistake = true, ""
 	u.ledger.Take(time.Now(), table)
+}
+
+// sampleLatencies reads the latencies of devices at each latencyEvery-th call.
+func (u *users) sampleLatencies(watch *blockio.Watch) error {
+	u.samples++
+	if u.samples%latencyEvery != 1 {
+		return nil
+	}
+	all, err := watch.Latencies()
+	if err != nil {
+		return err
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	now := time.Now()
+	if !u.latencyAt.IsZero() {
+		u.seconds = now.Sub(u.latencyAt).Seconds()
+	}
+	u.latencies, u.latencyAt = all, now
+	return nil
+}
+
+// latenciesOf returns the latencies of a device's requests by owner: the owners with most requests in
+// the window.
+func (u *users) latenciesOf(name string) status.Latencies {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	out := status.Latencies{Seconds: u.seconds, Top: []status.OwnerLatency{}}
+	number, watched := u.numbers[name]
+	for i := range u.latencies {
+		l := &u.latencies[i]
+		switch {
+		case !watched || l.Device != number:
+		case len(out.Top) >= maxStatusLatencies:
+			out.LeftOff++
+		default:
+			out.Top = append(out.Top, status.OwnerLatency{Owner: ownerOf(l.Group), Read: latencyOf(l.Total[0]), Write: latencyOf(l.Total[1]),
+				Window: status.LatencyWindow{Read: latencyOf(l.Window[0]), Write: latencyOf(l.Window[1])}})
+		}
+	}
+	return out
+}
+
+func ownerOf(g blockio.Group) status.Owner {
+	o := statusOwner(g.Owner)
+	o.Short = g.String()
+	return o
+}
+
+func latencyOf(h blockio.Histogram) status.Latency {
+	return status.Latency{Requests: h.Requests(), P50NS: int64(h.Quantile(0.5)), P95NS: int64(h.Quantile(0.95)), P99NS: int64(h.Quantile(0.99))}
+}
+
+// deviceLatencies calls take with the latencies of each owner on each watched device.
+func (u *users) deviceLatencies(take func(device string, l *blockio.Latency)) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	names := make(map[uint32]string, len(u.numbers))
+	for name, number := range u.numbers {
+		names[number] = name
+	}
+	for i := range u.latencies {
+		if name := names[u.latencies[i].Device]; name != "" {
+			take(name, &u.latencies[i])
+		}
+	}
 }
 
 // fail logs a failure once, however often it happens.

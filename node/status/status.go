@@ -171,6 +171,7 @@ type Device struct {
 	Foreign Pair   `json:"foreign_bytes"`
 
 	ForeignUsers ForeignUsers `json:"foreign_users"`
+	Latencies    Latencies    `json:"latencies"`
 
 	Flows        []Flow `json:"flows"`
 	FlowsLeftOff int    `json:"flows_left_off"`
@@ -292,6 +293,36 @@ type ForeignUser struct {
 	Bytes    Pair   `json:"bytes"`
 	DeviceNS int64  `json:"device_ns"` // time of its requests at the device; overlapping requests count fully
 	Window   Pair   `json:"window_bytes"`
+}
+
+// Latencies are the latencies of a device's requests by owner, according to the kernel. There are none
+// if ForeignWatch is not on.
+type Latencies struct {
+	Seconds float64        `json:"seconds"` // length of the windows; 0: not enough readings yet
+	Top     []OwnerLatency `json:"top"`     // sorted by requests in the window, the largest number first
+	LeftOff int            `json:"left_off"`
+}
+
+// OwnerLatency has the latencies of one owner's requests, from issue to completion.
+type OwnerLatency struct {
+	Owner  Owner         `json:"owner"` // without a kind: Short says whose requests these are
+	Read   Latency       `json:"read"`
+	Write  Latency       `json:"write"`
+	Window LatencyWindow `json:"window"`
+}
+
+// LatencyWindow has the latencies of the requests in the window.
+type LatencyWindow struct {
+	Read  Latency `json:"read"`
+	Write Latency `json:"write"`
+}
+
+// Latency summarises requests. Each quantile is wrong by a quarter at most, and 0 without requests.
+type Latency struct {
+	Requests int64 `json:"requests"`
+	P50NS    int64 `json:"p50_ns"`
+	P95NS    int64 `json:"p95_ns"`
+	P99NS    int64 `json:"p99_ns"`
 }
 
 // Owner is the container or systemd unit that a cgroup path names (package owner).

@@ -145,7 +145,7 @@ func TestLatenciesAreBounded(t *testing.T) {
 	if n := totals(t, w, 1, begin)[Nobody].Total[0].Requests(); n < maxLatencies-64 || n > maxLatencies {
 		t.Errorf("%d requests of unknown cgroups", n)
 	}
-	if totals(t, w, 1, begin.Add(forgetAt - 1)); len(w.latencies.taken) < maxLatencies-64 {
+	if totals(t, w, 1, begin.Add(forgetAt-1)); len(w.latencies.taken) < maxLatencies-64 {
 		t.Errorf("%d cgroups left", len(w.latencies.taken))
 	}
 	if found = totals(t, w, 1, begin.Add(forgetAt)); len(found) != 0 {
