@@ -1,6 +1,7 @@
 package node
 
 import (
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +16,9 @@ type metrics struct {
 	daemon   *Daemon
 	registry *prometheus.Registry
 	latency  *prometheus.HistogramVec
+
+	collecting sync.Mutex
+	owners     *ownerMetrics // protected by collecting
 }
 
 var (
@@ -90,6 +94,7 @@ func newMetrics(d *Daemon) *metrics {
 	m := &metrics{
 		daemon:   d,
 		registry: prometheus.NewRegistry(),
+		owners:   newOwnerMetrics(),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "penstock_request_latency_seconds",
 			Help:    "Latency of device requests.",
@@ -130,6 +135,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	stats := &d.server.Stats
 	gauge(modeDesc, float64(mode))
 	gauge(dataNodeConnectionsDesc, float64(d.connections.Snapshot(0).Established))
+	m.collecting.Lock()
+	m.owners.collect(d, out)
+	m.collecting.Unlock()
 	gauge(connectionsDesc, float64(stats.Connections.Load()))
 	count(refusedDesc, float64(stats.Refused.Load()))
 	count(hurriedDesc, float64(stats.Hurried.Load()))

@@ -252,3 +252,19 @@ func (w *Watch) Snapshot(n int) Snapshot {
 	}
 	return s
 }
+
+// ByFlow returns the number of established connections of each flow; "" has those of which no stream
+// was seen.
+func (w *Watch) ByFlow() map[string]int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := map[string]int{}
+	for ends := range w.last {
+		flow := ""
+		if k := w.uses[ends]; k != nil {
+			flow = k.flow
+		}
+		n[flow]++
+	}
+	return n
+}
