@@ -1,0 +1,77 @@
+package pacing
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"penstock/lab/rate"
+)
+
+// median returns the middle value.
+func median[T float64 | time.Duration](values []T) T {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// rtt returns the median of the connection's smoothed round trip time over a time.
+func (s *stream) rtt(b *testing.B, over time.Duration) time.Duration {
+	b.Helper()
+	var all []time.Duration
+	for end := time.Now().Add(over); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		_, rtt := s.pacing(b)
+		all = append(all, rtt)
+	}
+	return median(all)
+}
+
+// BenchmarkRateInForce changes the rate of a connection on loopback between 10 and 40 MB/s, live. It
+// reports the milliseconds from the call of Set until the rate is in force, the rate's error in
+// percent, and the connection's round trip time at 10 MB/s in relation to that of the same connection
+// without pacing, when its process sends 10 MB/s by itself and when it sends as fast as it can.
+func BenchmarkRateInForce(b *testing.B) {
+	s := connect(b, listen(b, "127.0.0.1:0"))
+	_, p := opened(b)
+	const low, high, settle, measure = 10 * mb, 40 * mb, 300 * time.Millisecond, 700 * time.Millisecond
+	s.tell(b, "go")
+	arriving := rate.New(s.got)
+	arriving.Over(settle)
+	fast := s.rtt(b, measure)
+	s.tell(b, "go 10000000")
+	arriving.Over(settle)
+	gentle := s.rtt(b, measure)
+	s.tell(b, "go")
+	set := func(r float64) func() error {
+		return func() error { return p.Set(s.socket, uint64(r), "a benchmark") }
+	}
+	if err := set(high)(); err != nil {
+		b.Fatal(err)
+	}
+	arriving.Over(settle)
+	old, next := arriving.Over(measure), low
+	var delays, errors []float64
+	var paced []time.Duration
+	for b.Loop() {
+		got, err := arriving.Change(old, set(next), settle, measure)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Logf("%.0f to %.0f MB/s: %.2f MB/s after %v", old/mb, next/mb, got.Rate/mb, got.Delay)
+		delays = append(delays, float64(got.Delay)/float64(time.Millisecond))
+		errors = append(errors, 100*math.Abs(got.Rate/next-1))
+		if next == low {
+			paced = append(paced, s.rtt(b, settle))
+		}
+		old, next = got.Rate, low+high-next
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(delays), "ms-to-force")
+	b.ReportMetric(slices.Max(delays), "ms-to-force-max")
+	b.ReportMetric(median(errors), "%-error")
+	b.ReportMetric(slices.Max(errors), "%-error-max")
+	rtt := median(paced)
+	b.ReportMetric(float64(rtt.Microseconds()), "us-rtt-paced")
+	b.ReportMetric(float64(rtt)/float64(gentle), "rtt-ratio-same-rate")
+	b.ReportMetric(float64(rtt)/float64(fast), "rtt-ratio-full-speed")
+}
