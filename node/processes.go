@@ -72,6 +72,7 @@ func (w *processWatch) follow(ctx context.Context) {
 	if w.Watch == nil {
 		return
 	}
+	defer w.Close()
 	ticker := time.NewTicker(processesPeriod)
 	defer ticker.Stop()
 	for {

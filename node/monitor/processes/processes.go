@@ -121,6 +121,7 @@ type Watch struct {
 	proc      procfs.FS
 	delayacct string // path of the sysctl
 	of        func(pid int) (delays, error)
+	close     func() // ends of; nil: there is nothing to end
 	opening   error  // why of is nil
 	hierarchy string // cgroup below which the NodeManager makes those of its containers
 
@@ -148,8 +149,15 @@ func New(hierarchy string) (*Watch, error) {
 		w.opening = err
 		return w, nil
 	}
-	w.of = stats.of
+	w.of, w.close = stats.of, stats.close
 	return w, nil
+}
+
+// Close releases the socket to the kernel. Look must not be called any more.
+func (w *Watch) Close() {
+	if w.close != nil {
+		w.close()
+	}
 }
 
 // Look reads the figures of all processes with an owner. It should be called every few seconds.

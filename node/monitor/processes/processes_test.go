@@ -332,6 +332,7 @@ func TestThisMachine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer w.Close()
 	if os.Geteuid() != 0 {
 		t.Log(w.Look(time.Now(), nil)) // the kernel has no figures of others for this user
 		return
@@ -396,9 +397,96 @@ func FuzzParseDelays(f *testing.F) {
 	})
 }
 
+// message is an answer of the kernel with its header.
+func message(kind uint16, serial uint32, body []byte) []byte {
+	b := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	b = binary.NativeEndian.AppendUint16(b, 0)
+	b = binary.NativeEndian.AppendUint32(b, serial)
+	return append(binary.NativeEndian.AppendUint32(b, 0), body...)
+}
+
+func errorMessage(serial uint32, errno unix.Errno) []byte {
+	return message(unix.NLMSG_ERROR, serial, binary.NativeEndian.AppendUint32(nil, uint32(-int32(errno))))
+}
+
+func FuzzParseAnswer(f *testing.F) {
+	f.Add(message(30, 7, answer(delays{1, 2})), uint32(7))
+	f.Add(errorMessage(7, unix.ESRCH), uint32(7))
+	f.Add(errorMessage(7, 0)[:18], uint32(7))
+	f.Add([]byte{}, uint32(0))
+	f.Fuzz(func(t *testing.T, b []byte, serial uint32) {
+		d, ours, err := parseAnswer(b, serial)
+		if d.run < 0 || d.block < 0 || !ours && (err != nil || d != delays{}) {
+			t.Errorf("%+v, %v, %v", d, ours, err)
+		}
+	})
+}
+
+func TestParseAnswer(t *testing.T) {
+	want := delays{3, 4}
+	good := message(30, 7, answer(want))
+	if d, ours, err := parseAnswer(good, 7); d != want || !ours || err != nil {
+		t.Errorf("%+v, %v, %v", d, ours, err)
+	}
+	if _, ours, _ := parseAnswer(good, 8); ours {
+		t.Error("an answer to another query")
+	}
+	for name, bad := range map[string][]byte{"short": good[:len(good)-1], "no figures": message(30, 7, nil), "no error": errorMessage(7, 0), "no number": message(unix.NLMSG_ERROR, 7, nil)} {
+		if _, ours, err := parseAnswer(bad, 7); !ours || err == nil {
+			t.Errorf("%s: %v, %v", name, ours, err)
+		}
+	}
+	if _, _, err := parseAnswer(errorMessage(7, unix.ESRCH), 7); !errors.Is(err, unix.ESRCH) {
+		t.Error(err)
+	}
+}
+
+// TestOneSocket: an ended process is an error of its own, and the socket then serves the next query.
+func TestOneSocket(t *testing.T) {
+	s, err := openTaskstats()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if os.Geteuid() != 0 {
+		if _, err := s.of(os.Getpid()); !errors.Is(err, unix.EPERM) {
+			t.Error(err)
+		}
+		return
+	}
+	ended := exec.Command("true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := s.of(ended.Process.Pid); !gone(err) {
+			t.Errorf("an ended process: %v", err)
+		}
+		if d, err := s.of(os.Getpid()); err != nil || d.run <= 0 {
+			t.Errorf("%+v, %v", d, err)
+		}
+	}
+}
+
 func TestParseDelays(t *testing.T) {
 	want := delays{3 * time.Second, 5 * time.Millisecond}
 	if got, ok := parseDelays(answer(want)); !ok || got != want {
 		t.Errorf("%+v, %v", got, ok)
+	}
+}
+
+// BenchmarkDelays asks the kernel for the delays of one process.
+func BenchmarkDelays(b *testing.B) {
+	s, err := openTaskstats()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.close()
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := s.of(os.Getpid()); err != nil {
+			b.Fatal(err)
+		}
 	}
 }
