@@ -246,3 +246,6 @@ func (b *File) Deleted() bool {
 	var st unix.Stat_t
 	return unix.Fstat(int(b.f.Fd()), &st) == nil && st.Nlink == 0
 }
+
+// Wrap returns a File for an open file on the directory's file system. Close closes the file.
+func (d *Dir) Wrap(f *os.File) *File { return &File{f: f, dir: d} }

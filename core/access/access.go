@@ -1,0 +1,70 @@
+// Package access plans streams for a thread that announces one file operation at a time.
+//
+// The scheduler works with streams: a range of a file that is read or written from its beginning to
+// its end. An agent knows the range when it opens a block. A process without an agent shows only its
+// next operation. This package decides whether an operation continues the thread's last stream, and
+// how far a new stream reaches.
+//
+// A stream that is too long reads bytes that nobody wants. A stream that is too short makes the
+// thread wait at each operation, in requests that do not pay for their seeks. So, as the kernel's own
+// readahead, the package starts small, doubles while the thread reads on, and takes an operation
+// elsewhere as random: its stream has the operation's bytes only.
+//
+// The package is pure.
+package access
+
+const (
+	firstWindow = 1 << 20  // bytes; of a thread that begins to read sequentially
+	maxWindow   = 64 << 20 // bytes
+)
+
+// Reads is the state of a thread that reads a file. The zero value is a thread that has not read.
+type Reads struct {
+	begun  bool
+	last   int64 // where the last operation began
+	end    int64 // where it ended
+	to     int64 // end of the stream
+	window int64 // bytes of a sequential stream; 0 after a random operation
+}
+
+// Next plans a read of length bytes at off from a file of size bytes. staged is how far the present
+// stream is staged; the thread may have read up to there without an announcement, because resident
+// bytes need none. fresh means that a new stream [off, to) replaces the present one.
+func (r *Reads) Next(off, length, staged, size int64) (to int64, fresh bool) {
+	end := min(off+length, size)
+	follows := r.begun && off >= r.last && off <= max(r.end, min(staged, r.to))
+	switch {
+	case follows && end <= r.to:
+		r.last, r.end = off, end
+		return r.to, false
+	case follows || !r.begun && off == 0:
+		r.window = min(max(2*r.window, firstWindow), maxWindow)
+	default:
+		r.window = 0
+	}
+	r.begun, r.last, r.end = true, off, end
+	r.to = max(end, min(off+r.window, size))
+	return r.to, true
+}
+
+// Writes is the state of a thread that writes a file. The zero value is a thread that has not written.
+type Writes struct {
+	begun bool
+	end   int64
+}
+
+// Next plans a write of length bytes at off. fresh means that a new stream from off on replaces the
+// present one.
+func (w *Writes) Next(off, length int64) (fresh bool) {
+	fresh = !w.begun || off != w.end
+	w.begun, w.end = true, off+length
+	return fresh
+}
+
+// Room returns how far the mark must be before a write of length bytes at off may pass. A long write
+// passes when the scheduler has given it some room: the rest counts against the next write.
+func Room(off, length int64) int64 { return off + min(length, leastRoom) }
+
+// leastRoom is the smallest part of a long write for which there must be room: the smallest lease
+// that the arbiter gives, one HDFS packet.
+const leastRoom = 64 << 10

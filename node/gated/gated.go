@@ -1,0 +1,378 @@
+// Package gated schedules the file I/O of processes that have no agent.
+//
+// Problem: a process beside Hadoop, such as a backup, a short-circuit reader or a Python worker,
+// takes as much of a disk as it can. The gate (node/control/gate) holds each of its operations
+// until the daemon answers. This package decides nothing: it makes streams of the operations, so that
+// the device's arbiter schedules them like those of agents, with a weight, a limit and a share.
+//
+// What is hard is that an operation says little. Buffered reads are staged: the daemon brings the
+// range into the page cache, and the operation passes when the range is there. Package core/access
+// guesses how far to stage. Buffered writes are drained: a write passes while its flow has room for a
+// backlog, and the pages are written out later. Operations that bypass the page cache (O_DIRECT) can be
+// neither staged nor drained. Each is one device request of its flow: it passes when the arbiter
+// starts the request, and the request ends when the thread's system call has returned.
+//
+// If in doubt, operations pass: when the device has no loop, when its loop hangs, when the file
+// cannot be opened, and beyond the bounds.
+package gated
+
+import (
+	"math"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+
+	"penstock/core/access"
+	"penstock/node/blockfile"
+	"penstock/node/device"
+)
+
+const (
+	maxStreams = 4096 // of all threads and files; the least recently used one is closed
+	// reportAfter is the time after which a write that was let through counts as done. Before that, it
+	// counts when the thread's next operation on the file arrives.
+	reportAfter = 20 * time.Millisecond
+	idleAfter   = 5 * time.Second // without operations, a stream is closed
+	tickPeriod  = 20 * time.Millisecond
+)
+
+// Operation is a file operation of a process, which the gate holds.
+type Operation struct {
+	Flow, User     string
+	PID, TID       int
+	Write          bool
+	Direct         bool // bypasses the page cache
+	Async          bool // the system call returns before the device has answered
+	Device         uint64
+	Inode          uint64
+	Offset, Length int64
+
+	Open  func() (*os.File, error) // returns a descriptor of the file that the caller owns
+	Allow func()                   // lets the operation pass; called once
+}
+
+// Options of a Scheduler.
+type Options struct {
+	// Target returns what governs the file system dev; ok is false if nothing does.
+	Target func(dev uint64) (t Target, ok bool)
+	// Expect returns how long a device request takes. It is used for operations whose end cannot
+	// be observed.
+	Expect func(write bool, bytes int64) time.Duration
+	Procfs string // default /proc
+}
+
+// Target is a governed file system: the loop of its device, and one of its directories.
+type Target struct {
+	Loop *device.Loop
+	Dir  *blockfile.Dir
+}
+
+// Scheduler makes streams of operations. Its methods may be called by several goroutines.
+type Scheduler struct {
+	options Options
+
+	mu      sync.Mutex
+	streams *simplelru.LRU[key, *stream]
+	stats   Stats
+}
+
+// Stats are counts since the start.
+type Stats struct {
+	Operations  int64 // that were announced
+	Ungoverned  int64 // of these, passed because nothing governs the device, or because of an error
+	Streams     int   // open now
+	StreamsMade int64
+}
+
+// key identifies a stream: a thread's access to a file in one direction.
+type key struct {
+	device, inode uint64
+	tid           int
+	write         bool
+}
+
+// New returns a scheduler. Run drives its clock.
+func New(o Options) *Scheduler {
+	if o.Procfs == "" {
+		o.Procfs = "/proc"
+	}
+	s := &Scheduler{options: o}
+	s.streams, _ = simplelru.NewLRU(maxStreams, func(_ key, old *stream) { old.end() }) // fails for a size of 0 only
+	return s
+}
+
+// Stats returns the counts.
+func (s *Scheduler) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stats := s.stats
+	stats.Streams = s.streams.Len()
+	return stats
+}
+
+// Handle schedules an operation. It does not wait for the device.
+func (s *Scheduler) Handle(op Operation) {
+	target, ok := s.options.Target(op.Device)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Operations++
+	ok = ok && target.Loop.Alive() && op.Length > 0 && op.Offset >= 0
+	switch {
+	case !ok:
+	case op.Direct:
+		s.direct(target.Loop, op)
+		s.stats.StreamsMade++
+		return
+	case op.Write:
+		ok = s.buffered(target, op, (*stream).write)
+	default:
+		ok = s.buffered(target, op, (*stream).read)
+	}
+	if !ok {
+		s.stats.Ungoverned++
+		op.Allow()
+	}
+}
+
+// buffered passes an operation to the stream of its thread.
+func (s *Scheduler) buffered(target Target, op Operation, handle func(*stream, Operation) error) bool {
+	k := key{op.Device, op.Inode, op.TID, op.Write}
+	st, known := s.streams.Get(k)
+	if known && (st.Target != target || st.flow != op.Flow) {
+		s.streams.Remove(k)
+		known = false
+	}
+	if !known {
+		st = &stream{Target: target, flow: op.Flow}
+		s.streams.Add(k, st)
+	}
+	made := st.made
+	if err := handle(st, op); err != nil {
+		s.streams.Remove(k)
+		return false
+	}
+	s.stats.StreamsMade += int64(st.made - made)
+	return true
+}
+
+// Run reports finished writes and closes idle streams until stop is closed. Then it closes all
+// streams and lets all operations pass.
+func (s *Scheduler) Run(stop <-chan struct{}) {
+	ticker := time.NewTicker(tickPeriod)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			s.mu.Lock()
+			s.streams.Purge()
+			s.mu.Unlock()
+			return
+		case now := <-ticker.C:
+			s.tick(now)
+		}
+	}
+}
+
+func (s *Scheduler) tick(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, k := range s.streams.Keys() {
+		if st, _ := s.streams.Peek(k); !st.tick(now) {
+			s.streams.Remove(k)
+		}
+	}
+}
+
+// stream is a thread's buffered access to a file in one direction. mu protects what the loop's
+// goroutine changes; the scheduler's mu protects the rest.
+type stream struct {
+	Target
+	flow   string
+	reads  access.Reads
+	writes access.Writes
+	part   *part // the present stream of the device; nil before the first
+	made   int   // parts
+	used   time.Time
+	wrote  int64 // end of the last write; 0 before the first
+
+	reported bool // the last write has been reported although no operation followed
+}
+
+// part is one stream of the device.
+type part struct {
+	at *device.Stream
+
+	mu    sync.Mutex
+	mark  int64
+	need  int64
+	allow func() // of the operation that waits; nil if none does
+}
+
+// Mark implements device.Marker.
+func (p *part) Mark(_ uint32, position int64) {
+	p.mu.Lock()
+	p.mark = position
+	allow := p.allow
+	if position < p.need {
+		allow = nil
+	} else {
+		p.allow = nil
+	}
+	p.mu.Unlock()
+	if allow != nil {
+		allow()
+	}
+}
+
+// wait calls allow when the mark has reached need. An operation that waits already passes.
+func (p *part) wait(need int64, allow func()) {
+	p.mu.Lock()
+	earlier := p.allow
+	p.allow, p.need = nil, need
+	passes := p.mark >= need
+	if !passes {
+		p.allow = allow
+	}
+	p.mu.Unlock()
+	if earlier != nil {
+		earlier()
+	}
+	if passes {
+		allow()
+	}
+}
+
+func (p *part) staged() int64 {
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mark
+}
+
+// read handles a buffered read.
+func (st *stream) read(op Operation) error {
+	st.used = time.Now()
+	size, err := st.size(op)
+	if err != nil {
+		return err
+	}
+	if op.Offset >= size { // reads nothing
+		op.Allow()
+		return nil
+	}
+	to, fresh := st.reads.Next(op.Offset, op.Length, st.part.staged(), size)
+	if fresh {
+		f, err := op.Open()
+		if err != nil {
+			return err
+		}
+		file := st.Dir.Wrap(f)
+		if err := file.PrepareStaging(); err != nil {
+			file.Close()
+			return err
+		}
+		st.open(op, file, op.Offset, to)
+	} else {
+		st.Loop.Progress(st.part.at, op.Offset)
+	}
+	st.part.wait(min(op.Offset+op.Length, to), op.Allow)
+	return nil
+}
+
+// size returns the size of the operation's file.
+func (st *stream) size(op Operation) (int64, error) {
+	if st.part != nil {
+		return st.part.at.Block.Size()
+	}
+	f, err := op.Open()
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return st.Dir.Wrap(f).Size()
+}
+
+// write handles a buffered write.
+func (st *stream) write(op Operation) error {
+	st.used = time.Now()
+	st.report()
+	if st.writes.Next(op.Offset, op.Length) || st.part == nil {
+		f, err := op.Open()
+		if err != nil {
+			return err
+		}
+		st.open(op, written{st.Dir.Wrap(f)}, op.Offset, 0)
+	}
+	st.wrote, st.reported = op.Offset+op.Length, false
+	st.part.wait(access.Room(op.Offset, op.Length), op.Allow)
+	return nil
+}
+
+// written is a file whose writes were observed, so that positions need no other evidence than its size.
+// Its space is smaller than its size when it has holes.
+type written struct{ *blockfile.File }
+
+// Space implements device.File.
+func (written) Space() (int64, error) { return math.MaxInt64, nil }
+
+// open replaces the device's stream.
+func (st *stream) open(op Operation, file device.File, from, to int64) {
+	st.end()
+	st.part, st.wrote = &part{}, 0
+	st.made++
+	st.part.at = st.Loop.Open(device.OpenRequest{Marker: st.part, Flow: op.Flow, User: op.User,
+		Kind: device.Persistent, Write: op.Write, Block: file, From: from, To: to})
+}
+
+// report reports the last write that was let through. It may be running still; then only a part of it
+// counts, and the thread's next operation reports it again.
+func (st *stream) report() {
+	if st.wrote > 0 && st.part != nil && !st.part.waits() {
+		st.Loop.Progress(st.part.at, st.wrote)
+	}
+}
+
+func (p *part) waits() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.allow != nil
+}
+
+// tick reports whether the stream is still in use.
+func (st *stream) tick(now time.Time) bool {
+	switch {
+	case st.part == nil:
+		return now.Sub(st.used) < idleAfter
+	case !st.Loop.Alive():
+		return false
+	case st.part.waits():
+		return true
+	}
+	if now.Sub(st.used) >= reportAfter && !st.reported {
+		st.reported = true
+		st.report()
+	}
+	return now.Sub(st.used) < idleAfter
+}
+
+// end closes the device's stream and lets the operation that waits pass.
+func (st *stream) end() {
+	if st.part == nil {
+		return
+	}
+	st.part.wait(0, func() {})
+	st.Loop.Close(st.part.at, st.last())
+	st.part = nil
+}
+
+// last returns the last position of the device's stream.
+func (st *stream) last() int64 {
+	if st.wrote > 0 {
+		return st.wrote
+	}
+	return st.part.at.From
+}
