@@ -1,0 +1,149 @@
+// Package ladder decides which mechanism of the kernel holds the I/O of a process, a container or a
+// connection that the agents do not govern.
+//
+// Problem: several mechanisms can hold the same I/O, and each has gaps. The gate (fanotify
+// pre-content events) holds reads and writes of any process, and gives it a weight, a limit and a
+// place in the device's share. A cgroup of version 2 has limits, also for writeback. A cgroup of
+// version 1 does not hold buffered writes: in the monitor-and-controller paper, whose mechanism it
+// is, the buffered writer ran at 28.0 MB/s under control and at 28.2 without. The freezer stops
+// whole processes. If two of them held the same bytes, the application would get the smaller of two
+// rates, and nobody could say why.
+//
+// Choice: one ladder. The first rung that can do what the policy asks holds the I/O, and only that
+// one. Bytes that an arbiter charges are held by the arbiter alone. Each rung that was passed over says
+// why, so that an operator can see what a newer kernel or another capability would change.
+//
+// The package is pure.
+package ladder
+
+import "fmt"
+
+// Mechanism is a rung of the ladder.
+type Mechanism string
+
+// The mechanisms, in the order in which they are tried.
+const (
+	Gate     Mechanism = "gate"      // fanotify pre-content events, scheduled by the device's arbiter
+	CgroupV2 Mechanism = "cgroup v2" // io.max and io.weight
+	CgroupV1 Mechanism = "cgroup v1" // blkio.throttle and blkio.bfq.weight
+	Freezer  Mechanism = "freezer"   // a duty cycle
+	Pacing   Mechanism = "pacing"    // SO_MAX_PACING_RATE
+	Shaper   Mechanism = "shaper"    // HTB and IFB
+)
+
+var (
+	fileRungs       = []Mechanism{Gate, CgroupV2, CgroupV1, Freezer}
+	connectionRungs = []Mechanism{Pacing, Shaper}
+)
+
+// All returns all mechanisms, in the ladder's order: those for files, then those for connections.
+func All() []Mechanism { return append(append([]Mechanism{}, fileRungs...), connectionRungs...) }
+
+// Machine is what a node can do. A missing mechanism is not available.
+type Machine map[Mechanism]Availability
+
+// Availability says whether a mechanism can be used.
+type Availability struct {
+	OK  bool
+	Why string // if it cannot be used: the reason, and what an operator can do
+}
+
+// Hold is what the policy asks for.
+type Hold struct {
+	Connection bool  // a TCP connection; otherwise file I/O on one device
+	Weight     int   // 0: none
+	Limit      int64 // bytes per second; 0: none
+
+	// Arbiter is set if a device's arbiter charges the bytes: then nothing else holds them.
+	Arbiter bool
+	// Marks reports whether the file system supports the gate's marks. WhyNot is the reason otherwise.
+	Marks  bool
+	WhyNot string
+	// Cgroup is set if the processes have a cgroup that holds no other processes.
+	Cgroup bool
+	// Weights is set if the device can divide its time by the weights of cgroups (BFQ or iocost).
+	Weights bool
+	// Protected is set if one of the processes must never be stopped: a Hadoop daemon, or Penstock.
+	Protected bool
+}
+
+// Step is the decision about one rung.
+type Step struct {
+	Mechanism Mechanism
+	Taken     bool
+	Why       string // why it was passed over, or what the chosen one does not do
+}
+
+// Choose returns the steps down to the rung that holds the I/O. If no step is taken, nothing holds it.
+func Choose(h Hold, m Machine) []Step {
+	rungs := fileRungs
+	if h.Connection {
+		rungs = connectionRungs
+	}
+	var steps []Step
+	for _, r := range rungs {
+		s := consider(r, h, m)
+		steps = append(steps, s)
+		if s.Taken {
+			break
+		}
+	}
+	return steps
+}
+
+// Taken returns the mechanism that the steps end with; ok is false if none was taken.
+func Taken(steps []Step) (m Mechanism, ok bool) {
+	if n := len(steps); n > 0 && steps[n-1].Taken {
+		return steps[n-1].Mechanism, true
+	}
+	return "", false
+}
+
+func consider(r Mechanism, h Hold, m Machine) Step {
+	pass := func(format string, args ...any) Step { return Step{r, false, fmt.Sprintf(format, args...)} }
+	take := func(gap string) Step { return Step{r, true, gap} }
+	switch {
+	case h.Arbiter:
+		return pass("the device's scheduler charges these bytes, and holds them alone")
+	case h.Weight == 0 && h.Limit == 0:
+		return pass("the policy sets neither a weight nor a limit")
+	case !m[r].OK:
+		if why := m[r].Why; why != "" {
+			return pass("%s", why)
+		}
+		return pass("this node does not have it")
+	}
+	switch r {
+	case Gate:
+		if !h.Marks {
+			return pass("%s", h.WhyNot)
+		}
+		return take("")
+	case Pacing, Shaper:
+		if h.Limit == 0 {
+			return pass("a connection can have a limit, but no weight")
+		}
+		return take("")
+	}
+	if !h.Cgroup {
+		return pass("the processes share their cgroup with others; give them a cgroup of their own, for example a systemd unit")
+	}
+	weightless := h.Weight > 0 && !h.Weights
+	switch {
+	case r == Freezer && h.Limit == 0:
+		return pass("the freezer can hold to a limit only, not to a weight")
+	case r == Freezer && h.Protected:
+		return pass("a Hadoop daemon or Penstock itself is among the processes, and is never stopped")
+	case r == Freezer:
+		return take("the processes stand still for up to 200 ms at a time, also when they do no I/O")
+	case weightless && h.Limit == 0:
+		return pass("the device ignores weights of cgroups; use the I/O scheduler bfq or iocost, or set a limit")
+	case r == CgroupV1 && weightless:
+		return take("buffered writes are not held, and the weight has no effect (no bfq)")
+	case r == CgroupV1:
+		return take("buffered writes are not held")
+	case weightless:
+		return take("the weight has no effect (neither bfq nor iocost)")
+	}
+	return take("")
+}
