@@ -64,6 +64,8 @@ type latencyID struct {
 type takenLatency struct {
 	counts [2]Histogram
 	at     time.Time // of its last change
+	group  Group     // of its cgroup
+	sure   bool      // the group is final
 }
 
 func newLatencies() latencies {
@@ -90,15 +92,23 @@ func (w *Watch) readLatencies(now time.Time) ([]Latency, error) {
 	if err := w.takeCgroups(now); err != nil {
 		return nil, err
 	}
-	all := make([]Latency, 0, len(l.sums))
-	for _, sum := range l.sums {
-		all = append(all, *sum)
+	type entry struct {
+		window, total int64 // requests
+		name          string
+		*Latency
 	}
 	requests := func(h *[2]Histogram) int64 { return h[0].Requests() + h[1].Requests() }
-	slices.SortFunc(all, func(a, b Latency) int {
-		return cmp.Or(cmp.Compare(requests(&b.Window), requests(&a.Window)), cmp.Compare(requests(&b.Total), requests(&a.Total)),
-			cmp.Compare(a.Device, b.Device), cmp.Compare(a.Group.String(), b.Group.String()))
+	order := make([]entry, 0, len(l.sums))
+	for _, sum := range l.sums {
+		order = append(order, entry{requests(&sum.Window), requests(&sum.Total), sum.Group.String(), sum})
+	}
+	slices.SortFunc(order, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(b.window, a.window), cmp.Compare(b.total, a.total), cmp.Compare(a.Device, b.Device), cmp.Compare(a.name, b.name))
 	})
+	all := make([]Latency, len(order))
+	for i, e := range order {
+		all[i] = *e.Latency
+	}
 	return all, nil
 }
 
@@ -136,11 +146,14 @@ func (w *Watch) takeCgroups(now time.Time) error {
 	known := make(map[bpf.BlockioLatencyKey]*takenLatency, n)
 	living := make(map[latencyID]bool, n)
 	for i, k := range l.keys[:n] {
-		group, sure := w.groupOf(k.Cgroup, now)
 		past := l.taken[k]
 		if past == nil {
 			past = &takenLatency{at: now}
 		}
+		if !past.sure {
+			past.group, past.sure = w.groupOf(k.Cgroup, now)
+		}
+		group, sure := past.group, past.sure
 		id := latencyID{uint32(k.Device), group}
 		// Latencies of an unknown cgroup wait for the next walk of the hierarchy.
 		if sure {
@@ -174,6 +187,10 @@ func (w *Watch) takeCgroups(now time.Time) error {
 
 // take returns what an entry has counted since the call before.
 func (t *takenLatency) take(v *bpf.BlockioLatencyCount) (more [2]Histogram) {
+	if v.TimeNs == [2]uint64{uint64(t.counts[0].Time), uint64(t.counts[1].Time)} {
+		// Most owners are idle. A request that the kernel has not counted yet comes with the next one.
+		return more
+	}
 	for i, counts := range [2]*[Buckets]uint64{&v.Reads, &v.Writes} {
 		h := Histogram{Counts: *counts, Time: time.Duration(v.TimeNs[i])}
 		more[i] = h.since(&t.counts[i])

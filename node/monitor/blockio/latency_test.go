@@ -1,6 +1,7 @@
 package blockio
 
 import (
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -129,7 +130,7 @@ func TestLatenciesAreBounded(t *testing.T) {
 	}
 	for i := range uint64(maxLatencies) {
 		k := bpf.BlockioLatencyKey{Device: 1, Cgroup: 1<<40 + i}
-		if err := w.objects.Latencies.Put(k, bpf.BlockioLatencyCount{Reads: [Buckets]uint64{1}}); err != nil {
+		if err := w.objects.Latencies.Put(k, bpf.BlockioLatencyCount{TimeNs: [2]uint64{1}, Reads: [Buckets]uint64{1}}); err != nil {
 			if i < maxLatencies-64 { // others may have used the disk
 				t.Fatalf("cgroup %d: %v", i, err)
 			}
@@ -219,4 +220,33 @@ func FuzzHistogram(f *testing.F) {
 			t.Errorf("%v", d)
 		}
 	})
+}
+
+// BenchmarkLatencies reads the latencies of 200 cgroups on two devices each, all of them busy.
+func BenchmarkLatencies(b *testing.B) {
+	w, err := Open()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer w.Close()
+	for i := range uint64(400) {
+		k := bpf.BlockioLatencyKey{Device: 1 + i%2, Cgroup: 1<<40 + i/2}
+		if err := w.objects.Latencies.Put(k, bpf.BlockioLatencyCount{TimeNs: [2]uint64{1, 1}, Reads: [Buckets]uint64{9: 1, 20: 5}, Writes: [Buckets]uint64{9: 2}}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	w.cgroups.paths = map[uint64]string{}
+	for i := range uint64(200) {
+		w.cgroups.paths[1<<40+i] = "/hadoop-yarn/container_1700000000000_0001_01_" + fmt.Sprintf("%06d", i)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for _, past := range w.latencies.taken {
+			past.counts = [2]Histogram{}
+		}
+		all, err := w.Latencies()
+		if err != nil || len(all) != 400 {
+			b.Fatalf("%d, %v", len(all), err)
+		}
+	}
 }

@@ -267,6 +267,12 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 	if known != nil && !known.owned && member == (Member{}) && known.settled && now.Sub(known.checked) < othersPeriod {
 		return nil
 	}
+	// Of a known process, the figures come first: its start shows afterwards whether they are its own.
+	// So each look reads one file less.
+	early, read := reading{}, known != nil && known.owned
+	if read {
+		early = w.read(p)
+	}
 	stat, err := p.Stat()
 	if err != nil {
 		return err
@@ -277,7 +283,7 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 	if known != nil && known.start != stat.Starttime {
 		w.inherit(known)
 		w.leave(known)
-		known = nil
+		known, read = nil, false
 	}
 	if known == nil {
 		known = &process{start: stat.Starttime, old: w.looked.IsZero()}
@@ -292,7 +298,18 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 	if !known.owned {
 		return nil
 	}
-	return w.read(known, p)
+	if read {
+		known.take(early.figures)
+		return early.err
+	}
+	late := w.read(p)
+	if stat, err = p.Stat(); err != nil {
+		return err
+	}
+	if stat.Starttime == known.start { // otherwise, another process has got the pid meanwhile
+		known.take(late.figures)
+	}
+	return late.err
 }
 
 // regroup reads a process's cgroup. If the process belongs to another group than before, what it has
@@ -314,32 +331,36 @@ func (w *Watch) regroup(known *process, p procfs.Proc, now time.Time, member Mem
 	return nil
 }
 
-// read reads the kernel's figures. If another process has got the pid meanwhile, they are dropped.
-func (w *Watch) read(known *process, p procfs.Proc) error {
-	var now figures
+// reading is one reading of a process's figures. Those that err is about are 0.
+type reading struct {
+	figures
+	err error
+}
+
+// read reads the kernel's figures of the process that has the pid now.
+func (w *Watch) read(p procfs.Proc) (r reading) {
 	usage, err := p.IO()
 	if err == nil {
-		now.read, now.written = int64(usage.ReadBytes), int64(usage.WriteBytes)
+		r.read, r.written = int64(usage.ReadBytes), int64(usage.WriteBytes)
 	}
 	if w.of != nil {
 		d, err2 := w.of(p.PID)
 		if err2 == nil {
-			now.delays = d
+			r.delays = d
 		}
 		err = cmp.Or(err, err2)
 	}
-	stat, err2 := p.Stat()
-	if err2 != nil {
-		return err2
+	r.err = err
+	return r
+}
+
+// take takes figures of the process.
+func (p *process) take(now figures) {
+	p.raw.raise(now) // a process that has ended and is not waited for yet has no waits any more
+	if p.old {
+		p.base, p.old = figures{}, false
+		p.base.raise(p.raw, p.inherited)
 	}
-	if stat.Starttime == known.start {
-		known.raw.raise(now) // a process that has ended and is not waited for yet has no waits any more
-		if known.old {
-			known.base, known.old = figures{}, false
-			known.base.raise(known.raw, known.inherited)
-		}
-	}
-	return err
 }
 
 // groupOf returns the group of a process. A cgroup that the NodeManager has made comes first, because
