@@ -18,7 +18,6 @@ import (
 	"strconv"
 	"strings"
 
-	"penstock/core/limit"
 	"penstock/core/policy"
 	"penstock/node/device"
 	"penstock/node/profile"
@@ -76,6 +75,8 @@ type Node struct {
 	Identity Identity `yaml:"identity"`
 	// Broker holds the settings for the cluster's brokers.
 	Broker *Broker `yaml:"broker"`
+	// Control determines whether processes and connections without an agent may be held.
+	Control *Control `yaml:"control"`
 
 	doc      *settings.Document
 	base     string // directory of the file: other paths are relative to it
@@ -241,6 +242,7 @@ func (n *Node) validate() {
 		n.doc.Add("identity: ", err, "identity")
 	}
 	n.validateBroker()
+	n.validateControl()
 }
 
 // absolute checks the folders of a setting.
@@ -272,6 +274,10 @@ type Weights struct {
 	Default int     `yaml:"default"`
 	Queues  []Queue `yaml:"queues" entry:"a queue"`
 	Rules   []Rule  `yaml:"rules" entry:"a rule"`
+	// Processes are processes without an agent; they are held only if the settings have control.
+	Processes []Process `yaml:"processes" entry:"an entry of processes"`
+	// Connections limit connections between DataNodes and containers, under the same condition.
+	Connections []Connection `yaml:"connections" entry:"an entry of connections"`
 
 	doc    *settings.Document       // nil without a file
 	places map[string]*device.Queue // the rules' queues, by path
@@ -327,6 +333,8 @@ func (w *Weights) validate() {
 		w.doc.Add("", fmt.Errorf("default: weight %d: use 1 to %d", w.Default, maxWeight))
 		w.Default = 1 // the mistake is reported once
 	}
+	w.validateProcesses()
+	w.validateConnections()
 	if len(w.Rules) > MaxRules {
 		w.doc.Add("", fmt.Errorf("%d rules: use at most %d", len(w.Rules), MaxRules), "rules")
 		return
@@ -357,8 +365,8 @@ func (w *Weights) validate() {
 		if _, err := device.ParseMode(r.Mode); err != nil {
 			fail("%v", err)
 		}
-		if r.Limit != 0 && (r.Limit < device.MinLimit || r.Limit > limit.MaxRate) {
-			fail("limit %d: use %d (64KiB) to %d bytes a second", r.Limit, device.MinLimit, int64(limit.MaxRate))
+		if err := checkLimit(r.Limit); err != nil {
+			fail("%v", err)
 		}
 	}
 }
@@ -379,8 +387,11 @@ func (w *Weights) Warnings() []string {
 	return all
 }
 
-// Policy returns the rule of a flow: the first that matches.
+// Policy returns the rule of a flow: that of its processes, or else the first that matches.
 func (w *Weights) Policy(flow string) device.Rule {
+	if r, ok := w.processRule(flow); ok {
+		return r
+	}
 	for _, r := range w.Rules {
 		if r.matches(flow) {
 			mode, _ := device.ParseMode(r.Mode) // checked on load

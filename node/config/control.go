@@ -1,0 +1,246 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"penstock/core/limit"
+	"penstock/core/policy"
+	"penstock/node/device"
+	"penstock/settings"
+)
+
+// Control holds the settings of kernel control: whether, and by which mechanisms, the daemon may hold
+// processes and connections that have no agent. Without it, the daemon changes nothing of the system.
+type Control struct {
+	// Mode is off, observe (default: the daemon says what it would do) or enforce.
+	Mode string `yaml:"mode"`
+	// Journal is the path of the record of changes; default: control.journal beside the socket. Its
+	// folder must be writable by the daemon's user only.
+	Journal string `yaml:"journal"`
+	// Mechanisms are the rungs of the ladder that may be used; default gate, cgroup and pacing. The
+	// freezer and the shaper must be named.
+	Mechanisms []string `yaml:"mechanisms"`
+	// Directories are directories on the file systems on which processes may be held; default: the
+	// data_dirs and local_dirs.
+	Directories []string `yaml:"directories"`
+}
+
+// mechanisms are the names for the setting Mechanisms.
+var mechanisms = []string{"gate", "cgroup", "freezer", "pacing", "shaper"}
+
+// validateControl fills in the defaults and adds mistakes to those in doc.
+func (n *Node) validateControl() {
+	c := n.Control
+	if c == nil {
+		return
+	}
+	if c.Mode == "" {
+		c.Mode = "observe"
+	}
+	if _, err := device.ParseMode(c.Mode); err != nil {
+		n.doc.Add("control: ", err, "control", "mode")
+	}
+	if c.Journal == "" {
+		c.Journal = filepath.Join(filepath.Dir(n.Socket), "control.journal")
+	}
+	if !filepath.IsAbs(c.Journal) {
+		c.Journal = filepath.Join(n.base, c.Journal)
+	}
+	if !n.doc.Has("control", "mechanisms") {
+		c.Mechanisms = []string{"gate", "cgroup", "pacing"}
+	}
+	for i, m := range c.Mechanisms {
+		if !slices.Contains(mechanisms, m) {
+			n.doc.Add("control: ", fmt.Errorf("mechanism %q: use %s", m, strings.Join(mechanisms, ", ")), "control", "mechanisms", i)
+		}
+	}
+	n.absolute(c.Directories, "control", "directories")
+	if !n.doc.Has("control", "directories") {
+		c.Directories = slices.Concat(n.DataDirs, n.LocalDirs)
+	}
+}
+
+// ProcessFlow is the beginning of the names of flows of processes without an agent.
+const ProcessFlow = "process:"
+
+// Process describes processes without an agent that form one flow, named process: and the name. A
+// process belongs to the first entry that matches. All given conditions must match.
+type Process struct {
+	Name    string         `yaml:"name"`
+	User    string         `yaml:"user"`    // name or id
+	Command string         `yaml:"command"` // a pattern for the command's name, at most 15 bytes as the kernel keeps it
+	Cgroup  string         `yaml:"cgroup"`  // a pattern for the cgroup's path; cgroups below a match belong to it
+	Weight  int            `yaml:"weight"`  // default the file's default
+	Limit   settings.Bytes `yaml:"limit"`   // per second, at one device; default none
+	Mode    string         `yaml:"mode"`    // default enforce: the daemon's own mode applies
+}
+
+// Connection limits the TCP connections between DataNodes and an application's containers.
+type Connection struct {
+	Application string         `yaml:"application"` // a pattern for the application's flow
+	Direction   string         `yaml:"direction"`   // read (DataNode to container), write, or both (default)
+	Limit       settings.Bytes `yaml:"limit"`       // per second, of one connection
+}
+
+// Bounds on the lists in a weights file.
+const (
+	MaxProcesses   = 64
+	MaxConnections = 1000
+)
+
+// commLength is how many bytes of a command's name the kernel keeps.
+const commLength = 15
+
+// validateProcesses fills in the defaults and adds mistakes to those in doc.
+func (w *Weights) validateProcesses() {
+	if len(w.Processes) > MaxProcesses {
+		w.doc.Add("", fmt.Errorf("%d processes: use at most %d", len(w.Processes), MaxProcesses), "processes")
+		return
+	}
+	names := map[string]bool{}
+	for i := range w.Processes {
+		p := &w.Processes[i]
+		fail := func(field, format string, args ...any) {
+			at := []any{"processes", i}
+			if field != "" {
+				at = append(at, field)
+			}
+			w.doc.Add(fmt.Sprintf("process %d: ", i+1), fmt.Errorf(format, args...), at...)
+		}
+		if !w.doc.Has("processes", i, "weight") {
+			p.Weight = w.Default
+		}
+		if p.Mode == "" {
+			p.Mode = "enforce"
+		}
+		if err := checkName(p.Name); err != nil {
+			fail("name", "%v", err)
+		} else if names[p.Name] {
+			fail("name", "the name %s is in use already; give each entry a name of its own", p.Name)
+		}
+		names[p.Name] = true
+		if p.User == "" && p.Command == "" && p.Cgroup == "" {
+			fail("", "give user, command or cgroup")
+		}
+		for _, f := range []struct{ field, pattern string }{{"command", p.Command}, {"cgroup", p.Cgroup}} {
+			if _, err := path.Match(f.pattern, ""); err != nil || len(f.pattern) > policy.MaxPattern {
+				fail(f.field, "%s: pattern %q: use * ? and [abc], and at most %d bytes", f.field, f.pattern, policy.MaxPattern)
+			}
+		}
+		if len(p.Command) > commLength && !strings.ContainsAny(p.Command, "*?[") {
+			fail("command", "command %q: the kernel keeps %d bytes of a command's name; use %q", p.Command, commLength, p.Command[:commLength])
+		}
+		if p.Cgroup != "" && !strings.HasPrefix(p.Cgroup, "/") {
+			fail("cgroup", "cgroup %q: begin with /, as in /proc/PID/cgroup", p.Cgroup)
+		}
+		if p.Weight < 1 || p.Weight > maxWeight {
+			fail("weight", "weight %d: use 1 to %d", p.Weight, maxWeight)
+		}
+		if _, err := device.ParseMode(p.Mode); err != nil {
+			fail("mode", "%v", err)
+		}
+		if err := checkLimit(p.Limit); err != nil {
+			fail("limit", "%v", err)
+		}
+	}
+}
+
+// validateConnections fills in the defaults and adds mistakes to those in doc.
+func (w *Weights) validateConnections() {
+	if len(w.Connections) > MaxConnections {
+		w.doc.Add("", fmt.Errorf("%d connections: use at most %d", len(w.Connections), MaxConnections), "connections")
+		return
+	}
+	for i := range w.Connections {
+		c := &w.Connections[i]
+		fail := func(field string, err error) {
+			w.doc.Add(fmt.Sprintf("connection %d: ", i+1), err, "connections", i, field)
+		}
+		if c.Application == "" {
+			fail("application", errors.New(`give application, a pattern such as "application_*"`))
+		} else if _, err := path.Match(c.Application, ""); err != nil {
+			fail("application", fmt.Errorf("application: pattern %q: use * ? and [abc]", c.Application))
+		}
+		if c.Direction == "" {
+			c.Direction = "both"
+		}
+		if !slices.Contains([]string{"read", "write", "both"}, c.Direction) {
+			fail("direction", fmt.Errorf("direction %q: use read, write or both", c.Direction))
+		}
+		if c.Limit == 0 {
+			fail("limit", errors.New("give limit, the bytes per second of one connection"))
+		} else if err := checkLimit(c.Limit); err != nil {
+			fail("limit", err)
+		}
+	}
+}
+
+// checkName checks the name of an entry in processes.
+func checkName(name string) error {
+	if name == "" || len(name) > 64 {
+		return fmt.Errorf("name %q: give 1 to 64 letters, digits, '-', '_' or '.'", name)
+	}
+	for _, r := range name {
+		if !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r)) {
+			return fmt.Errorf("name %q: use letters, digits, '-', '_' and '.'", name)
+		}
+	}
+	return nil
+}
+
+// checkLimit checks a limit; 0 is none.
+func checkLimit(l settings.Bytes) error {
+	if l != 0 && (l < device.MinLimit || l > limit.MaxRate) {
+		return fmt.Errorf("limit %d: use %d (64KiB) to %d bytes a second", l, device.MinLimit, int64(limit.MaxRate))
+	}
+	return nil
+}
+
+// Matches reports whether a process belongs to the entry. uid is the id of the entry's user, if it
+// has one.
+func (p *Process) Matches(uid, processUID uint32, command, cgroup string) bool {
+	if p.User != "" && uid != processUID {
+		return false
+	}
+	if p.Command != "" {
+		if ok, _ := path.Match(p.Command, command); !ok {
+			return false
+		}
+	}
+	return p.Cgroup == "" || belowPattern(p.Cgroup, cgroup)
+}
+
+// belowPattern reports whether a path, or a path above it, matches a pattern.
+func belowPattern(pattern, cgroup string) bool {
+	parts := strings.Count(strings.TrimSuffix(pattern, "/"), "/")
+	at := 0
+	for n := 0; at < len(cgroup); at++ {
+		if cgroup[at] == '/' {
+			if n++; n > parts {
+				break
+			}
+		}
+	}
+	ok, _ := path.Match(strings.TrimSuffix(pattern, "/"), cgroup[:at])
+	return ok
+}
+
+// processRule returns the rule of a flow of processes.
+func (w *Weights) processRule(flow string) (device.Rule, bool) {
+	name, ok := strings.CutPrefix(flow, ProcessFlow)
+	if !ok {
+		return device.Rule{}, false
+	}
+	for _, p := range w.Processes {
+		if p.Name == name {
+			mode, _ := device.ParseMode(p.Mode) // checked on load
+			return device.Rule{Weight: p.Weight, Mode: mode, Limit: int64(p.Limit)}, true
+		}
+	}
+	return device.Rule{}, false
+}

@@ -1,0 +1,151 @@
+package config
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"penstock/node/device"
+)
+
+func TestControlSettings(t *testing.T) {
+	load := func(text string) (*Node, error) {
+		return LoadNode(write(t, "socket: /run/penstock/agent.sock\ndata_dirs: [/data/1]\nlocal_dirs: [/data/2]\n"+text))
+	}
+	n, err := load("")
+	if err != nil || n.Control != nil {
+		t.Errorf("without the section: %+v, %v", n.Control, err)
+	}
+	n, err = load("control: {}")
+	want := &Control{Mode: "observe", Journal: "/run/penstock/control.journal", Mechanisms: []string{"gate", "cgroup", "pacing"}, Directories: []string{"/data/1", "/data/2"}}
+	if err != nil || !reflect.DeepEqual(n.Control, want) {
+		t.Errorf("defaults: %+v, %v", n.Control, err)
+	}
+	n, err = load("control: {mode: enforce, journal: /var/x, mechanisms: [], directories: [/d]}")
+	if err != nil || len(n.Control.Mechanisms) != 0 || n.Control.Directories[0] != "/d" || n.Control.Journal != "/var/x" {
+		t.Errorf("all set: %+v, %v", n.Control, err)
+	}
+	for text, want := range map[string]string{
+		"control: {mode: on}":             `line 4, column 11: control: mode "on"`,
+		"control: {mechanisms: [gates]}":  `line 4, column 24: control: mechanism "gates": use gate, cgroup, freezer, pacing, shaper`,
+		"control: {directories: [x]}":     `line 4, column 25: directories: "x": give an absolute path`,
+		"control: {mechanism: [freezer]}": `mechanism`,
+	} {
+		if _, err := load(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want an error with %q", text, err, want)
+		}
+	}
+}
+
+func TestProcesses(t *testing.T) {
+	w, err := LoadWeights(write(t, `
+default: 2
+rules: [{flow: "process:*", weight: 99}]
+processes:
+  - {name: backup, user: "1005", limit: 20MiB, mode: observe}
+  - {name: fio, command: "fio*", cgroup: "/system.slice/*.service", weight: 7}
+connections:
+  - {application: "application_*", limit: 10MiB}
+  - {application: "*", direction: read, limit: 1MiB}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flow, want := range map[string]device.Rule{
+		"process:backup": {Weight: 2, Mode: device.Observe, Limit: 20 << 20},
+		"process:fio":    {Weight: 7, Mode: device.Enforce},
+		"process:other":  {Weight: 99, Mode: device.Enforce},
+		"other":          {Weight: 2, Mode: device.Enforce},
+	} {
+		if got := w.Policy(flow); got != want {
+			t.Errorf("%s: %+v, want %+v", flow, got, want)
+		}
+	}
+	if c := w.Connections; c[0].Direction != "both" || c[1].Direction != "read" || c[0].Limit != 10<<20 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestBadProcesses(t *testing.T) {
+	for text, want := range map[string]string{
+		"processes: [{name: a}]":                                                       `line 1, column 13: process 1: give user, command or cgroup`,
+		"processes: [{user: a}]":                                                       `process 1: name "": give 1 to 64`,
+		"processes: [{name: a b, user: a}]":                                            `line 1, column 14: process 1: name "a b": use letters`,
+		"processes: [{name: " + strings.Repeat("a", 65) + ", user: a}]":                `give 1 to 64`,
+		"processes: [{name: a, user: a}, {name: a, user: b}]":                          `line 1, column 34: process 2: the name a is in use already`,
+		"processes: [{name: a, command: '[x'}]":                                        `command: pattern "[x"`,
+		"processes: [{name: a, command: much-too-long-name}]":                          `the kernel keeps 15 bytes of a command's name; use "much-too-long-n"`,
+		"processes: [{name: a, cgroup: x}]":                                            `cgroup "x": begin with /`,
+		"processes: [{name: a, cgroup: /" + strings.Repeat("x", 256) + "}]":            `at most 256 bytes`,
+		"processes: [{name: a, user: a, weight: 0}]":                                   `weight 0: use 1 to 1000000`,
+		"processes: [{name: a, user: a, limit: 1KiB}]":                                 `limit 1024: use 65536 (64KiB)`,
+		"processes: [{name: a, user: a, mode: on}]":                                    `mode "on"`,
+		"processes: [" + strings.Repeat("{name: a, user: a},", MaxProcesses+1) + "]":   `65 processes: use at most 64`,
+		"connections: [{limit: 1MiB}]":                                                 `connection 1: give application`,
+		"connections: [{application: a}]":                                              `connection 1: give limit`,
+		"connections: [{application: a, limit: 1}]":                                    `limit 1: use 65536`,
+		"connections: [{application: a, limit: 1MiB, direction: up}]":                  `direction "up": use read, write or both`,
+		"connections: [{application: '[', limit: 1MiB}]":                               `application: pattern "["`,
+		"connections: [" + strings.Repeat("{application: a},", MaxConnections+1) + "]": `1001 connections: use at most 1000`,
+	} {
+		if _, err := LoadWeights(write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60s: %v; want an error with %q", text, err, want)
+		}
+	}
+	var names strings.Builder
+	for i := range MaxProcesses {
+		names.WriteString("{name: n" + strings.Repeat("x", i) + ", user: a},")
+	}
+	text := "processes: [" + strings.ReplaceAll(names.String(), strings.Repeat("x", 63), "y") + "]"
+	if _, err := LoadWeights(write(t, text)); err != nil {
+		t.Errorf("as many entries as allowed: %v", err)
+	}
+}
+
+func TestMatches(t *testing.T) {
+	for _, c := range []struct {
+		process         Process
+		uid             uint32
+		command, cgroup string
+		want            bool
+	}{
+		{Process{User: "7"}, 7, "x", "/", true},
+		{Process{User: "7"}, 8, "x", "/", false},
+		{Process{Command: "fio*"}, 0, "fio-3", "/", true},
+		{Process{Command: "fio"}, 0, "fio-3", "/", false},
+		{Process{Cgroup: "/a/b"}, 0, "x", "/a/b", true},
+		{Process{Cgroup: "/a/b"}, 0, "x", "/a/b/c/d", true},
+		{Process{Cgroup: "/a/b"}, 0, "x", "/a/bc", false},
+		{Process{Cgroup: "/a/b"}, 0, "x", "/a", false},
+		{Process{Cgroup: "/a/*.service"}, 0, "x", "/a/x.service/y", true},
+		{Process{Cgroup: "/a/*.service"}, 0, "x", "/a/x.scope/y.service", false},
+		{Process{Cgroup: "/a/b/"}, 0, "x", "/a/b", true},
+		{Process{User: "7", Command: "fio", Cgroup: "/a"}, 7, "fio", "/a", true},
+		{Process{User: "7", Command: "fio", Cgroup: "/a"}, 7, "fio", "/b", false},
+	} {
+		if got := c.process.Matches(7, c.uid, c.command, c.cgroup); got != c.want {
+			t.Errorf("%+v: uid %d, command %s, cgroup %s: %v", c.process, c.uid, c.command, c.cgroup, got)
+		}
+	}
+}
+
+func FuzzProcesses(f *testing.F) {
+	f.Add("processes: [{name: a, user: b, command: c, cgroup: /d, weight: 3, limit: 1MiB}]\nconnections: [{application: x, limit: 1MiB}]")
+	f.Fuzz(func(t *testing.T, text string) {
+		name := filepath.Join(t.TempDir(), "w.yaml")
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w, err := LoadWeights(name)
+		if err != nil {
+			return
+		}
+		for _, p := range w.Processes {
+			if r := w.Policy(ProcessFlow + p.Name); r.Weight < 1 {
+				t.Errorf("%q: %+v", text, r)
+			}
+		}
+	})
+}
