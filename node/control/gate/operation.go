@@ -1,0 +1,151 @@
+package gate
+
+import (
+	"bytes"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// Op is the kind of an operation.
+type Op uint8
+
+const (
+	// Unknown is an operation whose direction cannot be found out: io_uring or asynchronous I/O on a
+	// file that is open for reading and writing.
+	Unknown Op = iota
+	Read
+	Write
+	// Map is mmap(2). The accesses to the mapping itself are not seen.
+	Map
+	// Resize is truncate(2), ftruncate(2) or fallocate(2).
+	Resize
+	lastOp = Resize
+)
+
+func (o Op) String() string {
+	return [...]string{"unknown", "read", "write", "map", "resize"}[min(o, lastOp)]
+}
+
+// noFile means that an operation has no such descriptor.
+const noFile = -1
+
+// call is a system call in which a thread waits.
+type call struct {
+	op Op
+	fd int // noFile: the call does not name it
+	// to is the second descriptor of a call that reads fd and writes to: either may be meant.
+	to int
+	// search means that the descriptor is not an argument of the call.
+	search bool
+	// count and at are the length and the offset that the call names, in bytes, or -1.
+	count, at int64
+}
+
+// noCall is a call of which nothing is known.
+var noCall = call{fd: noFile, to: noFile, count: -1, at: -1}
+
+// parseCall reads the text of /proc/TID/syscall. It returns ok false if the thread is not blocked.
+func parseCall(text []byte) (c call, ok bool) {
+	text = bytes.TrimSpace(text)
+	number, args, _ := bytes.Cut(text, []byte(" "))
+	if bytes.Equal(number, []byte("running")) {
+		return noCall, false
+	}
+	nr, err := strconv.Atoi(string(number))
+	if err != nil {
+		return noCall, false
+	}
+	c = noCall
+	number64 := func(n int) int64 {
+		rest := args
+		for range n {
+			_, rest, _ = bytes.Cut(rest, []byte(" "))
+		}
+		field, _, _ := bytes.Cut(rest, []byte(" "))
+		field, hex := bytes.CutPrefix(field, []byte("0x"))
+		v, err := strconv.ParseUint(string(field), 16, 64)
+		if err != nil || !hex {
+			return -1
+		}
+		return int64(v)
+	}
+	// The kernel uses the lower half of a descriptor.
+	file := func(n int) int { return max(int(int32(number64(n))), noFile) }
+	one := func(op Op, n int) (call, bool) {
+		c.op, c.fd = op, file(n)
+		return c, true
+	}
+	switch nr {
+	case unix.SYS_PREAD64, unix.SYS_PWRITE64:
+		c.at = max(number64(3), -1)
+		fallthrough
+	case unix.SYS_READ, unix.SYS_WRITE:
+		c.count = max(number64(2), -1)
+	}
+	switch nr {
+	case unix.SYS_READ, unix.SYS_PREAD64, unix.SYS_READV, unix.SYS_PREADV, unix.SYS_PREADV2, unix.SYS_READAHEAD, unix.SYS_FADVISE64:
+		return one(Read, 0)
+	case unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_WRITEV, unix.SYS_PWRITEV, unix.SYS_PWRITEV2, unix.SYS_VMSPLICE:
+		return one(Write, 0)
+	case unix.SYS_FTRUNCATE, unix.SYS_FALLOCATE:
+		return one(Resize, 0)
+	case unix.SYS_TRUNCATE, unix.SYS_OPENAT, unix.SYS_OPENAT2:
+		c.op = Resize
+		return c, true
+	case unix.SYS_MMAP:
+		return one(Map, 4)
+	case unix.SYS_EXECVE, unix.SYS_EXECVEAT:
+		c.op = Read
+		return c, true
+	case unix.SYS_SENDFILE:
+		c.fd, c.to = file(1), file(0)
+		return c, true
+	case unix.SYS_SPLICE, unix.SYS_COPY_FILE_RANGE:
+		c.fd, c.to = file(0), file(2)
+		return c, true
+	default: // io_uring_enter, io_submit, and -1 of a worker of the kernel
+		c.search = true
+		return c, true
+	}
+}
+
+// descriptor is what /proc/PID/fdinfo shows of an open file.
+type descriptor struct {
+	flags int
+	inode uint64 // 0 if the kernel does not show it (before 5.14)
+}
+
+// parseDescriptor reads the text of /proc/PID/fdinfo/FD.
+func parseDescriptor(text []byte) (d descriptor, ok bool) {
+	for line := range bytes.Lines(text) {
+		name, value, found := bytes.Cut(line, []byte(":"))
+		if !found {
+			continue
+		}
+		value = bytes.TrimSpace(value)
+		switch string(name) {
+		case "flags":
+			flags, err := strconv.ParseUint(string(value), 8, 32)
+			d.flags, ok = int(flags), err == nil
+		case "ino":
+			d.inode, _ = strconv.ParseUint(string(value), 10, 64)
+			return d, ok
+		}
+	}
+	return d, ok
+}
+
+// op returns the only operation that the descriptor permits.
+func (d descriptor) op() Op {
+	switch d.flags & unix.O_ACCMODE {
+	case unix.O_RDONLY:
+		return Read
+	case unix.O_WRONLY:
+		return Write
+	}
+	return Unknown
+}
+
+func (d descriptor) direct() bool    { return d.flags&unix.O_DIRECT != 0 }
+func (d descriptor) appending() bool { return d.flags&unix.O_APPEND != 0 }

@@ -1,0 +1,101 @@
+package gate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"penstock/node/control/journal"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mechanism is the name of the gate in the journal.
+const Mechanism = "gate"
+
+// undoLimit is how long Undo waits for a process that it has ended.
+const undoLimit = 2 * time.Second
+
+// process is a process with its start time, in clock ticks since the boot. The two together name one
+// process, also when the id is used again.
+type process struct {
+	pid   int
+	start uint64
+}
+
+func (p process) String() string { return fmt.Sprintf("%d %d", p.pid, p.start) }
+
+func parseProcess(text string) (p process, err error) {
+	if _, err := fmt.Sscanf(text, "%d %d", &p.pid, &p.start); err != nil || p.pid <= 0 || p.String() != text {
+		return process{}, fmt.Errorf("%q is not a process id and a start time", text)
+	}
+	return p, nil
+}
+
+// Undo ends the process that c has recorded, a supervisor or a gate process, and waits for its end:
+// the marks are then gone, and what was held continues. It returns nil if the process has ended.
+func Undo(c journal.Change) error {
+	p, err := parseProcess(c.After)
+	if err != nil {
+		return fmt.Errorf("end %s: %w", c.Target, err)
+	}
+	pidfd, err := unix.PidfdOpen(p.pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("end %s, process %d: %w", c.Target, p.pid, err)
+	}
+	defer unix.Close(pidfd)
+	if start, err := startOf(p.pid); errors.Is(err, os.ErrNotExist) || err == nil && start != p.start {
+		return nil // another process has its id
+	} else if err != nil {
+		return fmt.Errorf("end %s, process %d: %w", c.Target, p.pid, err)
+	}
+	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end %s, process %d: %w", c.Target, p.pid, err)
+	}
+	if !ended(pidfd, undoLimit) {
+		return fmt.Errorf("end %s, process %d: it has not ended within %v of SIGKILL; it may wait for a disk", c.Target, p.pid, undoLimit)
+	}
+	return nil
+}
+
+// ended waits for the end of a process and reports whether it came in time.
+func ended(pidfd int, limit time.Duration) bool {
+	for deadline := time.Now().Add(limit); ; {
+		wait := time.Until(deadline)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, int(max(wait, 0).Milliseconds())+1)
+		if n > 0 {
+			return true
+		}
+		if err != nil && !errors.Is(err, unix.EINTR) || time.Now().After(deadline) {
+			return false
+		}
+	}
+}
+
+// Available returns nil if this kernel and this process can hold operations. ranged reports whether
+// the kernel reports the range of each operation and holds writes (Linux 6.14 and later); without, it
+// holds reads only.
+func Available() (ranged bool, err error) {
+	group, err := newGroup(true)
+	if err != nil {
+		return false, err
+	}
+	defer unix.Close(group)
+	return knowsPreContent(group)
+}
+
+func knowsPreContent(group int) (bool, error) {
+	// A file system in memory cannot have the event: a kernel that knows the event says so, and others
+	// refuse the unknown bit.
+	fd, err := unix.MemfdCreate("penstock-gate", unix.MFD_CLOEXEC)
+	if err != nil {
+		return false, fmt.Errorf("create a file in memory: %w", err)
+	}
+	defer unix.Close(fd)
+	err = unix.FanotifyMark(group, unix.FAN_MARK_ADD, unix.FAN_PRE_ACCESS, fd, "")
+	return err == nil || errors.Is(err, unix.EOPNOTSUPP), nil
+}

@@ -1,0 +1,258 @@
+package gate
+
+import (
+	"errors"
+	"os"
+	"runtime"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// runningTries bounds how often the worker looks at a thread that has not fallen asleep yet.
+	runningTries = 20
+	runningWait  = 20 * time.Microsecond
+	// maxSearched is the number of open files of a process that are compared with the file of an
+	// operation whose system call does not name it.
+	maxSearched = 256
+)
+
+// work examines the threads and operations that the loop cannot decide about.
+func (s *server) work() error {
+	runtime.LockOSThread()
+	var beat [1]byte
+	for {
+		select {
+		case e := <-s.queue:
+			if err := s.examine(&e); err != nil {
+				return err
+			}
+		case <-s.nudge:
+			err := unix.Sendto(beatsFD, beat[:], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, nil)
+			if err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+				return err
+			}
+		}
+	}
+}
+
+// examine decides about one operation.
+func (s *server) examine(e *event) error {
+	if s.open.Load() {
+		s.count.letGo.Add(1)
+		s.answer(e.fd)
+		return nil
+	}
+	rs := s.rules.Load()
+	rule, pid, ok := s.lookup(rs, int(e.tid))
+	switch {
+	case !ok:
+		s.count.unidentified.Add(1)
+		s.answer(e.fd)
+		return nil
+	case rule == 0:
+		s.count.passed.Add(1)
+		s.answer(e.fd)
+		return nil
+	}
+	r := Request{
+		Class: rs.rules[rule-1].Class, PID: pid, TID: int(e.tid), Offset: e.offset, Length: e.length,
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(e.fd), &st); err != nil {
+		s.count.unidentified.Add(1)
+		s.answer(e.fd)
+		return nil
+	}
+	r.Dev, r.Inode = st.Dev, st.Ino
+	s.setContested(fileKey{r.Dev, r.Inode})
+	s.describe(&r, st.Size)
+	switch {
+	case r.Op == Map:
+		s.count.mapped.Add(1)
+		s.answer(e.fd)
+		return nil
+	case r.Op == Resize:
+		s.count.resized.Add(1)
+		s.answer(e.fd)
+		return nil
+	case r.Op == Read && !r.Direct && r.Offset >= 0:
+		if s.resident(&r, int(e.fd), st.Size) {
+			s.count.resident.Add(1)
+			s.answer(e.fd)
+			return nil
+		}
+	case r.Op == Unknown:
+		s.count.unknown.Add(1)
+	}
+	return s.hold(&r, e.fd)
+}
+
+// lookup returns the number of the rule that matches a thread, or 0, and its process.
+func (s *server) lookup(rs *ruleSet, tid int) (rule, pid int, ok bool) {
+	tick := s.tick.Load()
+	known := &s.pids[tid%len(s.pids)]
+	if rule, ok := s.cache.get(int32(tid), tick, rs.epoch); ok && (rule == 0 || known.tid == int32(tid)) {
+		return rule, int(known.pid), true
+	}
+	s.count.lookups.Add(1)
+	f, ok := s.proc.facts(tid, rs.cgroups)
+	if !ok {
+		return 0, 0, false
+	}
+	rule = rs.rule(&f)
+	known.tid, known.pid = int32(tid), int32(f.pid)
+	s.cache.put(int32(tid), rule, tick, rs.epoch)
+	return rule, f.pid, true
+}
+
+// describe finds out what the blocked thread does with the file.
+func (s *server) describe(r *Request, size int64) {
+	if !s.ranged {
+		r.Op = Read
+		return
+	}
+	c, ok := s.proc.call(r.TID)
+	for try := 0; !ok && try < runningTries; try++ {
+		time.Sleep(runningWait) // the event comes shortly before the thread sleeps
+		c, ok = s.proc.call(r.TID)
+	}
+	c.search = c.search || !ok
+	// The kernel rounds the range to whole pages.
+	if c.at >= r.Offset && c.at-r.Offset < pageSize && r.Length > c.at-r.Offset {
+		r.Length -= c.at - r.Offset
+		r.Offset = c.at
+	}
+	if c.count > 0 {
+		r.Length = min(r.Length, c.count)
+	}
+	r.Op = c.op
+	var d descriptor
+	var found bool
+	switch {
+	case c.search:
+		d, found = s.search(r)
+		r.Op = d.op()
+	case c.to != noFile: // which of the two is meant?
+		from, fromOK := s.proc.descriptor(r.TID, c.fd)
+		to, toOK := s.proc.descriptor(r.TID, c.to)
+		fromOK, toOK = fromOK && from.inode == r.Inode, toOK && to.inode == r.Inode
+		switch {
+		case fromOK && !toOK:
+			d, found, r.Op = from, true, Read
+		case toOK && !fromOK:
+			d, found, r.Op = to, true, Write
+		}
+	case c.fd != noFile:
+		d, found = s.proc.descriptor(r.TID, c.fd)
+		if found && d.inode != 0 && d.inode != r.Inode { // another thread has replaced the descriptor
+			d, found = s.search(r)
+		}
+	}
+	if !found {
+		return
+	}
+	r.Direct = d.direct()
+	if r.Op == Write && d.appending() {
+		r.Offset = size
+	}
+}
+
+// search looks for the file among the open files of the thread. If several have it, the operation is
+// the one that all permit, and it is direct if all are direct.
+func (s *server) search(r *Request) (d descriptor, found bool) {
+	dir, err := os.Open("/proc/" + strconv.Itoa(r.TID) + "/fdinfo")
+	if err != nil {
+		return d, false
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(maxSearched)
+	if err != nil {
+		return d, false
+	}
+	for _, name := range names {
+		text, ok := s.proc.read(r.TID, "fdinfo/"+name)
+		if !ok {
+			continue
+		}
+		next, ok := parseDescriptor(text)
+		if !ok || next.inode != r.Inode {
+			continue
+		}
+		if !found {
+			d, found = next, true
+			continue
+		}
+		if d.op() != next.op() {
+			d.flags = d.flags&^unix.O_ACCMODE | unix.O_RDWR
+		}
+		d.flags &= next.flags | ^(unix.O_DIRECT | unix.O_APPEND)
+	}
+	if !found {
+		d.flags = unix.O_RDWR
+	}
+	return d, found
+}
+
+var pageSize = int64(os.Getpagesize())
+
+// resident reports whether all that a read returns is in the page cache. It sets r.Resident.
+func (s *server) resident(r *Request, fd int, size int64) bool {
+	end := min(r.Offset+r.Length, size)
+	if end <= r.Offset {
+		return true // the end of the file
+	}
+	first, last := r.Offset/pageSize, (end-1)/pageSize
+	var stat unix.Cachestat_t
+	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(r.Offset), Len: uint64(end - r.Offset)}, &stat, 0)
+	if err != nil {
+		return false
+	}
+	r.Resident = min(int64(stat.Cache)*pageSize, end-r.Offset)
+	return int64(stat.Cache) > last-first
+}
+
+// hold reports an operation to the daemon. If that is impossible, the operation passes.
+func (s *server) hold(r *Request, fd int32) error {
+	if !s.held.add(r, fd, s.tick.Load()) {
+		s.count.full.Add(1)
+		s.answer(fd)
+		return nil
+	}
+	key := fileKey{r.Dev, r.Inode}
+	sent := &s.sent[key.hash()%uint64(len(s.sent))]
+	file := -1
+	if *sent != key {
+		file = int(fd)
+	}
+	s.out = appendRequest(s.out[:0], r)
+	// Once the daemon has the frame, another thread may close fd. Until then nobody does, except when
+	// everything is let go: then the descriptor may be that of /dev/null or of another file, and the
+	// daemon compares it with the request.
+	err := s.send(s.out, file)
+	switch {
+	case err == nil:
+		*sent = key
+		s.count.held.Add(1)
+		if s.open.Load() { // it was opened meanwhile
+			s.releaseOne(r.ID)
+		}
+		return nil
+	case isFull(err):
+		if fd, ok := s.held.take(r.ID); ok {
+			s.count.full.Add(1)
+			s.answer(fd)
+		}
+		return nil
+	}
+	return err
+}
+
+func (s *server) releaseOne(id uint64) {
+	if fd, ok := s.held.take(id); ok {
+		s.count.letGo.Add(1)
+		s.answer(fd)
+	}
+}
