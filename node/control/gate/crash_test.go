@@ -1,0 +1,163 @@
+package gate
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"penstock/node/control/journal"
+)
+
+const foreignUser = 54321
+
+// A held process continues soon when a process of the gate is killed or stopped, and no mark is left.
+func TestAHeldProcessContinues(t *testing.T) {
+	dir := disk(t, "ext4")
+	tests := []struct {
+		what   string
+		signal syscall.Signal
+		victim func(daemon, supervisor, gate int) int
+		stays  bool // the gate process opens and lives
+	}{
+		{"the gate process is killed", syscall.SIGKILL, func(_, _, gate int) int { return gate }, false},
+		{"the gate process is stopped", syscall.SIGSTOP, func(_, _, gate int) int { return gate }, false},
+		{"the supervisor is killed", syscall.SIGKILL, func(_, supervisor, _ int) int { return supervisor }, false},
+		{"the daemon is killed", syscall.SIGKILL, func(daemon, _, _ int) int { return daemon }, false},
+		{"the daemon is stopped", syscall.SIGSTOP, func(daemon, _, _ int) int { return daemon }, true},
+	}
+	for _, test := range tests {
+		t.Run(test.what, func(t *testing.T) {
+			daemon := startHelper(t, nil, "daemon", dir, fmt.Sprint(foreignUser))
+			var supervisor, gate int
+			if _, err := fmt.Sscanf(daemon.line(), "pids %d %d", &supervisor, &gate); err != nil {
+				t.Fatal(err)
+			}
+			name := filepath.Join(dir, "file")
+			defer os.Remove(name)
+			p := startHelper(t, []how{as(foreignUser)}, "steps", name, "write:4096", "write:4096")
+			p.line()
+			p.begin()
+			if want := fmt.Sprintf("held %d", p.pid()); daemon.line() != want {
+				t.Errorf("the daemon did not report %q", want)
+			}
+			if !p.waiting() {
+				t.Error("the process did not wait")
+			}
+			if n := marks(gate); n != 1 {
+				t.Errorf("the gate process has %d marks, want 1", n)
+			}
+			begin := time.Now()
+			must(t, syscall.Kill(test.victim(daemon.pid(), supervisor, gate), test.signal))
+			if got := p.line(); got != "write <nil>" {
+				t.Errorf("the write returned %q", got)
+			}
+			took := time.Since(begin)
+			t.Logf("the process continued after %v", took.Round(time.Millisecond))
+			if took > 2*time.Second {
+				t.Errorf("the process waited for %v", took)
+			}
+			if test.stays {
+				until(t, "the marks are gone", func() bool { return marks(gate) == 0 })
+				p.begin()
+				if got := p.line(); got != "write <nil>" {
+					t.Errorf("the write returned %q", got)
+				}
+				must(t, syscall.Kill(daemon.pid(), syscall.SIGCONT))
+				until(t, "the mark is back", func() bool { return marks(gate) == 1 })
+				daemon.kill()
+			}
+			until(t, "both processes have ended", func() bool { return gone(gate) && gone(supervisor) })
+		})
+	}
+}
+
+// gone reports whether a process has ended, perhaps as a zombie.
+func gone(pid int) bool {
+	state := stateOf(pid)
+	return state == "" || state == "Z"
+}
+
+// What a killed daemon leaves, the next daemon's journal ends. A stopped supervisor and a stopped gate
+// process cannot end by themselves.
+func TestTheJournalEndsWhatIsLeft(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "journal", "changes")
+	must(t, os.Mkdir(filepath.Dir(file), 0o755))
+	undo := map[string]journal.Undo{Mechanism: Undo}
+	j, err := journal.Open(file, undo)
+	must(t, err)
+	g := startGate(t, Options{Held: newHeld(t).take, Journal: j})
+	if n := len(j.Changes()); n != 2 {
+		t.Fatalf("the journal has %d changes, want 2: %v", n, j.Changes())
+	}
+	for _, c := range j.Changes() {
+		must(t, Undo(c))
+		must(t, Undo(c)) // twice does no harm
+	}
+	<-g.Done()
+	noMarks(t, g.targets())
+	must(t, g.Close())
+	if n := len(j.Changes()); n != 0 {
+		t.Errorf("the journal has %d changes after Close", n)
+	}
+	must(t, j.Close())
+}
+
+func TestUndoLeavesAnotherProcessWithTheSameID(t *testing.T) {
+	p := startHelper(t, nil, "writer", "unused", "1", "0")
+	start, err := startOf(p.pid())
+	must(t, err)
+	must(t, Undo(journal.Change{Mechanism: Mechanism, Target: "gate process", After: process{p.pid(), start + 1}.String()}))
+	if gone(p.pid()) {
+		t.Error("a process with another start time was ended")
+	}
+	must(t, Undo(journal.Change{Mechanism: Mechanism, Target: "gate process", After: process{p.pid(), start}.String()}))
+	if !gone(p.pid()) {
+		t.Error("the recorded process was not ended")
+	}
+	for _, bad := range []string{"", "1", "0 1", "-3 1", "1 2 3", "01 2"} {
+		if err := Undo(journal.Change{Target: "gate process", After: bad}); err == nil {
+			t.Errorf("Undo accepted %q", bad)
+		}
+	}
+}
+
+// A daemon that hangs, but whose goroutine of heartbeats runs, opens the gate too.
+func TestAHangingDaemonOpensTheGate(t *testing.T) {
+	dir := disk(t, "ext4")
+	h := newHeld(t)
+	alive := make(chan bool, 1)
+	alive <- true
+	g := startGate(t, Options{Held: h.take, Alive: func() bool {
+		a := <-alive
+		alive <- a
+		return a
+	}})
+	set := func(a bool) { <-alive; alive <- a }
+	must(t, g.Mark(dir))
+	p := startHelper(t, nil, "steps", filepath.Join(dir, "file"), "write:1", "write:2", "write:3")
+	p.line()
+	must(t, g.Classes([]Rule{{Class: 1, PID: p.pid(), UID: AnyUser}}))
+	p.begin()
+	first := h.next(t)
+	set(false)
+	p.line()
+	p.begin()
+	p.line()
+	h.none(t, "while the gate is open")
+	set(true)
+	until(t, "the gate has closed", func() bool { s := g.Stats(); return !s.Open && s.Openings == 1 && marks(g.process) == 1 })
+	p.begin()
+	r := h.next(t)
+	if r.ID == first.ID || r.Length != 3 {
+		t.Errorf("after the opening: %+v", r)
+	}
+	must(t, g.Allow(first.ID)) // it was let go long ago
+	if !p.waiting() {
+		t.Error("a late answer to another request let the process go")
+	}
+	must(t, g.Allow(r.ID))
+	p.line()
+}
