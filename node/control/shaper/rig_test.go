@@ -1,0 +1,299 @@
+package shaper
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"penstock/lab/ledger"
+	"penstock/lab/netns"
+	"penstock/lab/rate"
+	"penstock/node/control/journal"
+)
+
+const (
+	mb        = 1e6
+	childRole = "PENSTOCK_SHAPER_CHILD"
+)
+
+var undo = map[string]journal.Undo{Mechanism: Undo}
+
+// The test of a crash starts this program as a daemon, which shapes connections and waits to be
+// killed. The variable has the journal's path and the connections.
+func TestMain(m *testing.M) {
+	if role := strings.Split(os.Getenv(childRole), "\n"); len(role) > 1 {
+		fmt.Fprintln(os.Stderr, daemon(role[0], role[1:]))
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func daemon(path string, connections []string) error {
+	j, err := journal.Open(path, undo)
+	if err != nil {
+		return err
+	}
+	s, err := Open(j)
+	if err != nil {
+		return err
+	}
+	for _, text := range connections {
+		t, err := parseTarget("1 " + text)
+		if err != nil {
+			return err
+		}
+		if err := s.Set(Connection{t.name, t.from, t.to, t.kind == kindIn}, 5*mb, "a test"); err != nil {
+			return err
+		}
+	}
+	fmt.Println("shaped")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// rig is two machines, of which one has a shaper.
+type rig struct {
+	t      testing.TB
+	here   *netns.Machine // the shaper's
+	peer   *netns.Machine
+	before string // the configuration of here at the beginning
+	path   string // of the journal
+	j      *journal.Journal
+	s      *Shaper
+}
+
+// build makes a rig. The test's end checks that the shaper's machine is as it was.
+func build(t testing.TB) *rig {
+	t.Helper()
+	book, err := ledger.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := book.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	network, err := netns.New(book, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := network.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r := &rig{t: t, here: network.Machines[0], peer: network.Machines[1], path: t.TempDir() + "/journal"}
+	for _, m := range network.Machines {
+		if err := m.Do(func() error { return addSixth(m) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.before = r.configuration()
+	t.Cleanup(r.end)
+	return r
+}
+
+// sixth returns a machine's address of IPv6, which ends as that of IPv4.
+func sixth(m *netns.Machine) netip.Addr {
+	four := m.Address.As4()
+	return netip.AddrFrom16([16]byte{0: 0xfd, 12: four[0], 13: four[1], 14: four[2], 15: four[3]})
+}
+
+// addSixth gives the caller's machine its address of IPv6.
+func addSixth(m *netns.Machine) error {
+	eth0, err := netlink.LinkByName("eth0")
+	if err != nil {
+		return err
+	}
+	// Nobody else has the address, so the kernel need not ask the network.
+	return netlink.AddrAdd(eth0, &netlink.Addr{IPNet: &net.IPNet{IP: sixth(m).AsSlice(), Mask: net.CIDRMask(64, 128)}, Flags: unix.IFA_F_NODAD})
+}
+
+// open opens the journal and the shaper.
+func (r *rig) open() {
+	r.t.Helper()
+	r.do(func() (err error) {
+		if r.j, err = journal.Open(r.path, undo); err != nil {
+			return err
+		}
+		r.s, err = Open(r.j)
+		return err
+	})
+}
+
+func (r *rig) end() {
+	if r.s != nil {
+		r.s.Close()
+		if err := r.here.Do(r.j.Close); err != nil {
+			r.t.Error(err)
+		}
+	}
+	r.unchanged("at the end")
+}
+
+func (r *rig) unchanged(when string) {
+	r.t.Helper()
+	if now := r.configuration(); now != r.before {
+		r.t.Errorf("%s the machine has\n%s\nbut had\n%s", when, now, r.before)
+	}
+}
+
+// do calls f on the shaper's machine, which must succeed.
+func (r *rig) do(f func() error) {
+	r.t.Helper()
+	if err := r.here.Do(f); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) set(c Connection, rate uint64) (err error) {
+	r.here.Do(func() error { err = r.s.Set(c, rate, "a test"); return nil })
+	return err
+}
+
+func (r *rig) lift(c Connection) (err error) {
+	r.here.Do(func() error { err = r.s.Lift(c); return nil })
+	return err
+}
+
+// configuration returns the interfaces of the shaper's machine, and their queueing disciplines and
+// filters of incoming packets.
+func (r *rig) configuration() string {
+	r.t.Helper()
+	var all []string
+	r.do(func() error {
+		links, err := netlink.LinkList()
+		if err != nil {
+			return err
+		}
+		for _, link := range links {
+			all = append(all, fmt.Sprintf("%s (%s)", link.Attrs().Name, link.Type()))
+			qdiscs, err := netlink.QdiscList(link)
+			if err != nil {
+				return err
+			}
+			for _, q := range qdiscs {
+				all = append(all, fmt.Sprintf("%s has %s %s", link.Attrs().Name, q.Type(), netlink.HandleStr(q.Attrs().Handle)))
+				if !isIngress(q) {
+					continue
+				}
+				filters, err := netlink.FilterList(link, ingressParent)
+				if err != nil {
+					return err
+				}
+				for _, f := range filters {
+					all = append(all, fmt.Sprintf("%s has a filter %d", link.Attrs().Name, f.Attrs().Priority))
+				}
+			}
+		}
+		return nil
+	})
+	slices.Sort(all)
+	return strings.Join(all, "\n")
+}
+
+// stream is a connection on which as many bytes as possible are sent.
+type stream struct {
+	from     *net.TCPConn
+	shaped   Connection
+	arriving *rate.Meter
+}
+
+// send connects two machines and sends.
+func (r *rig) send(from, to *netns.Machine, address netip.Addr) *stream {
+	t := r.t
+	t.Helper()
+	l, err := to.Listen(t.Context(), netip.AddrPortFrom(address, 0).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c, err := from.Dial(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	got, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { got.Close() })
+	go func() {
+		buffer := make([]byte, 64<<10)
+		for {
+			if _, err := c.Write(buffer); err != nil {
+				return
+			}
+		}
+	}()
+	name := "eth0"
+	if from == to {
+		name = "lo"
+	}
+	return &stream{c.(*net.TCPConn), Connection{name, port(c.LocalAddr()), port(c.RemoteAddr()), to == r.here && from != to}, rate.New(got)}
+}
+
+func port(a net.Addr) netip.AddrPort { return a.(*net.TCPAddr).AddrPort() }
+
+// rtt returns the sender's smoothed round trip time.
+func (s *stream) rtt(t testing.TB) time.Duration {
+	t.Helper()
+	raw, err := s.from.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var info *unix.TCPInfo
+	if err := errors.Join(raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) }), err); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(info.Rtt) * time.Microsecond
+}
+
+// crash starts a daemon that shapes the connections, and kills it.
+func (r *rig) crash(connections ...Connection) {
+	t := r.t
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := r.path
+	for _, c := range connections {
+		role += "\n" + c.String()
+	}
+	cmd := exec.Command("nsenter", "--net="+r.here.Path(), "--", self)
+	cmd.Env = append(os.Environ(), childRole+"="+role)
+	cmd.Stderr = os.Stderr
+	cmd.SysProcAttr = &unix.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := bufio.NewScanner(out).Scan()
+	cmd.Process.Kill()
+	cmd.Wait()
+	if !ready {
+		t.Fatal("the daemon ended early")
+	}
+}
