@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,6 +19,7 @@ const (
 	processesPeriod   = 5 * time.Second
 	maxStatusOwners   = 256
 	turnOnAccounting  = "waits for block I/O are not counted: sysctl kernel.task_delayacct=1 turns them on, for processes of all kinds"
+	impossibleWaits   = "the kernel has counted more waits for block I/O than time has passed (a fault of Linux 6.12 and later when CPUs are busy): they are cut off, and still too large"
 	noProcessAccounts = "processes are not followed: "
 )
 
@@ -67,6 +69,18 @@ func (w *processWatch) leave(r *registration) {
 	delete(w.members, r)
 }
 
+// of returns the processes with an agent that work for a flow.
+func (w *processWatch) of(flow string) (pids []int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, m := range w.members {
+		if m.Flow == flow && !slices.Contains(pids, m.pid) {
+			pids = append(pids, m.pid)
+		}
+	}
+	return pids
+}
+
 // follow looks at the processes until ctx ends.
 func (w *processWatch) follow(ctx context.Context) {
 	if w.Watch == nil {
@@ -113,8 +127,11 @@ func (w *processWatch) status() status.Processes {
 	}
 	s := w.Snapshot(maxStatusOwners)
 	out.BlockDelayCounted, out.LeftOff, out.AtBound, out.Seconds = s.Accounting, s.LeftOff, s.AtBound, s.Seconds
-	if !s.Accounting {
+	switch {
+	case !s.Accounting:
 		out.Note = turnOnAccounting
+	case s.Implausible:
+		out.Note = impossibleWaits
 	}
 	for _, g := range s.Sums {
 		out.Top = append(out.Top, status.ProcessGroup{Flow: g.Flow, Owner: statusOwner(g.Owner), Processes: g.Processes,

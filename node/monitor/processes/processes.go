@@ -13,6 +13,13 @@
 // after the last look at it, and all of a child that begins and ends between two looks, is added to
 // its parent's owner: usually the same, but for the first process of a container it is the process
 // that started it. Waits are not inherited; those of such a child are missing.
+//
+// Linux 6.12 and later count some waits for block I/O wrongly. When a thread that is not due for the
+// CPU blocks, EEVDF delays its dequeueing and then notes the beginning of the wait for the wrong thread
+// (kernel/sched, __block_task). The end of the wait is counted from an earlier beginning, or from the
+// boot. So what a process cannot have waited is cut off: more than the time that has passed, for each
+// of its threads. Snapshot.Implausible reports that this was necessary. Real-time threads are counted
+// right.
 package processes
 
 import (
@@ -104,7 +111,11 @@ type process struct {
 	// for another group, before the process came to its group.
 	inherited, base figures
 	own             figures // of its group: raw less inherited and base; never decreases
-	old             bool    // what it did before its next reading counts for nobody
+	// The kernel's waits for block I/O, the number of threads and the time, at the last reading.
+	blocked time.Duration
+	threads int
+	readAt  time.Time
+	old     bool // what it did before its next reading counts for nobody
 }
 
 // group is the state of a Group.
@@ -127,6 +138,7 @@ type Watch struct {
 
 	processes map[int]*process
 	groups    map[Group]*group
+	wrong     bool // the kernel has counted waits that were not possible
 
 	mu      sync.Mutex
 	sums    []Sum
@@ -134,6 +146,7 @@ type Watch struct {
 	seconds float64
 	more    bool
 	on      bool
+	cut     bool // as in Snapshot.Implausible
 }
 
 // New returns a watch of this machine. hierarchy is the cgroup below which the NodeManager makes those
@@ -207,7 +220,7 @@ func (w *Watch) Look(now time.Time, members map[int]Member) error {
 	sums, full := w.addUp(now)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sums, w.more, w.on = sums, more || full, w.accounting()
+	w.sums, w.more, w.on, w.cut = sums, more || full, w.accounting(), w.wrong
 	if !w.looked.IsZero() {
 		w.seconds = now.Sub(w.looked).Seconds()
 	}
@@ -299,7 +312,7 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 		return nil
 	}
 	if read {
-		known.take(early.figures)
+		w.take(known, early.figures, stat.NumThreads, now)
 		return early.err
 	}
 	late := w.read(p)
@@ -307,7 +320,7 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 		return err
 	}
 	if stat.Starttime == known.start { // otherwise, another process has got the pid meanwhile
-		known.take(late.figures)
+		w.take(known, late.figures, stat.NumThreads, now)
 	}
 	return late.err
 }
@@ -354,13 +367,33 @@ func (w *Watch) read(p procfs.Proc) (r reading) {
 	return r
 }
 
-// take takes figures of the process.
-func (p *process) take(now figures) {
-	p.raw.raise(now) // a process that has ended and is not waited for yet has no waits any more
+// take takes figures of a process, which has so many threads.
+func (w *Watch) take(p *process, now figures, threads int, at time.Time) {
+	if now.delays.block > 0 { // a process that has ended and is not waited for yet has no waits any more
+		since := p.readAt
+		if since.IsZero() {
+			since = w.looked // it began after the last look
+		}
+		more := max(0, now.delays.block-p.blocked)
+		p.blocked = max(p.blocked, now.delays.block)
+		if most := possibleWait(at.Sub(since), max(threads, p.threads)); !p.old && more > most {
+			more, w.wrong = most, true
+		}
+		now.delays.block = p.raw.delays.block + more
+	}
+	p.readAt, p.threads = at, threads
+	p.raw.raise(now)
 	if p.old {
 		p.base, p.old = figures{}, false
 		p.base.raise(p.raw, p.inherited)
 	}
+}
+
+// possibleWait returns the longest time for which threads can have waited, all together. It is
+// generous: a reading is up to one look later than the time of the look.
+func possibleWait(elapsed time.Duration, threads int) time.Duration {
+	const slack = 500 * time.Millisecond
+	return time.Duration(max(1, threads)) * (elapsed + slack)
 }
 
 // groupOf returns the group of a process. A cgroup that the NodeManager has made comes first, because
@@ -469,6 +502,9 @@ type Snapshot struct {
 	AtBound    bool    // there are more processes or groups than can be watched
 	Accounting bool    // the kernel counts waits for block I/O (kernel.task_delayacct)
 	Seconds    float64 // length of the windows; 0: there was only one look
+	// Implausible reports that waits for block I/O were cut off, because the kernel has counted more of
+	// them than time has passed.
+	Implausible bool
 }
 
 // Snapshot returns at most n sums.
@@ -476,5 +512,5 @@ func (w *Watch) Snapshot(n int) Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n = min(n, len(w.sums))
-	return Snapshot{Sums: w.sums[:n:n], LeftOff: len(w.sums) - n, AtBound: w.more, Accounting: w.on, Seconds: w.seconds}
+	return Snapshot{Sums: w.sums[:n:n], LeftOff: len(w.sums) - n, AtBound: w.more, Accounting: w.on, Seconds: w.seconds, Implausible: w.cut}
 }

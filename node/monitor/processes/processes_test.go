@@ -147,6 +147,34 @@ func TestSums(t *testing.T) {
 	}
 }
 
+// TestImpossibleWaits: the kernel may count the time since the boot as a wait.
+func TestImpossibleWaits(t *testing.T) {
+	p, w := newProcTree(t)
+	now := time.Unix(1e9, 0)
+	p.run(9, 1, yarn, 0, 0, delays{0, 44 * time.Hour}) // before the first look: for nobody
+	look(t, w, now, nil)
+	waits := func(at time.Duration) time.Duration {
+		return sumOf(t, look(t, w, now.Add(at), nil), ofYARN).BlockDelay
+	}
+	most := possibleWait(5*second, 1)
+	p.run(9, 1, yarn, 0, 0, delays{0, 44*time.Hour + most}) // the most that is possible
+	if got := waits(5 * second); got != most || w.Snapshot(0).Implausible {
+		t.Errorf("%v of %v", got, most)
+	}
+	p.run(9, 1, yarn, 0, 0, delays{0, 88 * time.Hour})
+	if got := waits(10 * second); got != 2*most || !w.Snapshot(0).Implausible {
+		t.Errorf("%v, want %v", got, 2*most)
+	}
+	p.run(9, 1, yarn, 0, 0, delays{0, 88*time.Hour + second}) // right again
+	p.run(10, 2, yarn, 0, 0, delays{0, 9 * time.Hour})        // began since the last look
+	if got := waits(15 * second); got != 3*most+second {
+		t.Errorf("%v, want %v", got, 3*most+second)
+	}
+	if one, many := possibleWait(second, 0), possibleWait(second, 7); one < second || many != 7*one {
+		t.Errorf("%v, %v", one, many)
+	}
+}
+
 // TestChildrenCountOnce: the kernel adds the bytes of a child that has ended to its parent, which
 // belongs to another owner here.
 func TestChildrenCountOnce(t *testing.T) {
