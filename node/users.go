@@ -59,7 +59,7 @@ func (u *users) follow(ctx context.Context, names func() []string) {
 		if devices := u.unwatched(names()); len(devices) > 0 && watch == nil {
 			w, err := u.open()
 			if err != nil {
-				u.fail("foreign I/O is shown as totals only, not by process and cgroup", err)
+				u.fail("foreign I/O is shown as totals only, not by process and cgroup, and there are no latencies by owner", err)
 				return
 			}
 			defer w.Close()

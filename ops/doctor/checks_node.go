@@ -284,11 +284,11 @@ func checkForeign(f *Facts) []Result {
 	case f.Status == nil:
 		return nil
 	case f.Status.ForeignWatch.Error != "":
-		return good("attributed by device only, not by process and cgroup: %s", f.Status.ForeignWatch.Error)
+		return good("attributed by device only, not by process and cgroup, and latencies by owner are not known: %s", f.Status.ForeignWatch.Error)
 	case !f.Status.ForeignWatch.On:
 		return good("attributed by device only")
 	}
-	return good("attributed by process and cgroup")
+	return good("attributed by process and cgroup; latencies by owner are known")
 }
 
 // checkWaits reports whether the waits of containers are known. Nothing is governed by them, so it

@@ -62,9 +62,9 @@ func TestAWellNode(t *testing.T) {
 // The doctor reports how foreign I/O is attributed, and never warns about it.
 func TestForeignWatch(t *testing.T) {
 	for want, watch := range map[string]status.ForeignWatch{
-		"by device only":                         {},
-		"by process and cgroup":                  {On: true},
-		"not by process and cgroup: CAP_BPF and": {Error: "CAP_BPF and CAP_PERFMON are needed"},
+		"by device only":                                {},
+		"by process and cgroup":                         {On: true},
+		"latencies by owner are not known: CAP_BPF and": {Error: "CAP_BPF and CAP_PERFMON are needed"},
 	} {
 		f := wellNode()
 		f.Status.ForeignWatch = watch

@@ -57,6 +57,12 @@ func moments() (docs []*status.Document) {
 			group(teragen, status.Owner{Kind: "yarn", Short: teragen + " 000003"}, 2, 0, 0.1, 0.02, 0.31),
 			group(count, status.Owner{Kind: "yarn", Short: count + " 000002"}, 2, 1.1, 0.4, 0.84, 0.12),
 			group("", status.Owner{Kind: "unit", Short: "fio.service"}, 1, 0.4, 0, 0.95, 0)}}
+		p99 := func(o status.Owner, read, write float64) status.OwnerLatency {
+			return status.OwnerLatency{Owner: o, Window: status.LatencyWindow{Read: status.Latency{P99NS: int64(1e6 * read)}, Write: status.Latency{P99NS: int64(1e6 * write)}}}
+		}
+		groups := doc.Processes.Top
+		doc.Devices[0].Latencies = status.Latencies{Seconds: 5, Top: []status.OwnerLatency{p99(groups[1].Owner, 212, 0), p99(groups[0].Owner, 0, 148)}}
+		doc.Devices[1].Latencies = status.Latencies{Seconds: 5, Top: []status.OwnerLatency{p99(groups[1].Owner, 96, 240)}}
 		docs = append(docs, doc)
 	}
 	return docs

@@ -11,7 +11,7 @@ import (
 )
 
 // waitColumnsToDrop are dropped by a narrow terminal, in this order.
-var waitColumnsToDrop = []string{"PROCESSES", "CONTAINER"}
+var waitColumnsToDrop = []string{"PROCESSES", "CONTAINER", "P99"}
 
 // waitLines returns what the processes of applications, containers and units do and wait for, a
 // head first; nil if there is none.
@@ -20,7 +20,8 @@ func waitLines(doc *status.Document, n, width int) []string {
 	if len(p.Top) == 0 {
 		return nil
 	}
-	t := screen.NewTable("OWNER|CONTAINER|>PROCESSES|>READ|>WRITTEN|>WAIT DISK|>WAIT CPU")
+	slow := slowest(doc)
+	t := screen.NewTable("OWNER|CONTAINER|>PROCESSES|>READ|>WRITTEN|>WAIT DISK|>WAIT CPU|>P99")
 	for _, g := range p.Top[:min(n, len(p.Top))] {
 		read, written, disk, cpu := "-", "-", "-", "-"
 		if p.Seconds > 0 {
@@ -34,9 +35,21 @@ func waitLines(doc *status.Document, n, width int) []string {
 		if name == "" {
 			name, container = g.Owner.Short, ""
 		}
-		t.Add(shortened(screen.Printable(name)), shortened(screen.Printable(cmp.Or(container, "-"))), fmt.Sprint(g.Processes), read, written, disk, cpu)
+		t.Add(shortened(screen.Printable(name)), shortened(screen.Printable(cmp.Or(container, "-"))), fmt.Sprint(g.Processes), read, written, disk, cpu, milliseconds(slow[g.Owner]))
 	}
 	return t.Within(width, waitColumnsToDrop...).Lines()
+}
+
+// slowest returns, for each owner, the p99 latency of its requests in the window: that of the device and
+// direction where it is the longest.
+func slowest(doc *status.Document) map[status.Owner]int64 {
+	slow := map[status.Owner]int64{}
+	for _, d := range doc.Devices {
+		for _, l := range d.Latencies.Top {
+			slow[l.Owner] = max(slow[l.Owner], l.Window.Read.P99NS, l.Window.Write.P99NS)
+		}
+	}
+	return slow
 }
 
 // threads returns the mean number of threads that waited.

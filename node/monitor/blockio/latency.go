@@ -25,11 +25,13 @@ const (
 	Daemon = "penstock"             // this process, which stages and drains for applications
 	Nobody = "no container or unit" // kernel threads, the root cgroup, and cgroups that are not recognised
 	Others = "others"               // beyond the bounds
-	Users  = "cgroups of users and containers"
 )
 
-// Group is whose requests are counted together: an owner, or else one of the names above. Cgroups
-// that users and containers have made are one group, as they may make any number.
+// usersCgroups is the owner of all cgroups that users and containers have made: they may make any number.
+// Package processes has the same group.
+var usersCgroups = owner.Owner{Kind: owner.Unit, ID: "cgroups of users and containers"}
+
+// Group is whose requests are counted together: an owner, or else one of the names above.
 type Group struct {
 	Owner owner.Owner
 	Name  string
@@ -228,7 +230,7 @@ func (w *Watch) groupOf(cgroup uint64, now time.Time) (g Group, sure bool) {
 	case o.Kind == owner.None:
 		return Group{Name: Nobody}, sure
 	case o.Delegated:
-		return Group{Name: Users}, sure
+		return Group{Owner: usersCgroups}, sure
 	default:
 		return Group{Owner: o}, sure
 	}

@@ -203,7 +203,7 @@ func TestACgroupThatIsFoundLater(t *testing.T) {
 	}
 	w.cgroups.paths[7] = "/user.slice/user-1.slice/user@1.service/any.scope"
 	w.cgroups.paths[8] = "/"
-	for id, want := range map[uint64]string{7: Users, 8: Nobody, 0: Nobody, ownCgroup: Daemon} {
+	for id, want := range map[uint64]string{7: usersCgroups.ID, 8: Nobody, 0: Nobody, ownCgroup: Daemon} {
 		if g, sure := w.groupOf(id, now); g.String() != want || !sure {
 			t.Errorf("cgroup %d: %s, want %s", id, g, want)
 		}
