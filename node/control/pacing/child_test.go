@@ -26,7 +26,8 @@ const (
 )
 
 // The tests' other processes are this program with a role: "send ADDRESS" connects and sends, "pace
-// JOURNAL SOCKET RATE" paces a socket and waits to be killed.
+// JOURNAL SOCKET RATE" paces a socket and waits to be killed. With an odd rate it sets and lifts rates
+// without end.
 func TestMain(m *testing.M) {
 	if role := strings.Fields(os.Getenv(childRole)); len(role) > 0 {
 		var err error
@@ -123,10 +124,20 @@ func pacer(path string, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := Open(j).Set(t.Socket, rate, "a test"); err != nil {
+	p := Open(j)
+	if err := p.Set(t.Socket, rate, "a test"); err != nil {
 		return err
 	}
 	fmt.Println("paced")
+	for n := uint64(0); rate%2 == 1; n++ {
+		err := p.Set(t.Socket, rate+n%5, "a test")
+		if n%3 == 0 {
+			err = errors.Join(err, p.Lift(t.Socket))
+		}
+		if err != nil {
+			return err
+		}
+	}
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }

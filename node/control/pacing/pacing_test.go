@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -150,6 +151,41 @@ func TestKilled(t *testing.T) {
 	}
 	if err := j.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestKilledAtAnyMoment: wherever a daemon is killed, the next one puts back what was there.
+func TestKilledAtAnyMoment(t *testing.T) {
+	s := connect(t, listen(t, "127.0.0.1:0"))
+	path := t.TempDir() + "/journal"
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	left := 0
+	for range 30 {
+		daemon := start(t, fmt.Sprintf("pace %s %v %d", path, target{s.socket.normal(), 1}, 3_000_001))
+		time.Sleep(time.Duration(random.Int64N(int64(5 * time.Millisecond))))
+		daemon.kill()
+		if daemon.cmd.ProcessState.Exited() {
+			t.Fatal("the daemon ended early")
+		}
+		if now, _ := s.pacing(t); now != Unlimited {
+			left++
+		}
+		j, err := journal.Open(path, map[string]journal.Undo{Mechanism: Undo})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if now, _ := s.pacing(t); now != Unlimited {
+			t.Errorf("after the next daemon's start the rate is %d", now)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("30 kills have left %d rates, which were put back", left)
+	if left == 0 {
+		t.Error("no daemon was killed while its rate was in force")
 	}
 }
 

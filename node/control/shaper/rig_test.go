@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -30,17 +32,18 @@ const (
 
 var undo = map[string]journal.Undo{Mechanism: Undo}
 
-// The test of a crash starts this program as a daemon, which shapes connections and waits to be
-// killed. The variable has the journal's path and the connections.
+// The tests of a crash start this program as a daemon, which shapes connections and waits to be
+// killed. The variable has the journal's path, a seed and the connections. With a seed other than 0
+// the daemon sets and lifts rates at random without end.
 func TestMain(m *testing.M) {
-	if role := strings.Split(os.Getenv(childRole), "\n"); len(role) > 1 {
-		fmt.Fprintln(os.Stderr, daemon(role[0], role[1:]))
+	if role := strings.Split(os.Getenv(childRole), "\n"); len(role) > 2 {
+		fmt.Fprintln(os.Stderr, daemon(role[0], role[1], role[2:]))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-func daemon(path string, connections []string) error {
+func daemon(path, seed string, connections []string) error {
 	j, err := journal.Open(path, undo)
 	if err != nil {
 		return err
@@ -49,12 +52,32 @@ func daemon(path string, connections []string) error {
 	if err != nil {
 		return err
 	}
+	var all []Connection
 	for _, text := range connections {
 		t, err := parseTarget("1 " + text)
 		if err != nil {
 			return err
 		}
-		if err := s.Set(Connection{t.name, t.from, t.to, t.kind == kindIn}, 5*mb, "a test"); err != nil {
+		all = append(all, Connection{t.name, t.from, t.to, t.kind == kindIn})
+	}
+	fmt.Println("begins")
+	number, err := strconv.ParseUint(seed, 10, 64)
+	if err != nil {
+		return err
+	}
+	for random := rand.New(rand.NewPCG(number, 0)); number != 0; {
+		c := all[random.IntN(len(all))]
+		if random.IntN(2) == 0 {
+			err = s.Set(c, Floor+random.Uint64N(mb), "a test")
+		} else {
+			err = s.Lift(c)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, c := range all {
+		if err := s.Set(c, 5*mb, "a test"); err != nil {
 			return err
 		}
 	}
@@ -262,15 +285,16 @@ func (s *stream) rtt(t testing.TB) time.Duration {
 	return time.Duration(info.Rtt) * time.Microsecond
 }
 
-// crash starts a daemon that shapes the connections, and kills it.
-func (r *rig) crash(connections ...Connection) {
+// crash starts a daemon that shapes the connections, and kills it: when it has done so, if the seed is
+// 0, and after a time otherwise.
+func (r *rig) crash(seed uint64, after time.Duration, connections ...Connection) {
 	t := r.t
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	role := r.path
+	role := fmt.Sprintf("%s\n%d", r.path, seed)
 	for _, c := range connections {
 		role += "\n" + c.String()
 	}
@@ -290,10 +314,14 @@ func (r *rig) crash(connections ...Connection) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ready := bufio.NewScanner(out).Scan()
+	lines := bufio.NewScanner(out)
+	ready := lines.Scan()
+	if seed == 0 {
+		ready = ready && lines.Scan()
+	}
+	time.Sleep(after)
 	cmd.Process.Kill()
-	cmd.Wait()
-	if !ready {
-		t.Fatal("the daemon ended early")
+	if err := cmd.Wait(); !ready || cmd.ProcessState.Exited() {
+		t.Fatalf("the daemon ended early: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package shaper
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -97,7 +98,7 @@ func connection(name string, ingress bool, port int) Connection {
 // TestKilled: a daemon that is killed leaves its disciplines behind; the next one removes them.
 func TestKilled(t *testing.T) {
 	r := build(t)
-	r.crash(connection("eth0", false, 1), connection("eth0", false, 2), connection("eth0", true, 3), connection("lo", false, 4))
+	r.crash(0, 0, connection("eth0", false, 1), connection("eth0", false, 2), connection("eth0", true, 3), connection("lo", false, 4))
 	now := r.configuration()
 	for _, want := range []string{"eth0 has htb 5053:0", "lo has htb 5053:0", "eth0 has ingress", "(ifb)", "eth0 has a filter 1"} {
 		if !strings.Contains(now, want) {
@@ -117,10 +118,40 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilledAtAnyMoment: wherever a daemon is killed, the next one leaves nothing behind.
+func TestKilledAtAnyMoment(t *testing.T) {
+	r := build(t)
+	first := rand.Uint64N(1 << 32)
+	t.Logf("seeds from %d", first)
+	restored := 0
+	for seed := first + 1; seed <= first+15; seed++ {
+		after := time.Duration(rand.New(rand.NewPCG(seed, 1)).Uint64N(uint64(30 * time.Millisecond)))
+		r.crash(seed, after, connection("eth0", false, 1), connection("eth0", false, 2), connection("eth0", true, 3), connection("eth0", true, 4), connection("lo", false, 5))
+		r.do(func() error {
+			j, err := journal.Open(r.path, undo)
+			if err != nil {
+				return err
+			}
+			for _, c := range j.Restored() {
+				restored++
+				if c.Err != nil {
+					t.Errorf("seed %d: %+v", seed, c)
+				}
+			}
+			return j.Close()
+		})
+		r.unchanged(fmt.Sprintf("seed %d: after the next daemon's start", seed))
+	}
+	t.Logf("%d changes were put back", restored)
+	if restored == 0 {
+		t.Error("no daemon was killed while a change was in force")
+	}
+}
+
 // TestTheJournalIsLost: what an earlier daemon has left is replaced, not taken for an operator's.
 func TestTheJournalIsLost(t *testing.T) {
 	r := build(t)
-	r.crash(connection("eth0", false, 1), connection("eth0", true, 2))
+	r.crash(0, 0, connection("eth0", false, 1), connection("eth0", true, 2))
 	r.path += "-another"
 	r.open()
 	for _, ingress := range []bool{false, true} {
