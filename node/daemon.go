@@ -4,7 +4,7 @@
 // (config) in force.
 //
 // The daemon writes nothing to the system except its own socket and an empty lock file next to
-// it. If it stops, is killed or hangs, agents see no heartbeat and hold nothing back.
+// it, unless the settings allow kernel control (control). If it stops, is killed or hangs, agents see no heartbeat and hold nothing back.
 package node
 
 import (
@@ -58,6 +58,9 @@ type Daemon struct {
 	Build string // the program's build, as the status shows it; set before Run
 	// Peers create the schedulers of algorithms that the daemon is compared with; set before Run.
 	Peers map[string]func(maxFlows int) arbiter.Scheduler
+	// GateCommand starts this program as the gate's processes, with a last word of package gate; set
+	// before Run.
+	GateCommand []string
 
 	settings *config.Node
 	log      *slog.Logger
@@ -74,6 +77,7 @@ type Daemon struct {
 	connections            *connectionWatch
 	processes              *processWatch
 	metrics                *metrics
+	holding                *holding             // nil: nothing but agents is governed; set by Run
 	cluster                *coordination.Client // nil: no brokers
 	remote                 *peers.Client        // nil: this daemon asks no other nodes
 	answers                *peers.Server        // nil: this daemon answers no other nodes
@@ -323,6 +327,9 @@ func (d *Daemon) checkKillSwitch() {
 
 // apply makes every loop use the rules in force, without waiting for a loop. d.mu is held.
 func (d *Daemon) apply() {
+	if d.holding != nil {
+		signal(d.holding.changed)
+	}
 	for _, g := range d.devices {
 		signal(g.rulesChanged)
 	}

@@ -72,7 +72,7 @@ func connectMany(t testing.TB, w *connections.Watch, n int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	agent := w.NewAgent()
+	agent := w.NewAgent(1)
 	for i := range n {
 		c, err := net.Dial("tcp4", listener.Addr().String())
 		if err != nil {

@@ -42,7 +42,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	}
 	reg := &registration{
 		daemon: d, role: role, uid: p.UID, owner: p.Owner, files: &d.taskFiles, own: own, leave: leave,
-		threads: int(p.Hello.Threads), connections: d.connections.NewAgent(),
+		threads: int(p.Hello.Threads), connections: d.connections.NewAgent(int(p.PID)),
 	}
 	user := fmt.Sprintf("user %d", p.UID)
 	dirs := p.Hello.Directories

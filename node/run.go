@@ -21,6 +21,7 @@ import (
 //	foreign I/O      finds the users of foreign I/O on the devices
 //	connections      follows the connections of DataNodes
 //	processes        follows the processes of applications and containers
+//	kernel control   holds processes and connections without an agent, if the settings allow it
 //	coordination     the stream to the broker
 //
 // If another part fails, the daemon logs the error and continues to govern. The first four parts
@@ -45,6 +46,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.checkKillSwitch() // before the first agent connects
 	d.log.Info("ready", "socket", d.settings.Socket, "mode", d.currentMode().String(), "listen", web.address())
 
+	h := d.newHolding()
+	d.mu.Lock()
+	d.holding = h
+	d.mu.Unlock()
 	p := parts{ctx: ctx}
 	stopped := make(chan struct{})
 	p.group.Add(func() error {
@@ -71,6 +76,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	p.add(func() { d.connections.follow(ctx) })
 	p.add(func() { d.processes.follow(ctx) })
+	if h != nil {
+		p.add(func() { h.follow(ctx) })
+	}
 	if d.cluster != nil {
 		d.cluster.Version = d.Build
 		p.add(func() { d.cluster.Run(ctx) })

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"penstock/cmd/internal/cli"
+	"penstock/cmd/internal/noderun"
 )
 
 func newRoot() *cobra.Command {
@@ -21,6 +22,7 @@ func newRoot() *cobra.Command {
 	cli.Group(root, "Show", newDemoCommand(), newPlayCommand())
 	cli.Group(root, "Bring up", newDiskCommand(), newHadoopCommand(), newSparkCommand(), newNodeCommand(), newClean())
 	cli.Group(root, "Measure", newBenchCommand(), newSoakCommand(), newSimCommand(), newPlotCommand(), newResultsCommand())
+	noderun.AddGate(root)
 	return cli.Root(root)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"penstock/cmd/internal/cli"
+	"penstock/cmd/internal/noderun"
 )
 
 func newRoot() *cobra.Command {
@@ -21,6 +22,7 @@ func newRoot() *cobra.Command {
 	for _, name := range []string{"testbed", "bench", "sim", "demo"} {
 		root.AddCommand(newMoved(name))
 	}
+	noderun.AddGate(root)
 	return cli.Root(root)
 }
 

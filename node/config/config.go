@@ -79,6 +79,7 @@ type Node struct {
 	Control *Control `yaml:"control"`
 
 	doc      *settings.Document
+	file     string // its absolute path
 	base     string // directory of the file: other paths are relative to it
 	profiles map[string]*profile.Profile
 
@@ -133,10 +134,13 @@ func load(file string, peers []string) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n.base = filepath.Dir(abs)
+	n.file, n.base = abs, filepath.Dir(abs)
 	n.validate()
 	return n, nil
 }
+
+// File returns the absolute path of the settings file.
+func (n *Node) File() string { return n.file }
 
 func (n *Node) mistakes(file string) error {
 	if err := n.doc.Err(); err != nil {

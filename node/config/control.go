@@ -73,8 +73,8 @@ const ProcessFlow = "process:"
 type Process struct {
 	Name    string         `yaml:"name"`
 	User    string         `yaml:"user"`    // name or id
-	Command string         `yaml:"command"` // a pattern for the command's name, at most 15 bytes as the kernel keeps it
-	Cgroup  string         `yaml:"cgroup"`  // a pattern for the cgroup's path; cgroups below a match belong to it
+	Command string         `yaml:"command"` // the command's name, at most 15 bytes as the kernel keeps it
+	Cgroup  string         `yaml:"cgroup"`  // the cgroup's path, as in /proc/PID/cgroup; cgroups below belong to it
 	Weight  int            `yaml:"weight"`  // default the file's default
 	Limit   settings.Bytes `yaml:"limit"`   // per second, at one device; default none
 	Mode    string         `yaml:"mode"`    // default enforce: the daemon's own mode applies
@@ -127,16 +127,11 @@ func (w *Weights) validateProcesses() {
 		if p.User == "" && p.Command == "" && p.Cgroup == "" {
 			fail("", "give user, command or cgroup")
 		}
-		for _, f := range []struct{ field, pattern string }{{"command", p.Command}, {"cgroup", p.Cgroup}} {
-			if _, err := path.Match(f.pattern, ""); err != nil || len(f.pattern) > policy.MaxPattern {
-				fail(f.field, "%s: pattern %q: use * ? and [abc], and at most %d bytes", f.field, f.pattern, policy.MaxPattern)
-			}
-		}
-		if len(p.Command) > commLength && !strings.ContainsAny(p.Command, "*?[") {
+		if len(p.Command) > commLength {
 			fail("command", "command %q: the kernel keeps %d bytes of a command's name; use %q", p.Command, commLength, p.Command[:commLength])
 		}
-		if p.Cgroup != "" && !strings.HasPrefix(p.Cgroup, "/") {
-			fail("cgroup", "cgroup %q: begin with /, as in /proc/PID/cgroup", p.Cgroup)
+		if c := p.Cgroup; c != "" && (!strings.HasPrefix(c, "/") || c != path.Clean(c) || c == "/" || len(c) > policy.MaxPattern) {
+			fail("cgroup", "cgroup %q: give a path as in /proc/PID/cgroup, such as /system.slice/backup.service, of at most %d bytes", c, policy.MaxPattern)
 		}
 		if p.Weight < 1 || p.Weight > maxWeight {
 			fail("weight", "weight %d: use 1 to %d", p.Weight, maxWeight)
@@ -207,27 +202,10 @@ func (p *Process) Matches(uid, processUID uint32, command, cgroup string) bool {
 	if p.User != "" && uid != processUID {
 		return false
 	}
-	if p.Command != "" {
-		if ok, _ := path.Match(p.Command, command); !ok {
-			return false
-		}
+	if p.Command != "" && p.Command != command {
+		return false
 	}
-	return p.Cgroup == "" || belowPattern(p.Cgroup, cgroup)
-}
-
-// belowPattern reports whether a path, or a path above it, matches a pattern.
-func belowPattern(pattern, cgroup string) bool {
-	parts := strings.Count(strings.TrimSuffix(pattern, "/"), "/")
-	at := 0
-	for n := 0; at < len(cgroup); at++ {
-		if cgroup[at] == '/' {
-			if n++; n > parts {
-				break
-			}
-		}
-	}
-	ok, _ := path.Match(strings.TrimSuffix(pattern, "/"), cgroup[:at])
-	return ok
+	return p.Cgroup == "" || cgroup == p.Cgroup || strings.HasPrefix(cgroup, p.Cgroup+"/")
 }
 
 // processRule returns the rule of a flow of processes.

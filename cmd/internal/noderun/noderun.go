@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -61,6 +62,11 @@ page cache for them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE
 				return answer(cmd, file, settings, asJSON)
 			}
 			d.Build, d.Peers = cli.Version, peers
+			program, err := os.Executable()
+			if err != nil {
+				return err
+			}
+			d.GateCommand = []string{program}
 			return d.Run(cmd.Context())
 		},
 	}

@@ -130,6 +130,7 @@ type Gate struct {
 
 	statsMu  sync.Mutex
 	stats    Stats
+	pongs    int // answers to heartbeats
 	silent   int // heartbeats without an answer
 	ranged   bool
 	missing  string
@@ -627,6 +628,7 @@ func (g *Gate) frame(kind byte, body []byte, fd int) error {
 		g.statsMu.Lock()
 		again := stats.Openings > g.stats.Openings
 		g.stats, g.silent = stats, 0
+		g.pongs++
 		g.statsMu.Unlock()
 		if again {
 			go g.markAgain()

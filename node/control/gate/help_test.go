@@ -290,6 +290,8 @@ var helpers = map[string]func([]string) error{
 	"steps": steps, "writer": writer, "daemon": daemonHelper,
 }
 
+func init() { helpers["operate"] = operate }
+
 // input reads the lines of a helper's standard input.
 var input = bufio.NewReader(os.Stdin)
 
@@ -379,4 +381,17 @@ func daemonHelper(words []string) error {
 	<-g.Done()
 	fmt.Println("ended", g.Err())
 	return awaitLine()
+}
+
+// freshStats returns statistics that are younger than the call.
+func freshStats(t testing.TB, g *Gate) Stats {
+	t.Helper()
+	pongs := func() int {
+		g.statsMu.Lock()
+		defer g.statsMu.Unlock()
+		return g.pongs
+	}
+	before := pongs()
+	until(t, "new statistics", func() bool { return pongs() >= before+2 })
+	return g.Stats()
 }

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"bytes"
+	"encoding/binary"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -38,6 +39,8 @@ type call struct {
 	to int
 	// search means that the descriptor is not an argument of the call.
 	search bool
+	// blocks and list are the number and the address of the operations of io_submit(2).
+	blocks, list int64
 	// count and at are the length and the offset that the call names, in bytes, or -1.
 	count, at int64
 }
@@ -104,7 +107,10 @@ func parseCall(text []byte) (c call, ok bool) {
 	case unix.SYS_SPLICE, unix.SYS_COPY_FILE_RANGE:
 		c.fd, c.to = file(0), file(2)
 		return c, true
-	default: // io_uring_enter, io_submit, and -1 of a worker of the kernel
+	case unix.SYS_IO_SUBMIT:
+		c.search, c.blocks, c.list = true, max(number64(1), 0), max(number64(2), 0)
+		return c, true
+	default: // io_uring_enter, and -1 of a worker of the kernel
 		c.search = true
 		return c, true
 	}
@@ -149,3 +155,44 @@ func (d descriptor) op() Op {
 
 func (d descriptor) direct() bool    { return d.flags&unix.O_DIRECT != 0 }
 func (d descriptor) appending() bool { return d.flags&unix.O_APPEND != 0 }
+
+const (
+	blockBytes = 64 // struct iocb
+	maxBlocks  = 64 // of one call that are examined
+)
+
+// block is an operation of io_submit(2).
+type block struct {
+	op             Op
+	fd             int
+	offset, length int64 // length is -1 for several buffers
+}
+
+// parseBlock reads a struct iocb, which has blockBytes bytes.
+func parseBlock(b []byte) (k block, ok bool) {
+	const read, write, readv, writev = 0, 1, 7, 8
+	k = block{
+		fd:     max(int(int32(binary.NativeEndian.Uint32(b[20:]))), noFile),
+		offset: int64(binary.NativeEndian.Uint64(b[40:])),
+		length: -1,
+	}
+	code := binary.NativeEndian.Uint16(b[16:])
+	switch code {
+	case read, readv:
+		k.op = Read
+	case write, writev:
+		k.op = Write
+	default:
+		return block{}, false
+	}
+	if code == read || code == write {
+		k.length = int64(binary.NativeEndian.Uint64(b[32:]))
+	}
+	return k, k.fd != noFile
+}
+
+// at reports whether k may be the operation with this range, which the kernel has rounded to pages.
+func (k block) at(offset, length int64) bool {
+	return k.offset >= offset && k.offset < offset+length && k.offset/pageSize == offset/pageSize &&
+		(k.length < 0 || k.length <= length)
+}

@@ -36,6 +36,15 @@ func openPlace(dir string, protected []string) (*os.File, error) {
 	return f, nil
 }
 
+// MayHold returns why the file system of dir cannot be held; nil if it can. It changes nothing.
+func MayHold(dir string, protected []string) error {
+	f, err := openPlace(dir, protected)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
 func mayHold(f *os.File, protected []string) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"strconv"
@@ -87,4 +88,32 @@ func startOf(pid int) (uint64, error) {
 		return 0, fmt.Errorf("/proc/%d/stat is not understood", pid)
 	}
 	return start, nil
+}
+
+// blocks calls f with the operations of an io_submit(2) in which a thread waits, until f returns true.
+func (p *procReader) blocks(tid int, c *call, f func(block) bool) {
+	n := int(min(c.blocks, maxBlocks))
+	if n == 0 {
+		return
+	}
+	pointers := p.buf[:8*n]
+	if !copyFrom(tid, uintptr(c.list), pointers) {
+		return
+	}
+	var one [blockBytes]byte
+	for ; len(pointers) > 0; pointers = pointers[8:] {
+		if !copyFrom(tid, uintptr(binary.NativeEndian.Uint64(pointers)), one[:]) {
+			return
+		}
+		if k, ok := parseBlock(one[:]); ok && f(k) {
+			return
+		}
+	}
+}
+
+// copyFrom copies memory of another process.
+func copyFrom(tid int, address uintptr, to []byte) bool {
+	local := []unix.Iovec{{Base: &to[0], Len: uint64(len(to))}}
+	n, err := unix.ProcessVMReadv(tid, local, []unix.RemoteIovec{{Base: address, Len: len(to)}}, 0)
+	return err == nil && n == len(to)
 }

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -131,6 +132,9 @@ func (s *server) describe(r *Request, size int64) {
 	r.Op = c.op
 	var d descriptor
 	var found bool
+	if c.blocks > 0 {
+		s.submitted(r, &c)
+	}
 	switch {
 	case c.search:
 		d, found = s.search(r)
@@ -160,6 +164,33 @@ func (s *server) describe(r *Request, size int64) {
 	}
 }
 
+// submitted looks for the operation among those of an io_submit(2). If exactly one kind fits, it
+// changes c into a call of this kind.
+func (s *server) submitted(r *Request, c *call) {
+	found := *c
+	conflict := false
+	var candidates [maxBlocks]block
+	n := 0
+	s.proc.blocks(r.TID, c, func(k block) bool {
+		if k.at(r.Offset, r.Length) {
+			candidates[n] = k
+			n++
+		}
+		return n == len(candidates)
+	})
+	for _, k := range candidates[:n] {
+		if d, ok := s.proc.descriptor(r.TID, k.fd); !ok || d.inode != r.Inode {
+			continue
+		}
+		conflict = conflict || found.op != Unknown && found.op != k.op
+		found.op, found.fd, found.search = k.op, k.fd, false
+	}
+	if !conflict {
+		*c = found
+	}
+	r.Op = c.op
+}
+
 // search looks for the file among the open files of the thread. If several have it, the operation is
 // the one that all permit, and it is direct if all are direct.
 func (s *server) search(r *Request) (d descriptor, found bool) {
@@ -169,6 +200,7 @@ func (s *server) search(r *Request) (d descriptor, found bool) {
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(maxSearched)
+	os.WriteFile("/tmp/dbg", []byte(fmt.Sprintln(names, err, r.TID, r.PID, r.Inode)), 0o644)
 	if err != nil {
 		return d, false
 	}
@@ -178,6 +210,9 @@ func (s *server) search(r *Request) (d descriptor, found bool) {
 			continue
 		}
 		next, ok := parseDescriptor(text)
+		ff, _ := os.OpenFile("/tmp/dbg", os.O_APPEND|os.O_WRONLY, 0)
+		fmt.Fprintln(ff, name, string(text), ok, next)
+		ff.Close()
 		if !ok || next.inode != r.Inode {
 			continue
 		}

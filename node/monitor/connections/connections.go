@@ -39,6 +39,7 @@ type Ends struct{ Server, Client netip.AddrPort }
 // Agent is an agent whose streams are recorded. Its fields are protected by Watch.mu.
 type Agent struct {
 	watch *Watch
+	pid   int
 	ports map[uint16]bool
 	uses  int
 }
@@ -58,6 +59,7 @@ type Connection struct {
 	File  string // the block file of that stream
 	Write bool   // the client writes the block
 	Open  bool   // the stream has not ended
+	PID   int    // of the DataNode that has served the stream; 0 if no stream was seen
 	// SentRate and ReceivedRate are means between the last two calls of Look, in bytes per second.
 	// A connection that began between them has moved all of its bytes since the first of them.
 	SentRate, ReceivedRate float64
@@ -92,8 +94,8 @@ func New() *Watch {
 	return &Watch{sockets: sockets, ports: map[uint16]bool{}, uses: map[Ends]*known{}}
 }
 
-// NewAgent returns an agent without streams.
-func (w *Watch) NewAgent() *Agent { return &Agent{watch: w, ports: map[uint16]bool{}} }
+// NewAgent returns an agent without streams. pid is its process.
+func (w *Watch) NewAgent(pid int) *Agent { return &Agent{watch: w, pid: pid, ports: map[uint16]bool{}} }
 
 // Opened records that a stream of a flow serves a connection whose ends the agent has named, as
 // ip:port. It returns nil if the ends are no addresses or a bound is reached. The caller must call
@@ -247,7 +249,7 @@ func (w *Watch) Snapshot(n int) Snapshot {
 	for i := range s.Top {
 		c := &s.Top[i]
 		if k := w.uses[Ends{c.Server, c.Client}]; k != nil {
-			c.Flow, c.File, c.Write, c.Open = k.flow, k.file, k.write, k.streams > 0
+			c.Flow, c.File, c.Write, c.Open, c.PID = k.flow, k.file, k.write, k.streams > 0, k.agent.pid
 		}
 	}
 	return s

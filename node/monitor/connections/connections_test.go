@@ -110,7 +110,7 @@ func TestTheKernelsConnections(t *testing.T) {
 			l = &named{l, fmt.Sprintf("127.0.0.1:%d", port)}
 		}
 		w := New()
-		a := w.NewAgent()
+		a := w.NewAgent(1)
 		reader, client := pair(t, l)
 		writer, other := pair(t, l)
 		r := a.Opened(reader.LocalAddr().String(), reader.RemoteAddr().String(), "app", "/blk_1", false)
@@ -186,7 +186,7 @@ func TestRatesAndOrder(t *testing.T) {
 		{Server: address(1, 9866), Client: address(2, 2), Received: 1000, Sent: 50},
 	}}
 	w := watch(k)
-	w.NewAgent().Opened(address(1, 9866).String(), address(2, 1).String(), "a", "", false).Close()
+	w.NewAgent(1).Opened(address(1, 9866).String(), address(2, 1).String(), "a", "", false).Close()
 	now := time.Unix(1000, 0)
 	look := func(seconds int) Snapshot {
 		t.Helper()
@@ -236,7 +236,7 @@ func TestStreamsOfAConnection(t *testing.T) {
 		}
 		return "gone", false
 	}
-	a := w.NewAgent()
+	a := w.NewAgent(1)
 	first := a.Opened(server, client, "claimed", "/blk_1", false)
 	first.SetFlow("found")
 	if f, open := flow(true); f != "found" || !open {
@@ -274,12 +274,12 @@ func TestStreamsOfAConnection(t *testing.T) {
 func TestBounds(t *testing.T) {
 	w := watch(&kernel{})
 	for _, bad := range [][2]string{{"", ""}, {"a:1", "b:2"}, {"10.0.0.1:1", "own"}} {
-		if w.NewAgent().Opened(bad[0], bad[1], "a", "", false) != nil {
+		if w.NewAgent(1).Opened(bad[0], bad[1], "a", "", false) != nil {
 			t.Errorf("%q is accepted", bad)
 		}
 	}
 	// One agent can use a part of all bounds only.
-	a := w.NewAgent()
+	a := w.NewAgent(1)
 	for i := range maxAgentPorts {
 		if a.Opened(address(1, 1000+i).String(), address(2, 1).String(), "a", "", false) == nil {
 			t.Fatalf("port %d is refused", i+1)
@@ -296,26 +296,26 @@ func TestBounds(t *testing.T) {
 	if a.Opened(address(1, 1000).String(), address(99, 1).String(), "a", "", false) != nil {
 		t.Error("too many connections of one agent are accepted")
 	}
-	if w.NewAgent().Opened(address(1, 2000).String(), address(99, 1).String(), "a", "", false) == nil {
+	if w.NewAgent(1).Opened(address(1, 2000).String(), address(99, 1).String(), "a", "", false) == nil {
 		t.Error("an agent that has nothing is refused")
 	}
 	for i := len(w.ports); i < maxPorts; i++ {
-		if w.NewAgent().Opened(address(1, 3000+i).String(), address(2, 1).String(), "a", "", false) == nil {
+		if w.NewAgent(1).Opened(address(1, 3000+i).String(), address(2, 1).String(), "a", "", false) == nil {
 			t.Fatalf("port %d is refused", i+1)
 		}
 	}
-	if w.NewAgent().Opened(address(1, 10).String(), address(2, 1).String(), "a", "", false) != nil {
+	if w.NewAgent(1).Opened(address(1, 10).String(), address(2, 1).String(), "a", "", false) != nil {
 		t.Error("too many ports are accepted")
 	}
 	for i := len(w.uses); i < maxUses; i++ {
 		if a.uses >= maxAgentUses {
-			a = w.NewAgent()
+			a = w.NewAgent(1)
 		}
 		if a.Opened(address(1, 1000).String(), address(100+i>>12, 1+i&0xfff).String(), "a", "", false) == nil {
 			t.Fatalf("connection %d is refused", i+1)
 		}
 	}
-	if w.NewAgent().Opened(address(1, 1000).String(), address(999, 1).String(), "a", "", false) != nil {
+	if w.NewAgent(1).Opened(address(1, 1000).String(), address(999, 1).String(), "a", "", false) != nil {
 		t.Error("too many connections are accepted")
 	}
 
@@ -324,7 +324,7 @@ func TestBounds(t *testing.T) {
 		k.all = append(k.all, Socket{Server: address(1, 9866), Client: address(i, 1)})
 	}
 	w = watch(k)
-	w.NewAgent().Opened(address(1, 9866).String(), address(2, 1).String(), "a", "", false)
+	w.NewAgent(1).Opened(address(1, 9866).String(), address(2, 1).String(), "a", "", false)
 	if err := w.Look(time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ func TestBounds(t *testing.T) {
 	}
 	// Another port keeps its part, also if its number is higher.
 	k.all = append(k.all, Socket{Server: address(1, 9999), Client: address(3, 1), Sent: 1})
-	w.NewAgent().Opened(address(1, 9999).String(), address(3, 1).String(), "other", "", false)
+	w.NewAgent(1).Opened(address(1, 9999).String(), address(3, 1).String(), "other", "", false)
 	if err := w.Look(time.Now()); err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +377,7 @@ func BenchmarkLook(b *testing.B) {
 			b.Fatal(err)
 		}
 		defer s.Close()
-		w.NewAgent().Opened(s.LocalAddr().String(), s.RemoteAddr().String(), "app", "", false)
+		w.NewAgent(1).Opened(s.LocalAddr().String(), s.RemoteAddr().String(), "app", "", false)
 	}
 	for b.Loop() {
 		if err := w.Look(time.Now()); err != nil {

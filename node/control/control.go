@@ -1,0 +1,559 @@
+// Package control holds processes, containers and connections that have no agent. It is the one
+// writer to the system: everything else in Penstock only looks.
+//
+// Problem: several mechanisms of the kernel can hold I/O, each changes something that belongs to
+// others, and a daemon can be killed at any moment. Choice: the state that the policy asks for is
+// compared with the state that is in force, at each change and once a second. So a process that appears
+// later, a cgroup that is made again and a gate that has died need no special treatment. Package
+// core/ladder decides which mechanism holds what. Each change goes through the journal, which puts it
+// back when the daemon stops and, after a crash, when it starts again.
+//
+// In observe mode nothing is changed, and Status says what would be.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"penstock/core/ladder"
+	"penstock/node/control/cgroup"
+	"penstock/node/control/gate"
+	"penstock/node/control/journal"
+	"penstock/node/control/pacing"
+)
+
+const (
+	retryAfter  = 10 * time.Second // a gate that has ended is started again
+	startWithin = 5 * time.Second
+	// holdAtMost is the longest wait of an operation at the gate. It is longer than any wait that the
+	// arbiter wants (Config.MaxWait), so the gate's own bound is for errors only.
+	holdAtMost = 2 * time.Minute
+)
+
+// Process describes processes that form one flow.
+type Process struct {
+	Flow            string
+	UID             int // gate.AnyUser: any
+	Command, Cgroup string
+	Weight          int   // 0: none
+	Limit           int64 // bytes per second at one device; 0: none
+	Observe         bool  // say only what would be done
+}
+
+// Connection is a connection between a DataNode and a container that is to be held.
+type Connection struct {
+	pacing.Socket        // of the sender
+	Flow          string // of the application
+	Limit         int64  // bytes per second
+	// Arbiter is set if what the socket sends is scheduled already.
+	Arbiter bool
+}
+
+// Place is a directory on whose file system processes may be held, and its device.
+type Place struct {
+	Path   string
+	Device cgroup.Device
+	Name   string // of the device
+}
+
+// Options of a Control.
+type Options struct {
+	Journal    string   // path of the record of changes
+	Mechanisms []string // that may be used: gate, cgroup, freezer, pacing, shaper
+	// Protected returns the processes that must never be held: agents, and daemons of Hadoop.
+	Protected func() []int
+	// Gate has the settings of the gate, but for Held and Journal.
+	Gate gate.Options
+	// Held is called for each operation that the gate holds, with its flow. allow must be called once.
+	Held func(flow string, r gate.Request, allow func())
+	Log  *slog.Logger
+}
+
+// Want is what the policy asks for.
+type Want struct {
+	Enforce     bool // otherwise nothing is changed
+	Places      []Place
+	Processes   []Process
+	Connections []Connection
+}
+
+// Hold is one thing that the policy asks to hold, and what was done about it.
+type Hold struct {
+	Flow   string
+	Where  string // the device or the connection
+	Steps  []ladder.Step
+	Holds  bool   // it is in force
+	Error  string // why it is not, although a mechanism was chosen
+	Weight int
+	Limit  int64
+}
+
+// Status is a Control's state.
+type Status struct {
+	Enforce  bool
+	Machine  ladder.Machine
+	Holds    []Hold
+	Changes  int // to the system that are in force
+	Restored int // that a crashed daemon had left
+	Gate     *gate.Stats
+	Error    string // the last one that belongs to no Hold
+}
+
+// Control holds what the policy asks for. Its methods may be called by several goroutines.
+type Control struct {
+	options Options
+	journal *journal.Journal
+	machine ladder.Machine
+	cgroups *cgroup.Controller // nil: not available
+	pacer   *pacing.Pacer      // nil: not available
+
+	mu     sync.Mutex
+	want   Want
+	status Status
+	groups map[held]applied // cgroups with limits or weights
+	gate   *running
+	failed time.Time // when the gate last ended or could not be started
+	closed bool
+}
+
+// held is a flow's hold on a device by its cgroup.
+type held struct {
+	flow   string
+	device cgroup.Device
+}
+
+// applied is what was set for a cgroup on a device.
+type applied struct {
+	group  cgroup.Group
+	limit  int64
+	weight int
+}
+
+// running is a gate with what it was given. mu protects flows.
+type running struct {
+	*gate.Gate
+	mu     sync.Mutex
+	flows  []string // by class, from 1
+	rules  []gate.Rule
+	pass   []int
+	places []string
+}
+
+// Undo has the Undo of each mechanism.
+func Undo() map[string]journal.Undo {
+	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo}
+}
+
+// Restore puts back what a crashed daemon has left in the journal at path. It fails with
+// journal.ErrInUse if the daemon is alive.
+func Restore(path string) ([]journal.Restored, error) {
+	j, err := journal.Open(path, Undo())
+	if err != nil {
+		return nil, err
+	}
+	return j.Restored(), j.Close()
+}
+
+// Open puts back what a crashed daemon has left, and finds out what this node can do. It holds nothing
+// yet.
+func Open(o Options) (*Control, error) {
+	j, err := journal.Open(o.Journal, Undo())
+	if err != nil {
+		return nil, err
+	}
+	c := &Control{options: o, journal: j, machine: Examine(o.Mechanisms), groups: map[held]applied{}}
+	for _, r := range j.Restored() {
+		if r.Err != nil {
+			o.Log.Error("a change to the system that a crashed daemon has left could not be put back", "mechanism", r.Mechanism, "target", r.Target, "error", r.Err)
+			continue
+		}
+		c.status.Restored++
+		o.Log.Warn("put back a change to the system that a crashed daemon has left", "mechanism", r.Mechanism, "target", r.Target, "value", r.Before)
+	}
+	if c.machine[ladder.CgroupV1].OK || c.machine[ladder.CgroupV2].OK {
+		if c.cgroups, err = cgroup.Open(o.Protected); err != nil {
+			return nil, errors.Join(err, j.Close())
+		}
+	}
+	if c.machine[ladder.Pacing].OK {
+		c.pacer = pacing.Open(j)
+	}
+	return c, nil
+}
+
+// Examine finds out which mechanisms this node has. Mechanisms that are not among the allowed ones are
+// not available. It changes nothing.
+func Examine(allowed []string) ladder.Machine {
+	m := ladder.Machine{}
+	for _, r := range ladder.All() {
+		name, _, _ := strings.Cut(string(r), " ") // both versions of cgroups are named cgroup
+		if !slices.Contains(allowed, name) {
+			m[r] = ladder.Availability{Why: fmt.Sprintf("the settings do not name it (control.mechanisms: %s)", name)}
+			continue
+		}
+		m[r] = examine(r)
+	}
+	return m
+}
+
+func examine(r ladder.Mechanism) ladder.Availability {
+	var err error
+	switch r {
+	case ladder.Gate:
+		var ranged bool
+		if ranged, err = gate.Available(); err == nil && !ranged {
+			err = errors.New("the kernel has no pre-content events; Linux 6.14 has them")
+		}
+	case ladder.CgroupV1, ladder.CgroupV2:
+		version, why := cgroupVersion()
+		if err = why; err == nil && (version == cgroup.V2) != (r == ladder.CgroupV2) {
+			err = fmt.Errorf("the controller of block I/O belongs to cgroup %v", version)
+		}
+	case ladder.Pacing:
+		err = pacing.Available()
+	default:
+		err = errors.New("this version of Penstock does not use it")
+	}
+	if err != nil {
+		return ladder.Availability{Why: err.Error()}
+	}
+	return ladder.Availability{OK: true}
+}
+
+func cgroupVersion() (cgroup.Version, error) {
+	if err := cgroup.Available(); err != nil {
+		return 0, err
+	}
+	c, err := cgroup.Open(func() []int { return nil })
+	if err != nil {
+		return 0, err
+	}
+	return c.Version(), nil
+}
+
+// Apply puts in force what the policy asks for. It should be called at each change, and once a second.
+func (c *Control) Apply(w Want) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return
+	}
+	c.want = w
+	c.status.Enforce, c.status.Holds, c.status.Error = w.Enforce, nil, ""
+	holds := c.decide(w)
+	c.applyGate(w, holds)
+	c.applyCgroups(w, holds)
+	c.applyConnections(w)
+	for _, h := range holds {
+		c.status.Holds = append(c.status.Holds, h.Hold)
+	}
+}
+
+// decision is a Hold of processes on a place.
+type decision struct {
+	Hold
+	process Process
+	place   Place
+	taken   ladder.Mechanism // empty: none
+}
+
+// decide chooses a mechanism for each flow on each device.
+func (c *Control) decide(w Want) []*decision {
+	var all []*decision
+	why := map[string]error{}
+	for _, place := range w.Places {
+		if _, known := why[place.Path]; !known && c.machine[ladder.Gate].OK {
+			why[place.Path] = gate.MayHold(place.Path, c.options.Gate.Protected)
+		}
+		for _, p := range w.Processes {
+			h := ladder.Hold{Weight: p.Weight, Limit: p.Limit, Marks: why[place.Path] == nil, Cgroup: p.Cgroup != "" && p.Command == "" && p.UID == gate.AnyUser}
+			if e := why[place.Path]; e != nil {
+				h.WhyNot = e.Error()
+			}
+			if h.Cgroup && c.cgroups != nil {
+				h.Weights = c.cgroups.CanWeigh(place.Device) == nil
+			}
+			d := &decision{Hold: Hold{Flow: p.Flow, Where: place.Name, Weight: p.Weight, Limit: p.Limit, Steps: ladder.Choose(h, c.machine)}, process: p, place: place}
+			if taken, ok := ladder.Taken(d.Steps); ok && w.Enforce && !p.Observe {
+				d.taken = taken
+			}
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// applyGate starts, changes or ends the gate.
+func (c *Control) applyGate(w Want, holds []*decision) {
+	var places, flows []string
+	for _, h := range holds {
+		if h.taken != ladder.Gate {
+			continue
+		}
+		if !slices.Contains(places, h.place.Path) {
+			places = append(places, h.place.Path)
+		}
+		if !slices.Contains(flows, h.Flow) {
+			flows = append(flows, h.Flow)
+		}
+	}
+	// A process belongs to the first entry that matches, also if the gate does not hold that entry: then
+	// it passes.
+	var rules []gate.Rule
+	for _, p := range w.Processes {
+		class := uint32(slices.Index(flows, p.Flow) + 1)
+		rules = append(rules, gate.Rule{Class: class, UID: p.UID, Comm: p.Command, CgroupPrefix: p.Cgroup})
+	}
+	err := c.changeGate(places, flows, rules)
+	if err != nil {
+		c.status.Error = err.Error()
+	}
+	for _, h := range holds {
+		if h.taken == ladder.Gate {
+			if h.Holds = err == nil; err != nil {
+				h.Error = err.Error()
+			}
+		}
+	}
+}
+
+func (c *Control) changeGate(places, flows []string, rules []gate.Rule) error {
+	if g := c.gate; g != nil {
+		select {
+		case <-g.Done():
+			c.failed = time.Now()
+			c.options.Log.Error("the gate has ended; what it held continues", "error", g.Err(), "again_in", retryAfter)
+			c.gate = nil
+		default:
+		}
+	}
+	if len(places) == 0 {
+		if c.gate == nil {
+			return nil
+		}
+		err := c.gate.Close()
+		c.gate = nil
+		return err
+	}
+	if c.gate == nil {
+		if wait := retryAfter - time.Since(c.failed); wait > 0 && !c.failed.IsZero() {
+			return fmt.Errorf("the gate has ended; it starts again in %v", wait.Round(time.Second))
+		}
+		if err := c.startGate(); err != nil {
+			c.failed = time.Now()
+			return err
+		}
+	}
+	g := c.gate
+	if pass := c.options.Protected(); !slices.Equal(pass, g.pass) {
+		if err := g.Pass(pass); err != nil {
+			return err
+		}
+		g.pass = pass
+	}
+	if !slices.Equal(rules, g.rules) || !slices.Equal(flows, g.flows) {
+		if err := g.Classes(nil); err != nil { // nothing is held while the numbers change
+			return err
+		}
+		g.setFlows(flows)
+		if err := g.Classes(rules); err != nil {
+			g.rules = nil
+			return err
+		}
+		g.rules = rules
+	}
+	for _, p := range g.places {
+		if !slices.Contains(places, p) {
+			if err := g.Unwatch(p); err != nil {
+				return err
+			}
+		}
+	}
+	g.places = slices.DeleteFunc(g.places, func(p string) bool { return !slices.Contains(places, p) })
+	for _, p := range places {
+		if slices.Contains(g.places, p) {
+			continue
+		}
+		if err := g.Mark(p); err != nil {
+			return err
+		}
+		g.places = append(g.places, p)
+	}
+	return nil
+}
+
+func (c *Control) startGate() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+	defer cancel()
+	r := &running{}
+	o := c.options.Gate
+	o.Journal, o.HoldAtMost = c.journal, holdAtMost
+	o.Held = func(request gate.Request) {
+		allow := func() { _ = r.Gate.Allow(request.ID) } // an error means that the gate has ended: then everything passes
+		flow, ok := r.flow(request.Class)
+		if !ok {
+			allow()
+			return
+		}
+		c.options.Held(flow, request, allow)
+	}
+	g, err := gate.Start(ctx, o)
+	if err != nil {
+		return err
+	}
+	r.Gate = g
+	c.gate = r
+	if missing := g.Missing(); missing != "" {
+		c.options.Log.Warn("the gate process has less protection than it should have", "missing", missing)
+	}
+	return nil
+}
+
+func (r *running) setFlows(flows []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flows = flows
+}
+
+// flow returns the flow of a class.
+func (r *running) flow(class uint32) (string, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if class < 1 || int(class) > len(r.flows) {
+		return "", false
+	}
+	return r.flows[class-1], true
+}
+
+// applyCgroups sets and lifts limits and weights of cgroups.
+func (c *Control) applyCgroups(w Want, holds []*decision) {
+	if c.cgroups == nil {
+		return
+	}
+	wanted := map[held]bool{}
+	for _, d := range holds {
+		if d.taken != ladder.CgroupV1 && d.taken != ladder.CgroupV2 {
+			continue
+		}
+		k := held{d.Flow, d.place.Device}
+		if wanted[k] {
+			d.Holds = true // another directory on the same device
+			continue
+		}
+		wanted[k] = true
+		if err := c.holdCgroup(k, d.process); err != nil {
+			d.Error = err.Error()
+			continue
+		}
+		d.Holds = true
+	}
+	var errs []error
+	for k, a := range c.groups {
+		if wanted[k] {
+			continue
+		}
+		errs = append(errs, c.cgroups.Lift(c.journal, a.group))
+		delete(c.groups, k)
+		for other := range c.groups { // Lift has lifted the cgroup's holds on other devices, too
+			if c.groups[other].group.ID == a.group.ID {
+				delete(c.groups, other)
+			}
+		}
+	}
+	errs = append(errs, c.cgroups.Sweep(c.journal))
+	c.note(errors.Join(errs...))
+}
+
+func (c *Control) holdCgroup(k held, p Process) error {
+	g, err := c.cgroups.At(p.Cgroup)
+	if err != nil {
+		delete(c.groups, k)
+		return err
+	}
+	want := applied{g, p.Limit, p.Weight}
+	if c.groups[k] == want {
+		return nil
+	}
+	why := "the policy limits " + p.Flow
+	// A policy's limit counts reads and writes together; the kernel has one limit for each.
+	if err := c.cgroups.Limit(c.journal, g, k.device, cgroup.Limits{ReadBytes: p.Limit, WriteBytes: p.Limit}, why); err != nil {
+		return err
+	}
+	if p.Weight > 0 && c.cgroups.CanWeigh(k.device) == nil {
+		if err := c.cgroups.Weight(c.journal, g, k.device, min(p.Weight, cgroup.WeightMaxBFQ), "the policy weighs "+p.Flow); err != nil {
+			return err
+		}
+	}
+	c.groups[k] = want
+	return nil
+}
+
+// applyConnections paces connections.
+func (c *Control) applyConnections(w Want) {
+	wanted := map[pacing.Socket]bool{}
+	for _, n := range w.Connections {
+		h := Hold{Flow: n.Flow, Where: fmt.Sprintf("%v to %v", n.Local, n.Remote), Limit: n.Limit}
+		h.Steps = ladder.Choose(ladder.Hold{Connection: true, Limit: n.Limit, Arbiter: n.Arbiter}, c.machine)
+		if m, ok := ladder.Taken(h.Steps); ok && m == ladder.Pacing && w.Enforce {
+			wanted[n.Socket] = true
+			if err := c.pacer.Set(n.Socket, uint64(n.Limit), "the policy limits connections of "+n.Flow); err != nil {
+				h.Error = err.Error()
+			} else {
+				h.Holds = true
+			}
+		}
+		c.status.Holds = append(c.status.Holds, h)
+	}
+	if c.pacer == nil {
+		return
+	}
+	var errs []error
+	for _, s := range slices.Collect(maps.Keys(c.pacer.Rates())) {
+		if !wanted[s] {
+			errs = append(errs, c.pacer.Lift(s))
+		}
+	}
+	c.note(errors.Join(append(errs, c.pacer.Sweep())...))
+}
+
+func (c *Control) note(err error) {
+	if err != nil {
+		c.status.Error = err.Error()
+		c.options.Log.Error("kernel control", "error", err)
+	}
+}
+
+// Status returns the state after the last call of Apply.
+func (c *Control) Status() Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.status
+	s.Machine, s.Holds, s.Changes = maps.Clone(c.machine), slices.Clone(s.Holds), len(c.journal.Changes())
+	if c.gate != nil {
+		stats := c.gate.Stats()
+		s.Gate = &stats
+	}
+	return s
+}
+
+// Close lets everything go and puts back all changes.
+func (c *Control) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	var err error
+	if c.gate != nil {
+		err = c.gate.Close()
+	}
+	return errors.Join(err, c.journal.Close())
+}

@@ -1,0 +1,303 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/node/blockfile"
+	"penstock/node/config"
+	"penstock/node/control"
+	"penstock/node/control/cgroup"
+	"penstock/node/control/gate"
+	"penstock/node/control/pacing"
+	"penstock/node/device"
+	"penstock/node/gated"
+	"penstock/node/monitor/connections"
+	"penstock/node/monitor/processes"
+)
+
+// This file connects kernel control (package control) with the daemon: it tells it what the weights
+// file asks for, and gives the operations that the gate holds to the device loops (package gated).
+
+const holdingPeriod = time.Second
+
+// holding is what the daemon knows of the processes and connections that it holds.
+type holding struct {
+	daemon    *Daemon
+	control   *control.Control
+	scheduler *gated.Scheduler
+	changed   chan struct{} // the rules or the mode have changed; holds one element
+
+	mu      sync.Mutex
+	places  map[string]*place // by the path in the settings
+	targets map[uint64]gated.Target
+
+	senders map[netip.AddrPort]pacing.Socket // of containers that write, by their address; only for follow
+}
+
+// place is a directory of the settings, on whose file system processes may be held.
+type place struct {
+	dir    *blockfile.Dir
+	device *governed
+	number cgroup.Device
+}
+
+// newHolding opens kernel control. It returns nil if the settings have none, or if it cannot be opened:
+// the daemon then governs agents only.
+func (d *Daemon) newHolding() *holding {
+	c := d.settings.Control
+	if c == nil || c.Mode == "off" {
+		return nil
+	}
+	h := &holding{daemon: d, changed: make(chan struct{}, 1), places: map[string]*place{}, targets: map[uint64]gated.Target{}, senders: map[netip.AddrPort]pacing.Socket{}}
+	var err error
+	h.control, err = control.Open(control.Options{
+		Journal: c.Journal, Mechanisms: c.Mechanisms, Protected: h.protected, Log: d.log, Held: h.held,
+		Gate: gate.Options{Command: d.GateCommand, Protected: h.needed(), Alive: h.alive},
+	})
+	if err != nil {
+		d.log.Error("kernel control is not available: processes and connections without an agent are not held", "error", err)
+		return nil
+	}
+	h.scheduler = gated.New(gated.Options{Target: h.target, Expect: expect})
+	return h
+}
+
+// expect returns how long a device request takes if its end cannot be observed: a rough middle between
+// kinds of disks, since only the accounts of asynchronous direct I/O depend on it.
+func expect(_ bool, bytes int64) time.Duration {
+	return 5*time.Millisecond + time.Duration(bytes)*10*time.Millisecond/(1<<20)
+}
+
+// protected returns the processes that have agents: Hadoop's daemons, tasks and executors. What they
+// read and write is governed by their agents.
+func (h *holding) protected() []int {
+	var pids []int
+	for _, a := range h.daemon.server.Agents() {
+		pids = append(pids, int(a.PID))
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}
+
+// needed returns the files that the daemon needs to make progress: a file system with one of them
+// cannot be held.
+func (h *holding) needed() []string {
+	s := h.daemon.settings
+	files := []string{s.Socket, s.KillSwitch, s.Control.Journal, s.Weights, s.File()}
+	if log, err := os.Readlink("/proc/self/fd/2"); err == nil && filepath.IsAbs(log) {
+		files = append(files, log)
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
+}
+
+// alive reports whether the device loops make progress. While they do not, the gate opens.
+func (h *holding) alive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.places {
+		if !p.device.loop.Alive() {
+			return false
+		}
+	}
+	return true
+}
+
+// follow keeps in force what the weights file asks for, until ctx ends. Then it lets everything go.
+func (h *holding) follow(ctx context.Context) {
+	stop := make(chan struct{})
+	var scheduled sync.WaitGroup
+	scheduled.Go(func() { h.scheduler.Run(stop) })
+	ticker := time.NewTicker(holdingPeriod)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		h.control.Apply(h.want())
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		case <-h.changed:
+		}
+	}
+	close(stop)
+	scheduled.Wait()
+	if err := h.control.Close(); err != nil {
+		h.daemon.log.Error("a change to the system could not be put back; the next start tries again", "error", err)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, p := range h.places {
+		p.dir.Close()
+	}
+}
+
+// want returns what the weights file asks for.
+func (h *holding) want() control.Want {
+	d := h.daemon
+	d.mu.Lock()
+	weights, mode := d.weights, d.mode
+	d.mu.Unlock()
+	w := control.Want{Enforce: mode == device.Enforce && d.settings.Control.Mode == "enforce"}
+	for _, p := range weights.Processes {
+		uid := gate.AnyUser
+		if p.User != "" {
+			id, err := config.UserID(p.User)
+			if err != nil {
+				d.limited.Once(slog.LevelWarn, "an entry of processes is ignored", p.Name, "error", err)
+				continue
+			}
+			uid = int(id)
+		}
+		rule := weights.Policy(config.ProcessFlow + p.Name)
+		w.Processes = append(w.Processes, control.Process{Flow: config.ProcessFlow + p.Name, UID: uid, Command: p.Command, Cgroup: p.Cgroup,
+			Weight: rule.Weight, Limit: rule.Limit, Observe: rule.Mode != device.Enforce})
+	}
+	if len(w.Processes) > 0 {
+		w.Places = h.open()
+	}
+	if len(weights.Connections) > 0 {
+		w.Connections = h.connections(weights.Connections)
+	}
+	return w
+}
+
+// open opens the directories of the settings that are not open yet. A directory may appear later, when
+// its file system is mounted.
+func (h *holding) open() []control.Place {
+	var all []control.Place
+	for _, name := range h.daemon.settings.Control.Directories {
+		h.mu.Lock()
+		p := h.places[name]
+		h.mu.Unlock()
+		if p == nil {
+			var err error
+			if p, err = h.openPlace(name); err != nil {
+				h.daemon.limited.Once(slog.LevelWarn, "no process is held on this directory", name, "error", err)
+				continue
+			}
+		}
+		all = append(all, control.Place{Path: name, Device: p.number, Name: p.device.dev.Name})
+	}
+	return all
+}
+
+func (h *holding) openPlace(name string) (*place, error) {
+	dir, err := blockfile.OpenDir(name, sysfs)
+	if err != nil {
+		return nil, err
+	}
+	g, err := h.daemon.device(dir.Device)
+	if err != nil {
+		dir.Close()
+		return nil, err
+	}
+	p := &place{dir: dir, device: g, number: numberOf(g.dev.Name)}
+	var st unix.Stat_t
+	if err := unix.Stat(name, &st); err != nil {
+		dir.Close()
+		return nil, &os.PathError{Op: "stat", Path: name, Err: err}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.places[name], h.targets[st.Dev] = p, gated.Target{Loop: g.loop, Dir: dir}
+	return p, nil
+}
+
+// numberOf returns the numbers of a block device; 0:0 if it has none.
+func numberOf(name string) (d cgroup.Device) {
+	text, err := os.ReadFile(filepath.Join(sysfs, "block", name, "dev"))
+	if err != nil {
+		return d
+	}
+	major, minor, _ := strings.Cut(strings.TrimSpace(string(text)), ":")
+	a, err := strconv.ParseUint(major, 10, 32)
+	b, err2 := strconv.ParseUint(minor, 10, 32)
+	if errors.Join(err, err2) != nil {
+		return d
+	}
+	return cgroup.Device{Major: uint32(a), Minor: uint32(b)}
+}
+
+func (h *holding) target(dev uint64) (gated.Target, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t, ok := h.targets[dev]
+	return t, ok
+}
+
+// held gives an operation that the gate holds to its device's loop.
+func (h *holding) held(flow string, r gate.Request, allow func()) {
+	if r.File == nil || r.Offset < 0 || r.Op == gate.Unknown {
+		allow()
+		return
+	}
+	file := r.File.Keep()
+	h.scheduler.Handle(gated.Operation{
+		Flow: flow, PID: r.PID, TID: r.TID, Write: r.Op == gate.Write, Direct: r.Direct,
+		Device: r.Dev, Inode: r.Inode, Offset: r.Offset, Length: r.Length, Allow: allow,
+		Open: func() (*os.File, error) {
+			fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				return nil, os.NewSyscallError("dup", err)
+			}
+			return os.NewFile(uintptr(fd), file.Name()), nil
+		},
+	})
+	file.Release()
+}
+
+// maxHeldConnections is the maximum number of connections that are held.
+const maxHeldConnections = 2000
+
+// connections returns the connections that the rules limit, as far as their senders are on this
+// machine. Blocks are read from a DataNode of this machine. What a container on another machine writes
+// is not held here.
+func (h *holding) connections(rules []config.Connection) []control.Connection {
+	var all []control.Connection
+	for _, c := range h.daemon.connections.Snapshot(maxHeldConnections).Top {
+		i := slices.IndexFunc(rules, func(r config.Connection) bool {
+			ok, _ := path.Match(r.Application, c.Flow)
+			return ok && (r.Direction == "both" || c.Write == (r.Direction == "write"))
+		})
+		if i < 0 || c.Flow == "" || c.PID == 0 {
+			continue
+		}
+		if s, ok := h.sender(c); ok {
+			all = append(all, control.Connection{Socket: s, Flow: c.Flow, Limit: int64(rules[i].Limit)})
+		}
+	}
+	return all
+}
+
+// sender returns the socket that sends a block's bytes; ok is false if it is not on this machine.
+func (h *holding) sender(c connections.Connection) (s pacing.Socket, ok bool) {
+	local, remote := pacing.Sender(connections.Ends{Server: c.Server, Client: c.Client}, c.Write)
+	if !c.Write {
+		start, err := processes.StartOf(c.PID)
+		return pacing.Socket{PID: c.PID, Start: start, Inode: c.Inode, Local: local, Remote: remote}, err == nil && c.Inode > 0
+	}
+	if s, ok = h.senders[local]; ok && s.Remote == remote {
+		return s, true
+	}
+	for _, pid := range h.daemon.processes.of(c.Flow) {
+		if s, err := pacing.Find(pid, local, remote); err == nil {
+			if len(h.senders) >= maxHeldConnections {
+				clear(h.senders)
+			}
+			h.senders[local] = s
+			return s, true
+		}
+	}
+	return s, false
+}
