@@ -28,7 +28,7 @@ type target struct {
 
 // operation is a row of the table: what the helper process does before and after the hold begins.
 type operation struct {
-	flags   int
+	flags   int // 0: reading and writing
 	prepare func(*target) error
 	do      func(*target) error
 }
@@ -144,7 +144,7 @@ var operations = map[string]operation{
 	"copy_file_range": {prepare: second, do: func(t *target) error {
 		return ignoreCount(unix.CopyFileRange(fd(t.f), nil, fd(t.other), nil, opBytes, 0))
 	}},
-	"io_uring read, read-only": {flags: os.O_RDONLY, do: func(t *target) error {
+	"io_uring read, read-only": {flags: os.O_RDONLY | unix.O_NOATIME, do: func(t *target) error {
 		return uring(opRead, t)
 	}},
 	"io_uring write, read-write": {do: func(t *target) error { return uring(opWrite, t) }},

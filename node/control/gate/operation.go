@@ -119,7 +119,13 @@ func parseCall(text []byte) (c call, ok bool) {
 // descriptor is what /proc/PID/fdinfo shows of an open file.
 type descriptor struct {
 	flags int
+	mount int    // the mount's id
 	inode uint64 // 0 if the kernel does not show it (before 5.14)
+}
+
+// same reports whether two descriptors may be open on the same file.
+func (d descriptor) same(other descriptor) bool {
+	return d.inode == other.inode && d.mount == other.mount
 }
 
 // parseDescriptor reads the text of /proc/PID/fdinfo/FD.
@@ -134,6 +140,8 @@ func parseDescriptor(text []byte) (d descriptor, ok bool) {
 		case "flags":
 			flags, err := strconv.ParseUint(string(value), 8, 32)
 			d.flags, ok = int(flags), err == nil
+		case "mnt_id":
+			d.mount, _ = strconv.Atoi(string(value))
 		case "ino":
 			d.inode, _ = strconv.ParseUint(string(value), 10, 64)
 			return d, ok

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"strconv"
@@ -69,7 +68,7 @@ func (s *server) examine(e *event) error {
 	}
 	r.Dev, r.Inode = st.Dev, st.Ino
 	s.setContested(fileKey{r.Dev, r.Inode})
-	s.describe(&r, st.Size)
+	s.describe(&r, int(e.fd), st.Size)
 	switch {
 	case r.Op == Map:
 		s.count.mapped.Add(1)
@@ -110,7 +109,7 @@ func (s *server) lookup(rs *ruleSet, tid int) (rule, pid int, ok bool) {
 }
 
 // describe finds out what the blocked thread does with the file.
-func (s *server) describe(r *Request, size int64) {
+func (s *server) describe(r *Request, fd int, size int64) {
 	if !s.ranged {
 		r.Op = Read
 		return
@@ -129,20 +128,25 @@ func (s *server) describe(r *Request, size int64) {
 	if c.count > 0 {
 		r.Length = min(r.Length, c.count)
 	}
+	// An inode number alone may belong to another file system.
+	own, ok := s.proc.descriptor(os.Getpid(), fd)
+	if c.blocks > 0 && ok {
+		s.submitted(r, own, &c)
+	}
 	r.Op = c.op
+	if !ok {
+		return
+	}
 	var d descriptor
 	var found bool
-	if c.blocks > 0 {
-		s.submitted(r, &c)
-	}
 	switch {
 	case c.search:
-		d, found = s.search(r)
+		d, found = s.search(r, own)
 		r.Op = d.op()
 	case c.to != noFile: // which of the two is meant?
 		from, fromOK := s.proc.descriptor(r.TID, c.fd)
 		to, toOK := s.proc.descriptor(r.TID, c.to)
-		fromOK, toOK = fromOK && from.inode == r.Inode, toOK && to.inode == r.Inode
+		fromOK, toOK = fromOK && from.same(own), toOK && to.same(own)
 		switch {
 		case fromOK && !toOK:
 			d, found, r.Op = from, true, Read
@@ -151,8 +155,10 @@ func (s *server) describe(r *Request, size int64) {
 		}
 	case c.fd != noFile:
 		d, found = s.proc.descriptor(r.TID, c.fd)
-		if found && d.inode != 0 && d.inode != r.Inode { // another thread has replaced the descriptor
-			d, found = s.search(r)
+		if found && !d.same(own) { // another thread has replaced it, or the file is below an overlayfs
+			if next, ok := s.search(r, own); ok {
+				d = next
+			}
 		}
 	}
 	if !found {
@@ -166,7 +172,7 @@ func (s *server) describe(r *Request, size int64) {
 
 // submitted looks for the operation among those of an io_submit(2). If exactly one kind fits, it
 // changes c into a call of this kind.
-func (s *server) submitted(r *Request, c *call) {
+func (s *server) submitted(r *Request, own descriptor, c *call) {
 	found := *c
 	conflict := false
 	var candidates [maxBlocks]block
@@ -179,7 +185,7 @@ func (s *server) submitted(r *Request, c *call) {
 		return n == len(candidates)
 	})
 	for _, k := range candidates[:n] {
-		if d, ok := s.proc.descriptor(r.TID, k.fd); !ok || d.inode != r.Inode {
+		if d, ok := s.proc.descriptor(r.TID, k.fd); !ok || !d.same(own) {
 			continue
 		}
 		conflict = conflict || found.op != Unknown && found.op != k.op
@@ -188,19 +194,17 @@ func (s *server) submitted(r *Request, c *call) {
 	if !conflict {
 		*c = found
 	}
-	r.Op = c.op
 }
 
-// search looks for the file among the open files of the thread. If several have it, the operation is
-// the one that all permit, and it is direct if all are direct.
-func (s *server) search(r *Request) (d descriptor, found bool) {
+// search looks for the file that own is open on among the open files of the thread. If several
+// descriptors have it, the operation is the one that all permit, and it is direct if all are direct.
+func (s *server) search(r *Request, own descriptor) (d descriptor, found bool) {
 	dir, err := os.Open("/proc/" + strconv.Itoa(r.TID) + "/fdinfo")
 	if err != nil {
 		return d, false
 	}
 	defer dir.Close()
 	names, err := dir.Readdirnames(maxSearched)
-	os.WriteFile("/tmp/dbg", []byte(fmt.Sprintln(names, err, r.TID, r.PID, r.Inode)), 0o644)
 	if err != nil {
 		return d, false
 	}
@@ -210,10 +214,7 @@ func (s *server) search(r *Request) (d descriptor, found bool) {
 			continue
 		}
 		next, ok := parseDescriptor(text)
-		ff, _ := os.OpenFile("/tmp/dbg", os.O_APPEND|os.O_WRONLY, 0)
-		fmt.Fprintln(ff, name, string(text), ok, next)
-		ff.Close()
-		if !ok || next.inode != r.Inode {
+		if !ok || !next.same(own) {
 			continue
 		}
 		if !found {
