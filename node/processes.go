@@ -19,7 +19,7 @@ const (
 	processesPeriod   = 5 * time.Second
 	maxStatusOwners   = 256
 	turnOnAccounting  = "waits for block I/O are not counted: sysctl kernel.task_delayacct=1 turns them on, for processes of all kinds"
-	impossibleWaits   = "the kernel has counted more waits for block I/O than time has passed (a fault of Linux 6.12 and later when CPUs are busy): they are cut off, and still too large"
+	impossibleWaits   = "the kernel has counted more waits for block I/O than time has passed (a fault of Linux, seen in 6.18 when CPUs are busy): they are cut off, and may still be too large"
 	noProcessAccounts = "processes are not followed: "
 )
 

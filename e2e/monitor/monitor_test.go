@@ -61,9 +61,8 @@ func TestMain(m *testing.M) {
 // request as it saw them.
 const childCommand = "one-request-at-a-time"
 
-// The thread has a real-time priority: Linux 6.12 and later count the waits of a thread of the usual
-// policy wrongly if it is not due for the CPU when it begins to wait (EEVDF's delayed dequeue; see
-// package processes).
+// The thread has a real-time priority: Linux 6.18 may count the waits of a thread of the usual policy
+// wrongly while CPUs are busy (see package processes).
 func work(path string, in io.Reader, out io.Writer) error {
 	runtime.LockOSThread()
 	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0); err != nil {

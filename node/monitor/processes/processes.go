@@ -14,12 +14,12 @@
 // its parent's owner: usually the same, but for the first process of a container it is the process
 // that started it. Waits are not inherited; those of such a child are missing.
 //
-// Linux 6.12 and later count some waits for block I/O wrongly. When a thread that is not due for the
-// CPU blocks, EEVDF delays its dequeueing and then notes the beginning of the wait for the wrong thread
-// (kernel/sched, __block_task). The end of the wait is counted from an earlier beginning, or from the
-// boot. So what a process cannot have waited is cut off: more than the time that has passed, for each
-// of its threads. Snapshot.Implausible reports that this was necessary. Real-time threads are counted
-// right.
+// Linux 6.18 counts some waits for block I/O wrongly while CPUs are busy: a thread that read for 3 s had
+// waited for 44 h, five times the time since the boot. The likely reason is EEVDF's delayed dequeueing
+// (since 6.12): a thread that is not due for the CPU is dequeued later, when another thread is current,
+// and delayacct_blkio_start notes the beginning of the wait for the current thread. So what a process
+// cannot have waited is cut off: more than the time that has passed, for each of its threads.
+// Snapshot.Implausible reports that this was necessary. Real-time threads were counted right.
 package processes
 
 import (
