@@ -11,7 +11,7 @@ const (
 	// AnyUser is a Rule's UID that selects no user.
 	AnyUser = -1
 	// MaxRules is the largest number of rules.
-	MaxRules = 1024
+	MaxRules = 512
 	// MaxPasses is the largest number of processes in a pass list.
 	MaxPasses = 8192
 	// maxText is the longest cgroup prefix and command, in bytes.
