@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/core/ladder"
 	"penstock/node/blockfile"
 	"penstock/node/config"
 	"penstock/node/control"
@@ -26,6 +27,7 @@ import (
 	"penstock/node/gated"
 	"penstock/node/monitor/connections"
 	"penstock/node/monitor/processes"
+	"penstock/node/status"
 )
 
 // This file connects kernel control (package control) with the daemon: it tells it what the weights
@@ -300,4 +302,46 @@ func (h *holding) sender(c connections.Connection) (s pacing.Socket, ok bool) {
 		}
 	}
 	return s, false
+}
+
+// maxStatusHolds is the maximum number of holds in the status document.
+const maxStatusHolds = 256
+
+// controlStatus returns the state of kernel control.
+func (d *Daemon) controlStatus() status.Control {
+	d.mu.Lock()
+	h := d.holding
+	d.mu.Unlock()
+	if h == nil {
+		return status.Control{Mode: "off", Mechanisms: []status.Mechanism{}, Holds: []status.Hold{}}
+	}
+	return h.status()
+}
+
+func (h *holding) status() status.Control {
+	out := status.Control{Mode: h.daemon.settings.Control.Mode, Mechanisms: []status.Mechanism{}, Holds: []status.Hold{}}
+	s := h.control.Status()
+	out.Enforced, out.Changes, out.Restored, out.Error = s.Enforce, s.Changes, s.Restored, s.Error
+	for _, m := range ladder.All() {
+		out.Mechanisms = append(out.Mechanisms, status.Mechanism{Name: string(m), Available: s.Machine[m].OK, Why: s.Machine[m].Why})
+	}
+	out.LeftOff = max(0, len(s.Holds)-maxStatusHolds)
+	for _, held := range s.Holds[:len(s.Holds)-out.LeftOff] {
+		o := status.Hold{Flow: held.Flow, Where: held.Where, Held: held.Holds, Weight: held.Weight, Limit: held.Limit, Error: held.Error, Passed: []status.Rung{}}
+		for _, step := range held.Steps {
+			if step.Taken {
+				o.Mechanism, o.Gap = string(step.Mechanism), step.Why
+				continue
+			}
+			o.Passed = append(o.Passed, status.Rung{Mechanism: string(step.Mechanism), Why: step.Why})
+		}
+		out.Holds = append(out.Holds, o)
+	}
+	if g := s.Gate; g != nil {
+		scheduled := h.scheduler.Stats()
+		out.Gate = &status.Gate{Held: g.Held, Holding: g.Holding, Resident: g.Resident, Passed: g.Passed,
+			Escaped: g.Mapped + g.Resized + g.Unidentified + g.UnknownOp, LetGo: g.LetGoFull + g.LetGoOpen + g.LetGoOld + g.Overflows, Opened: g.Openings,
+			Ungoverned: scheduled.Ungoverned, Streams: scheduled.Streams}
+	}
+	return out
 }

@@ -84,6 +84,7 @@ func (d *Daemon) status() status.Document {
 	doc.Identity.Remote = d.remoteStatus()
 	doc.ForeignWatch = d.users.status()
 	doc.Connections, doc.Processes = d.connections.status(), d.processes.status()
+	doc.Control = d.controlStatus()
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {
 		dev := r.status(bound)

@@ -2,6 +2,7 @@ package shares
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -42,8 +43,9 @@ func TestMain(m *testing.M) {
 		Name:    "shares",
 		Sysctls: dirtyLimits(dirtyLimit),
 		Disks:   []disk.Options{{Name: "disk", Size: 6 << 30, Scheduler: "mq-deadline"}},
-		Nodes: func(*stand.Stand) []daemon.Options {
-			return []daemon.Options{{Mode: "enforce", More: daemon.Believe, Device: usual.device()}}
+		Nodes: func(s *stand.Stand) []daemon.Options {
+			control := fmt.Sprintf("control: {mode: enforce, directories: [%s]}\n", s.Disks[0].Mount())
+			return []daemon.Options{{Mode: "enforce", More: daemon.Believe + control, Device: usual.device()}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			return hadoop.Config{DataNodes: s.GovernedDataNodes("dfs")}

@@ -26,14 +26,20 @@ func (c *cluster) guests(t *testing.T) *guests {
 // reader has at least two files: then twice as much is staged ahead of it, so it may wait for a CPU
 // twice as long before its queue is empty.
 type part struct {
-	number int // of the application
+	number int    // of the application
+	name   string // of the flow, if it is none of an application
 	weight int
 	write  bool
 	bytes  int64 // of all its files
 	files  int   // 0: two for a reader, one for a writer
 }
 
-func (p part) flow() string { return application(p.number) }
+func (p part) flow() string {
+	if p.name != "" {
+		return p.name
+	}
+	return application(p.number)
+}
 
 func (p part) paths() []string {
 	kind, files := "read", max(2, p.files)

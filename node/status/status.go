@@ -41,6 +41,7 @@ type Document struct {
 	ForeignWatch ForeignWatch `json:"foreign_watch"`
 	Connections  Connections  `json:"connections"`
 	Processes    Processes    `json:"processes"`
+	Control      Control      `json:"control"`
 	Devices      []Device     `json:"devices"`
 	Silent       []string     `json:"silent"` // devices whose loop did not answer in time
 }

@@ -1,0 +1,117 @@
+package shares
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/disk"
+	"penstock/lab/judge"
+	"penstock/node/status"
+)
+
+// TestProcessesWithoutAnAgent: a buffered writer and a direct reader that have nothing to do with
+// Hadoop share the disk with an application that reads from HDFS, at weights 1:1:8. The gate holds
+// both, and the disk's own log says what each got.
+func TestProcessesWithoutAnAgent(t *testing.T) {
+	x := &trial{cluster: start(t), measure: serviceOf, quantum: float64(fullQuantum)}
+	x.retune(t, flashCost)
+	reader := part{number: 71, weight: 8, bytes: 640 * mib}
+	x.parts = []part{reader, {name: "process:writer", weight: 1}, {name: "process:reader", weight: 1}}
+	dir := filepath.Join(x.disk.Mount(), "beside")
+	fixture.Must(t, os.Mkdir(dir, 0o755))
+	t.Cleanup(func() { fixture.Check(t, os.RemoveAll(dir)) })
+	written, read := filepath.Join(dir, "written"), filepath.Join(dir, "read")
+	run := func(args ...string) *exec.Cmd {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Args[0] = filepath.Base(args[0])
+		return cmd
+	}
+	// Both are dd, under names of their own by which the policy tells them apart.
+	dd, err := exec.LookPath("dd")
+	fixture.Must(t, err)
+	program, err := os.ReadFile(dd)
+	fixture.Must(t, err)
+	for _, name := range []string{"beside-writer", "beside-reader"} {
+		fixture.Must(t, os.WriteFile(x.Path(name), program, 0o755))
+		t.Cleanup(func() { os.Remove(x.Path(name)) })
+	}
+	out, err := run(dd, "if=/dev/zero", "of="+read, "bs=1M", "count=128", "conv=fsync").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+
+	g := x.guests(t)
+	g.prepare(t, reader)
+	text := fmt.Sprintf(`default: 1
+rules: [{application: %s, weight: 8}]
+processes:
+  - {name: writer, command: beside-writer, weight: 1}
+  - {name: reader, command: beside-reader, weight: 1}
+`, reader.flow())
+	fixture.Must(t, shared.SetWeights(t.Context(), 0, text))
+	t.Cleanup(func() { fixture.Check(t, shared.SetWeights(t.Context(), 0, "default: 1\n")) })
+	err = x.node.await(t.Context(), "holding processes", func(metrics) error {
+		s, err := status.Fetch(t.Context(), x.node.Address)
+		if err == nil && !(s.Control.Held("process:writer") && s.Control.Held("process:reader")) {
+			err = fmt.Errorf("not held yet: %+v", s.Control)
+		}
+		return err
+	})
+	fixture.Must(t, err)
+
+	x.forget(t)
+	x.limit(t, flash)
+	application := g.join(t, reader)
+	x.backlogged(t, application)
+	begin := func(cmd *exec.Cmd) {
+		_, err := x.Book.StartProcess(cmd)
+		fixture.Must(t, err)
+		ended := make(chan error, 1)
+		go func() { ended <- cmd.Wait() }()
+		t.Cleanup(func() {
+			select {
+			case err := <-ended:
+				t.Errorf("%s has ended: %v", cmd.Args[0], err)
+			default:
+				cmd.Process.Kill()
+				<-ended
+			}
+		})
+	}
+	begin(run(x.Path("beside-writer"), "if=/dev/zero", "of="+written, "bs=64k", "count=8192"))
+	begin(run(x.Path("beside-reader"), "if="+read, "of=/dev/null", "bs=256k", "iflag=direct"))
+	err = x.node.await(t.Context(), "serving all three", func(m metrics) error {
+		application.running(t)
+		for _, p := range x.parts[1:] {
+			if m.flow("bytes_total", p.flow()) < mib {
+				return fmt.Errorf("%s has moved less than 1 MiB", p.flow())
+			}
+		}
+		return nil
+	})
+	fixture.Must(t, err)
+	pass(t, 2*settling)
+	from := disk.Monotonic()
+	pass(t, window+4*slide)
+	application.running(t)
+	blocks := x.owners(t, map[string][]string{reader.flow(): reader.paths()})
+	x.owner = func(path string) string {
+		switch {
+		case strings.HasSuffix(path, "beside/written"):
+			return "process:writer"
+		case strings.HasSuffix(path, "beside/read"):
+			return "process:reader"
+		}
+		return blocks(path)
+	}
+	x.hold(t, "beside HDFS", x.parts, judge.Window{From: from, To: disk.Monotonic()})
+}
+
+// fullQuantum is the device time of a quantum of flashCost: 256 KiB on the 8 channels of the disk.
+const fullQuantum = 256 << 10 * time.Second / rate

@@ -1,0 +1,68 @@
+package status
+
+// Control is the state of kernel control: the processes, containers and connections without an agent
+// that the policy holds.
+type Control struct {
+	Mode string `json:"mode"` // off, observe or enforce; off also if it could not be opened
+	// Enforced is set if the daemon's mode and this one are enforce; otherwise nothing is changed.
+	Enforced   bool        `json:"enforced"`
+	Mechanisms []Mechanism `json:"mechanisms"` // in the order in which they are tried
+	Holds      []Hold      `json:"holds"`
+	LeftOff    int         `json:"left_off"` // holds that are not in the list
+	Changes    int         `json:"changes"`  // to the system that are in force and will be put back
+	Restored   int         `json:"restored"` // changes of a crashed daemon that were put back at the start
+	Gate       *Gate       `json:"gate"`     // null: the gate does not run
+	Error      string      `json:"error"`    // the last one that belongs to no hold
+}
+
+// Mechanism is a mechanism of the kernel.
+type Mechanism struct {
+	Name      string `json:"name"`
+	Available bool   `json:"available"`
+	Why       string `json:"why"` // why it is not available, and what can be done
+}
+
+// Hold is something that the policy asks to hold.
+type Hold struct {
+	Flow      string `json:"flow"`
+	Where     string `json:"where"`     // the device, or the ends of the connection
+	Mechanism string `json:"mechanism"` // empty: none can hold it
+	Held      bool   `json:"held"`      // in force
+	Weight    int    `json:"weight"`
+	Limit     int64  `json:"limit"` // bytes per second; 0: none
+	Gap       string `json:"gap"`   // what the mechanism does not do
+	Passed    []Rung `json:"passed"`
+	Error     string `json:"error"`
+}
+
+// Rung is a mechanism that was passed over.
+type Rung struct {
+	Mechanism string `json:"mechanism"`
+	Why       string `json:"why"`
+}
+
+// Gate has the counts of the gate.
+type Gate struct {
+	Held     uint64 `json:"held"`     // operations that waited for the daemon's answer
+	Holding  uint64 `json:"holding"`  // that wait now
+	Resident uint64 `json:"resident"` // reads of held processes that were in the page cache
+	Passed   uint64 `json:"passed"`   // operations of other processes
+	// Escaped are operations of held processes that cannot be held: mmap(2), truncate(2), fallocate(2),
+	// and calls that the gate could not examine.
+	Escaped uint64 `json:"escaped"`
+	LetGo   uint64 `json:"let_go"` // passed because of a bound, a late heartbeat, or too long a wait
+	Opened  uint64 `json:"opened"` // times that the gate opened because the daemon's heartbeat was late
+	// Ungoverned are operations that the gate held and no device loop governs.
+	Ungoverned int64 `json:"ungoverned"`
+	Streams    int   `json:"streams"` // open now
+}
+
+// Held reports whether something of a flow is held.
+func (c *Control) Held(flow string) bool {
+	for _, h := range c.Holds {
+		if h.Flow == flow && h.Held {
+			return true
+		}
+	}
+	return false
+}
