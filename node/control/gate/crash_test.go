@@ -2,8 +2,10 @@ package gate
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -30,48 +32,118 @@ func TestAHeldProcessContinues(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.what, func(t *testing.T) {
-			daemon := startHelper(t, nil, "daemon", dir, fmt.Sprint(foreignUser))
-			var supervisor, gate int
-			if _, err := fmt.Sscanf(daemon.line(), "pids %d %d", &supervisor, &gate); err != nil {
-				t.Fatal(err)
-			}
-			name := filepath.Join(dir, "file")
-			defer os.Remove(name)
-			p := startHelper(t, []how{as(foreignUser)}, "steps", name, "write:4096", "write:4096")
-			p.line()
-			p.begin()
-			if want := fmt.Sprintf("held %d", p.pid()); daemon.line() != want {
-				t.Errorf("the daemon did not report %q", want)
-			}
-			if !p.waiting() {
-				t.Error("the process did not wait")
-			}
-			if n := marks(gate); n != 1 {
+			r := beginRound(t, dir)
+			if n := marks(r.gate); n != 1 {
 				t.Errorf("the gate process has %d marks, want 1", n)
 			}
-			begin := time.Now()
-			must(t, syscall.Kill(test.victim(daemon.pid(), supervisor, gate), test.signal))
-			if got := p.line(); got != "write <nil>" {
-				t.Errorf("the write returned %q", got)
-			}
-			took := time.Since(begin)
+			took := r.signal(t, test.victim(r.daemon.pid(), r.supervisor, r.gate), test.signal)
 			t.Logf("the process continued after %v", took.Round(time.Millisecond))
-			if took > 2*time.Second {
-				t.Errorf("the process waited for %v", took)
-			}
 			if test.stays {
-				until(t, "the marks are gone", func() bool { return marks(gate) == 0 })
-				p.begin()
-				if got := p.line(); got != "write <nil>" {
+				until(t, "the marks are gone", func() bool { return marks(r.gate) == 0 })
+				r.p.begin()
+				if got := r.p.line(); got != "write <nil>" {
 					t.Errorf("the write returned %q", got)
 				}
-				must(t, syscall.Kill(daemon.pid(), syscall.SIGCONT))
-				until(t, "the mark is back", func() bool { return marks(gate) == 1 })
-				daemon.kill()
+				must(t, syscall.Kill(r.daemon.pid(), syscall.SIGCONT))
+				until(t, "the mark is back", func() bool { return marks(r.gate) == 1 })
 			}
-			until(t, "both processes have ended", func() bool { return gone(gate) && gone(supervisor) })
+			r.end(t)
 		})
 	}
+}
+
+// TestKillsAndStops does the same at random moments, to one or two processes. It prints its seed.
+func TestKillsAndStops(t *testing.T) {
+	const most = time.Second
+	dir := disk(t, "ext4")
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("PENSTOCK_SEED"); text != "" {
+		var err error
+		seed, err = strconv.ParseUint(text, 10, 64)
+		must(t, err)
+	}
+	rounds := 10
+	if text := os.Getenv("PENSTOCK_ROUNDS"); text != "" {
+		var err error
+		rounds, err = strconv.Atoi(text)
+		must(t, err)
+	}
+	t.Logf("PENSTOCK_SEED=%d PENSTOCK_ROUNDS=%d", seed, rounds)
+	random := rand.New(rand.NewPCG(seed, 0))
+	var longest time.Duration
+	for n := range rounds {
+		r := beginRound(t, dir)
+		victims := []int{r.daemon.pid(), r.supervisor, r.gate}
+		signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP}
+		// A pause, so that the moment between two heartbeats varies.
+		time.Sleep(time.Duration(random.Int64N(int64(2 * tick))))
+		first := random.IntN(len(victims))
+		what := fmt.Sprintf("round %d: signal %v to process %d of daemon, supervisor, gate", n, signals[n%2], first+1)
+		if first == 1 && n%2 == 1 { // a stopped supervisor harms nobody, until another process stops too
+			must(t, syscall.Kill(victims[first], syscall.SIGSTOP))
+			first = []int{0, 2}[random.IntN(2)]
+			what += fmt.Sprintf(", then to process %d", first+1)
+		}
+		took := r.signal(t, victims[first], signals[n%2])
+		longest = max(longest, took)
+		if took > most {
+			t.Logf("%s: the process continued after %v", what, took)
+		}
+		r.end(t)
+		if t.Failed() {
+			t.Fatal(what)
+		}
+	}
+	t.Logf("the longest wait was %v", longest.Round(time.Millisecond))
+}
+
+// round is a process that is held by a daemon of its own.
+type round struct {
+	daemon, p        *helper
+	supervisor, gate int
+	name             string
+}
+
+func beginRound(t *testing.T, dir string) *round {
+	t.Helper()
+	r := &round{daemon: startHelper(t, nil, "daemon", dir, fmt.Sprint(foreignUser)), name: filepath.Join(dir, "file")}
+	if _, err := fmt.Sscanf(r.daemon.line(), "pids %d %d", &r.supervisor, &r.gate); err != nil {
+		t.Fatal(err)
+	}
+	r.p = startHelper(t, []how{as(foreignUser)}, "steps", r.name, "write:4096", "write:4096")
+	r.p.line()
+	r.p.begin()
+	if want := fmt.Sprintf("held %d", r.p.pid()); r.daemon.line() != want {
+		t.Errorf("the daemon did not report %q", want)
+	}
+	if !r.p.waiting() {
+		t.Error("the process did not wait")
+	}
+	return r
+}
+
+// signal sends a signal and returns how long the held process waited after it.
+func (r *round) signal(t *testing.T, victim int, signal syscall.Signal) time.Duration {
+	t.Helper()
+	begin := time.Now()
+	must(t, syscall.Kill(victim, signal))
+	if got := r.p.line(); got != "write <nil>" {
+		t.Errorf("the write returned %q", got)
+	}
+	took := time.Since(begin)
+	if took > 2*time.Second {
+		t.Errorf("the process waited for %v", took)
+	}
+	return took
+}
+
+// end ends the daemon; the other two processes must follow, whatever their state.
+func (r *round) end(t *testing.T) {
+	t.Helper()
+	r.daemon.kill()
+	r.p.kill()
+	until(t, "both processes have ended", func() bool { return gone(r.gate) && gone(r.supervisor) })
+	must(t, os.Remove(r.name))
 }
 
 // gone reports whether a process has ended, perhaps as a zombie.

@@ -53,7 +53,7 @@ const (
 	beatPeriod = tick
 	// pongLimit is the number of heartbeats without an answer after which the daemon ends the gate.
 	// The supervisor is faster, unless it has been stopped too.
-	pongLimit   = 8
+	pongLimit   = 6
 	callLimit   = 2 * time.Second
 	socketBytes = 4 << 20
 	maxErrors   = 16 << 10 // bytes of the processes' error messages
@@ -381,24 +381,59 @@ func (g *Gate) Stats() Stats {
 
 // Watch prepares the file system of dir: files that are opened from now on can be held later. It
 // costs each operation on the file system a fraction of a microsecond, and no event.
-func (g *Gate) Watch(dir string) error { return g.place(dir, func(p *place) { p.watched = true }) }
+func (g *Gate) Watch(dir string) error { return g.prepare(dir, func(p *place) { p.watched = true }) }
 
 // Mark holds the operations of selected processes on the file system of dir. It fails with ErrRefused
 // if the daemon or the system needs the file system to make progress.
-func (g *Gate) Mark(dir string) error { return g.place(dir, func(p *place) { p.held = true }) }
+func (g *Gate) Mark(dir string) error { return g.prepare(dir, func(p *place) { p.held = true }) }
 
-// Unmark ends Mark. What waits continues. If the file system is watched, it stays watched.
-func (g *Gate) Unmark(dir string) error { return g.place(dir, func(p *place) { p.held = false }) }
+// Unmark ends Mark. What waits continues; requests that are on their way must still be answered. If the
+// file system is watched, it stays watched.
+func (g *Gate) Unmark(dir string) error { return g.end(dir, func(p *place) { p.held = false }) }
 
 // Unwatch ends Watch, and Mark.
-func (g *Gate) Unwatch(dir string) error { return g.place(dir, func(p *place) { *p = place{} }) }
+func (g *Gate) Unwatch(dir string) error { return g.end(dir, func(p *place) { *p = place{} }) }
 
-func (g *Gate) place(dir string, change func(*place)) error {
+func (g *Gate) prepare(dir string, change func(*place)) error {
 	f, err := openPlace(dir, g.options.Protected)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	return g.place(dir, f, change)
+}
+
+// end ends a mark or the watching. It does nothing on a file system that has neither. A file system
+// that has been unmounted has lost its marks.
+func (g *Gate) end(dir string, change func(*place)) error {
+	f, err := os.OpenFile(dir, unix.O_DIRECTORY|os.O_RDONLY, 0)
+	if err == nil {
+		defer f.Close()
+		var st unix.Stat_t
+		if err := unix.Fstat(int(f.Fd()), &st); err != nil {
+			return fmt.Errorf("release the file system of %s: %w", dir, err)
+		}
+		g.mu.Lock()
+		known := g.places[st.Dev] != nil
+		g.mu.Unlock()
+		if known {
+			return g.place(dir, f, change)
+		}
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("release the file system of %s: %w", dir, err)
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for dev, p := range g.places {
+		if p.dir == dir {
+			delete(g.places, dev)
+			g.files.forget(dev)
+		}
+	}
+	return nil
+}
+
+func (g *Gate) place(dir string, f *os.File, change func(*place)) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
 		return fmt.Errorf("hold the file system of %s: %w", dir, err)
@@ -469,6 +504,7 @@ func (g *Gate) Classes(rules []Rule) error {
 }
 
 // Pass replaces the list of processes that pass, whatever the rules say. This process is always in it.
+// After Pass and Classes, the gate examines each thread again.
 func (g *Gate) Pass(pids []int) error {
 	if len(pids) > MaxPasses-1 {
 		return fmt.Errorf("%d processes in the gate's pass list: at most %d are possible", len(pids), MaxPasses-1)
@@ -552,6 +588,7 @@ func (g *Gate) beat() {
 	defer every.Stop()
 	oldest := uint32(g.options.HoldAtMost / tick)
 	for seq := uint64(1); ; seq++ {
+		g.conn.SetWriteDeadline(time.Now().Add(callLimit))
 		if g.options.Alive == nil || g.options.Alive() {
 			g.statsMu.Lock()
 			g.silent++
@@ -561,7 +598,6 @@ func (g *Gate) beat() {
 				g.kill()
 				return
 			}
-			g.conn.SetWriteDeadline(time.Now().Add(callLimit))
 			g.send(appendU32(appendU64([]byte{frameBeat}, seq), oldest), nil)
 		}
 		g.files.sweep()

@@ -3,6 +3,9 @@ package gate
 import (
 	"path/filepath"
 	"testing"
+	"time"
+
+	"penstock/lab/proc"
 )
 
 // A buffered write of a selected process waits until it is allowed; the request says what it is.
@@ -49,4 +52,30 @@ func TestABufferedWriteWaitsForItsAnswer(t *testing.T) {
 		t.Errorf("the write returned %q", got)
 	}
 	t.Log(g.Missing())
+}
+
+// The gate process is small, and idle when there is nothing to do.
+func TestTheGateProcessIsSmall(t *testing.T) {
+	g := startGate(t, Options{Held: newHeld(t).take})
+	resident, peak, err := proc.Memory(g.process)
+	must(t, err)
+	before, err := proc.CPUTime(g.process)
+	must(t, err)
+	freshStats(t, g)
+	begin := time.Now()
+	until(t, "20 heartbeats", func() bool {
+		g.statsMu.Lock()
+		defer g.statsMu.Unlock()
+		return g.pongs >= 20
+	})
+	after, err := proc.CPUTime(g.process)
+	must(t, err)
+	share := float64(after-before) / float64(time.Since(begin))
+	t.Logf("%.1f MB resident, at most %.1f; %.2f %% of a CPU", float64(resident)/1e6, float64(peak)/1e6, share*100)
+	if resident > 64<<20 {
+		t.Errorf("%d bytes resident", resident)
+	}
+	if share > 0.05 {
+		t.Errorf("%.1f %% of a CPU without work", share*100)
+	}
 }

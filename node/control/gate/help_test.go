@@ -71,15 +71,15 @@ func disk(t testing.TB, kind string) string {
 	must(t, err)
 	must(t, file.Truncate(512<<20)) // the smallest that mkfs.xfs accepts is 300 MiB
 	must(t, file.Close())
-	run1(t, "mkfs."+kind, "-q", image)
+	command(t, "mkfs."+kind, "-q", image)
 	_, err = changes.Mount(mount)
 	must(t, err)
-	run1(t, "mount", "-o", "loop", image, mount)
+	command(t, "mount", "-o", "loop", image, mount)
 	must(t, os.Chmod(mount, 0o777))
 	return mount
 }
 
-func run1(t testing.TB, words ...string) {
+func command(t testing.TB, words ...string) {
 	t.Helper()
 	if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", words, err, out)

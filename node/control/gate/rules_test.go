@@ -251,3 +251,24 @@ func TestLimitsOfRulesAndPasses(t *testing.T) {
 		}
 	}
 }
+
+// A file system that was unmounted is released without an error.
+func TestUnmarkAfterUnmounting(t *testing.T) {
+	dir := disk(t, "ext4")
+	g := startGate(t, Options{Held: newHeld(t).take})
+	must(t, g.Mark(dir))
+	must(t, g.Unmark(dir))
+	must(t, g.Unmark(dir)) // twice does no harm
+	must(t, g.Watch(dir))
+	must(t, g.Mark(dir))
+	if n := marks(g.process); n != 1 {
+		t.Errorf("%d marks, want 1", n)
+	}
+	command(t, "umount", dir)
+	until(t, "the mark is gone", func() bool { return marks(g.process) == 0 })
+	must(t, g.Unmark(dir))
+	must(t, g.Unwatch(dir))
+	if len(g.places) != 0 {
+		t.Errorf("%d file systems are still known", len(g.places))
+	}
+}
