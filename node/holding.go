@@ -67,7 +67,7 @@ func (d *Daemon) newHolding() *holding {
 	var err error
 	h.control, err = control.Open(control.Options{
 		Journal: c.Journal, Mechanisms: c.Mechanisms, Protected: h.protected, Log: d.log, Held: h.held,
-		Gate: gate.Options{Command: d.GateCommand, Protected: h.needed(), Alive: h.alive},
+		Gate: gate.Options{Command: d.GateCommand, Protected: needed(d.settings), Alive: h.alive},
 	})
 	if err != nil {
 		d.log.Error("kernel control is not available: processes and connections without an agent are not held", "error", err)
@@ -96,8 +96,7 @@ func (h *holding) protected() []int {
 
 // needed returns the files that the daemon needs to make progress: a file system with one of them
 // cannot be held.
-func (h *holding) needed() []string {
-	s := h.daemon.settings
+func needed(s *config.Node) []string {
 	files := []string{s.Socket, s.KillSwitch, s.Control.Journal, s.Weights, s.File()}
 	if log, err := os.Readlink("/proc/self/fd/2"); err == nil && filepath.IsAbs(log) {
 		files = append(files, log)
@@ -150,7 +149,18 @@ func (h *holding) want() control.Want {
 	d.mu.Lock()
 	weights, mode := d.weights, d.mode
 	d.mu.Unlock()
-	w := control.Want{Enforce: mode == device.Enforce && d.settings.Control.Mode == "enforce"}
+	w := control.Want{Enforce: mode == device.Enforce && d.settings.Control.Mode == "enforce", Processes: d.heldProcesses(weights)}
+	if len(w.Processes) > 0 {
+		w.Places = h.open()
+	}
+	if len(weights.Connections) > 0 {
+		w.Connections = h.connections(weights.Connections)
+	}
+	return w
+}
+
+// heldProcesses returns the processes that a weights file names.
+func (d *Daemon) heldProcesses(weights *config.Weights) (all []control.Process) {
 	for _, p := range weights.Processes {
 		uid := gate.AnyUser
 		if p.User != "" {
@@ -162,16 +172,32 @@ func (h *holding) want() control.Want {
 			uid = int(id)
 		}
 		rule := weights.Policy(config.ProcessFlow + p.Name)
-		w.Processes = append(w.Processes, control.Process{Flow: config.ProcessFlow + p.Name, UID: uid, Command: p.Command, Cgroup: p.Cgroup,
+		all = append(all, control.Process{Flow: config.ProcessFlow + p.Name, UID: uid, Command: p.Command, Cgroup: p.Cgroup,
 			Weight: rule.Weight, Limit: rule.Limit, Observe: rule.Mode != device.Enforce})
 	}
-	if len(w.Processes) > 0 {
-		w.Places = h.open()
+	return all
+}
+
+// PreviewControl returns what kernel control would do with the present settings and weights. It changes
+// nothing of the system.
+func (d *Daemon) PreviewControl() status.Control {
+	c := d.settings.Control
+	if c == nil || c.Mode == "off" {
+		return d.controlStatus()
 	}
-	if len(weights.Connections) > 0 {
-		w.Connections = h.connections(weights.Connections)
+	w := control.Want{Processes: d.heldProcesses(d.weights)}
+	for _, name := range c.Directories {
+		dir, err := blockfile.OpenDir(name, sysfs)
+		if err != nil {
+			d.limited.Once(slog.LevelWarn, "no process is held on this directory", name, "error", err)
+			continue
+		}
+		w.Places = append(w.Places, control.Place{Path: name, Device: numberOf(dir.Device.Name), Name: dir.Device.Name})
+		dir.Close()
 	}
-	return w
+	s := control.Status{}
+	s.Machine, s.Holds = control.Preview(c.Mechanisms, needed(d.settings), w)
+	return controlDocument(c.Mode, s)
 }
 
 // open opens the directories of the settings that are not open yet. A directory may appear later, when
@@ -319,13 +345,24 @@ func (d *Daemon) controlStatus() status.Control {
 }
 
 func (h *holding) status() status.Control {
-	out := status.Control{Mode: h.daemon.settings.Control.Mode, Mechanisms: []status.Mechanism{}, Holds: []status.Hold{}}
 	s := h.control.Status()
-	out.Enforced, out.Changes, out.Restored, out.Error = s.Enforce, s.Changes, s.Restored, s.Error
+	out := controlDocument(h.daemon.settings.Control.Mode, s)
+	if g := s.Gate; g != nil {
+		scheduled := h.scheduler.Stats()
+		out.Gate = &status.Gate{Held: g.Held, Holding: g.Holding, Resident: g.Resident, Passed: g.Passed,
+			Escaped: g.Mapped + g.Resized + g.Unidentified + g.UnknownOp, LetGo: g.LetGoFull + g.LetGoOpen + g.LetGoOld + g.Overflows, Opened: g.Openings,
+			Ungoverned: scheduled.Ungoverned, Streams: scheduled.Streams}
+	}
+	return out
+}
+
+// controlDocument returns a state in the form of the status.
+func controlDocument(mode string, s control.Status) status.Control {
+	out := status.Control{Mode: mode, Enforced: s.Enforce, Changes: s.Changes, Restored: s.Restored, Error: s.Error,
+		Mechanisms: []status.Mechanism{}, Holds: []status.Hold{}, LeftOff: max(0, len(s.Holds)-maxStatusHolds)}
 	for _, m := range ladder.All() {
 		out.Mechanisms = append(out.Mechanisms, status.Mechanism{Name: string(m), Available: s.Machine[m].OK, Why: s.Machine[m].Why})
 	}
-	out.LeftOff = max(0, len(s.Holds)-maxStatusHolds)
 	for _, held := range s.Holds[:len(s.Holds)-out.LeftOff] {
 		o := status.Hold{Flow: held.Flow, Where: held.Where, Held: held.Holds, Weight: held.Weight, Limit: held.Limit, Error: held.Error, Passed: []status.Rung{}}
 		for _, step := range held.Steps {
@@ -336,12 +373,6 @@ func (h *holding) status() status.Control {
 			o.Passed = append(o.Passed, status.Rung{Mechanism: string(step.Mechanism), Why: step.Why})
 		}
 		out.Holds = append(out.Holds, o)
-	}
-	if g := s.Gate; g != nil {
-		scheduled := h.scheduler.Stats()
-		out.Gate = &status.Gate{Held: g.Held, Holding: g.Holding, Resident: g.Resident, Passed: g.Passed,
-			Escaped: g.Mapped + g.Resized + g.Unidentified + g.UnknownOp, LetGo: g.LetGoFull + g.LetGoOpen + g.LetGoOld + g.Overflows, Opened: g.Openings,
-			Ungoverned: scheduled.Ungoverned, Streams: scheduled.Streams}
 	}
 	return out
 }

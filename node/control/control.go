@@ -27,6 +27,7 @@ import (
 	"penstock/node/control/gate"
 	"penstock/node/control/journal"
 	"penstock/node/control/pacing"
+	"penstock/node/control/shaper"
 )
 
 const (
@@ -113,6 +114,7 @@ type Control struct {
 	machine ladder.Machine
 	cgroups *cgroup.Controller // nil: not available
 	pacer   *pacing.Pacer      // nil: not available
+	shaper  *shaper.Shaper     // nil: not available
 
 	mu     sync.Mutex
 	want   Want
@@ -148,7 +150,7 @@ type running struct {
 
 // Undo has the Undo of each mechanism.
 func Undo() map[string]journal.Undo {
-	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo}
+	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo, shaper.Mechanism: shaper.Undo}
 }
 
 // Restore puts back what a crashed daemon has left in the journal at path. It fails with
@@ -185,6 +187,11 @@ func Open(o Options) (*Control, error) {
 	if c.machine[ladder.Pacing].OK {
 		c.pacer = pacing.Open(j)
 	}
+	if c.machine[ladder.Shaper].OK {
+		if c.shaper, err = shaper.Open(j); err != nil {
+			return nil, errors.Join(err, j.Close())
+		}
+	}
 	return c, nil
 }
 
@@ -218,6 +225,8 @@ func examine(r ladder.Mechanism) ladder.Availability {
 		}
 	case ladder.Pacing:
 		err = pacing.Available()
+	case ladder.Shaper:
+		err = shaper.Available()
 	default:
 		err = errors.New("this version of Penstock does not use it")
 	}
@@ -247,7 +256,7 @@ func (c *Control) Apply(w Want) {
 	}
 	c.want = w
 	c.status.Enforce, c.status.Holds, c.status.Error = w.Enforce, nil, ""
-	holds := c.decide(w)
+	holds := decide(w, c.machine, c.cgroups, c.options.Gate.Protected)
 	c.applyGate(w, holds)
 	c.applyCgroups(w, holds)
 	c.applyConnections(w)
@@ -264,23 +273,38 @@ type decision struct {
 	taken   ladder.Mechanism // empty: none
 }
 
-// decide chooses a mechanism for each flow on each device.
-func (c *Control) decide(w Want) []*decision {
+// Preview returns what Apply would do on this node, and changes nothing. protected has the files that
+// the daemon needs (gate.Options).
+func Preview(mechanisms, protected []string, w Want) (ladder.Machine, []Hold) {
+	m := Examine(mechanisms)
+	var cgroups *cgroup.Controller
+	if m[ladder.CgroupV1].OK || m[ladder.CgroupV2].OK {
+		cgroups, _ = cgroup.Open(func() []int { return nil }) // Examine has found it
+	}
+	var holds []Hold
+	for _, d := range decide(w, m, cgroups, protected) {
+		holds = append(holds, d.Hold)
+	}
+	return m, holds
+}
+
+// decide chooses a mechanism for each flow on each device. cgroups may be nil.
+func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []string) []*decision {
 	var all []*decision
 	why := map[string]error{}
 	for _, place := range w.Places {
-		if _, known := why[place.Path]; !known && c.machine[ladder.Gate].OK {
-			why[place.Path] = gate.MayHold(place.Path, c.options.Gate.Protected)
+		if _, known := why[place.Path]; !known && m[ladder.Gate].OK {
+			why[place.Path] = gate.MayHold(place.Path, protected)
 		}
 		for _, p := range w.Processes {
 			h := ladder.Hold{Weight: p.Weight, Limit: p.Limit, Marks: why[place.Path] == nil, Cgroup: p.Cgroup != "" && p.Command == "" && p.UID == gate.AnyUser}
 			if e := why[place.Path]; e != nil {
-				h.WhyNot = e.Error()
+				h.WhyNot = strings.ReplaceAll(e.Error(), "\n", "; ")
 			}
-			if h.Cgroup && c.cgroups != nil {
-				h.Weights = c.cgroups.CanWeigh(place.Device) == nil
+			if h.Cgroup && cgroups != nil {
+				h.Weights = cgroups.CanWeigh(place.Device) == nil
 			}
-			d := &decision{Hold: Hold{Flow: p.Flow, Where: place.Name, Weight: p.Weight, Limit: p.Limit, Steps: ladder.Choose(h, c.machine)}, process: p, place: place}
+			d := &decision{Hold: Hold{Flow: p.Flow, Where: place.Name, Weight: p.Weight, Limit: p.Limit, Steps: ladder.Choose(h, m)}, process: p, place: place}
 			if taken, ok := ladder.Taken(d.Steps); ok && w.Enforce && !p.Observe {
 				d.taken = taken
 			}
@@ -495,32 +519,48 @@ func (c *Control) holdCgroup(k held, p Process) error {
 	return nil
 }
 
-// applyConnections paces connections.
+// applyConnections paces and shapes connections.
 func (c *Control) applyConnections(w Want) {
-	wanted := map[pacing.Socket]bool{}
+	paced, shaped := map[pacing.Socket]bool{}, map[shaper.Connection]bool{}
 	for _, n := range w.Connections {
 		h := Hold{Flow: n.Flow, Where: fmt.Sprintf("%v to %v", n.Local, n.Remote), Limit: n.Limit}
 		h.Steps = ladder.Choose(ladder.Hold{Connection: true, Limit: n.Limit, Arbiter: n.Arbiter}, c.machine)
-		if m, ok := ladder.Taken(h.Steps); ok && m == ladder.Pacing && w.Enforce {
-			wanted[n.Socket] = true
-			if err := c.pacer.Set(n.Socket, uint64(n.Limit), "the policy limits connections of "+n.Flow); err != nil {
-				h.Error = err.Error()
+		taken, ok := ladder.Taken(h.Steps)
+		if ok && w.Enforce {
+			why, err := "the policy limits connections of "+n.Flow, error(nil)
+			if taken == ladder.Pacing {
+				paced[n.Socket] = true
+				err = c.pacer.Set(n.Socket, uint64(n.Limit), why)
 			} else {
-				h.Holds = true
+				var at shaper.Connection
+				if at, err = c.shaper.Find(n.Local, n.Remote); err == nil {
+					shaped[at] = true
+					err = c.shaper.Set(at, uint64(n.Limit), why)
+				}
+			}
+			if h.Holds = err == nil; err != nil {
+				h.Error = err.Error()
 			}
 		}
 		c.status.Holds = append(c.status.Holds, h)
 	}
-	if c.pacer == nil {
-		return
-	}
 	var errs []error
-	for _, s := range slices.Collect(maps.Keys(c.pacer.Rates())) {
-		if !wanted[s] {
-			errs = append(errs, c.pacer.Lift(s))
+	if c.pacer != nil {
+		for s := range c.pacer.Rates() {
+			if !paced[s] {
+				errs = append(errs, c.pacer.Lift(s))
+			}
+		}
+		errs = append(errs, c.pacer.Sweep())
+	}
+	if c.shaper != nil {
+		for at := range c.shaper.Rates() {
+			if !shaped[at] {
+				errs = append(errs, c.shaper.Lift(at))
+			}
 		}
 	}
-	c.note(errors.Join(append(errs, c.pacer.Sweep())...))
+	c.note(errors.Join(errs...))
 }
 
 func (c *Control) note(err error) {
@@ -555,5 +595,9 @@ func (c *Control) Close() error {
 	if c.gate != nil {
 		err = c.gate.Close()
 	}
-	return errors.Join(err, c.journal.Close())
+	err = errors.Join(err, c.journal.Close())
+	if c.shaper != nil {
+		c.shaper.Close()
+	}
+	return err
 }

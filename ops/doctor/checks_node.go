@@ -304,3 +304,46 @@ func checkWaits(f *Facts) []Result {
 	}
 	return good("waits of containers for disks and CPUs are known")
 }
+
+// checkControl reports by which mechanisms processes and connections without an agent can be held. It
+// warns when the policy asks for a hold that is not in force.
+func checkControl(f *Facts) []Result {
+	if f.Status == nil {
+		return nil
+	}
+	c := f.Status.Control
+	if c.Mode == "off" || c.Mode == "" {
+		return good("off: only what has an agent is governed")
+	}
+	var all []Result
+	var available, missing []string
+	for _, m := range c.Mechanisms {
+		if m.Available {
+			available = append(available, m.Name)
+		} else {
+			missing = append(missing, m.Name+": "+m.Why)
+		}
+	}
+	if c.Error != "" {
+		all = append(all, bad(Warn, "kernel control: "+c.Error, "a hold may not be in force as the policy asks", "read the daemon's log")...)
+	}
+	for _, h := range c.Holds {
+		switch {
+		case h.Error != "":
+			all = append(all, bad(Warn, fmt.Sprintf("%s on %s is not held: %s", h.Flow, h.Where, h.Error), "its I/O passes without a limit and without a share", "`penstock node run --check` shows the mechanisms")...)
+		case h.Mechanism == "":
+			all = append(all, bad(Warn, fmt.Sprintf("nothing can hold %s on %s", h.Flow, h.Where), "its I/O passes without a limit and without a share", "`penstock node run --check` says why for each mechanism")...)
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	return good("%s: %d holds by the policy; available: %s; missing: %s", c.Mode, len(c.Holds)+c.LeftOff, orNone(available, ", "), orNone(missing, "; "))
+}
+
+func orNone(list []string, separator string) string {
+	if len(list) == 0 {
+		return "none"
+	}
+	return strings.Join(list, separator)
+}

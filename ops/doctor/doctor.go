@@ -78,6 +78,7 @@ var checks = []check{
 	{"shuffle", checkShuffle},
 	{"foreign", checkForeign},
 	{"waits", checkWaits},
+	{"control", checkControl},
 	{"devices", checkDevices},
 	{"scheduler", checkScheduler},
 	{"queue", checkQueue},

@@ -91,6 +91,30 @@ func TestWaits(t *testing.T) {
 	}
 }
 
+// The doctor warns of holds that are not in force, and says nothing where the settings have no control.
+func TestControl(t *testing.T) {
+	mechanisms := []status.Mechanism{{Name: "gate", Available: true}, {Name: "freezer", Why: "not named"}}
+	for name, c := range map[string]struct {
+		control  status.Control
+		warnings int
+		want     string
+	}{
+		"none":           {status.Control{Mode: "off"}, 0, ""},
+		"all is well":    {status.Control{Mode: "enforce", Mechanisms: mechanisms, Holds: []status.Hold{{Flow: "process:a", Mechanism: "gate", Held: true}}}, 0, "1 holds by the policy; available: gate; missing: freezer: not named"},
+		"nothing can":    {status.Control{Mode: "enforce", Mechanisms: mechanisms, Holds: []status.Hold{{Flow: "process:a", Where: "sda"}}}, 1, "nothing can hold process:a on sda"},
+		"it failed":      {status.Control{Mode: "enforce", Holds: []status.Hold{{Flow: "process:a", Where: "sda", Mechanism: "gate", Error: "no such folder"}}}, 1, "process:a on sda is not held: no such folder"},
+		"another error":  {status.Control{Mode: "observe", Error: "the gate has ended"}, 1, "the gate has ended"},
+		"no permissions": {status.Control{Mode: "observe"}, 0, "available: none; missing: none"},
+	} {
+		f := wellNode()
+		f.Status.Control = c.control
+		r := Judge(f, nil)
+		if text := r.Text(); r.Warnings != c.warnings || r.Failures != 0 || !strings.Contains(text, c.want) {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}
+
 func TestBrokenNodes(t *testing.T) {
 	dev := func(f *Facts) *status.Device { return &f.Status.Devices[0] }
 	apart := func(f *Facts) { f.Status.Agents, f.DataNode.Agent.Connected = f.Status.Agents[1:], false }

@@ -19,6 +19,7 @@ import (
 	"penstock/node/blockfile"
 	"penstock/node/config"
 	"penstock/node/profile"
+	"penstock/node/status"
 )
 
 // Command returns the command that runs the node daemon. peers are additional schedulers, by the
@@ -59,7 +60,7 @@ page cache for them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE
 				return err
 			}
 			if check {
-				return answer(cmd, file, settings, asJSON)
+				return answer(cmd, d, file, settings, asJSON)
 			}
 			d.Build, d.Peers = cli.Version, peers
 			program, err := os.Executable()
@@ -79,7 +80,7 @@ page cache for them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE
 }
 
 // answer prints that the settings are good, the warnings, and the devices.
-func answer(cmd *cobra.Command, file string, settings *config.Node, asJSON bool) error {
+func answer(cmd *cobra.Command, d *node.Daemon, file string, settings *config.Node, asJSON bool) error {
 	weights, err := config.LoadWeights(settings.Weights)
 	if err != nil {
 		return err
@@ -87,13 +88,46 @@ func answer(cmd *cobra.Command, file string, settings *config.Node, asJSON bool)
 	warnings := append([]string{}, weights.Warnings()...)
 	out := cmd.OutOrStdout()
 	if asJSON {
-		return cli.PrintJSON(cmd, map[string]any{"settings": file, "weights": settings.Weights, "good": true, "warnings": warnings})
+		return cli.PrintJSON(cmd, map[string]any{"settings": file, "weights": settings.Weights, "good": true, "warnings": warnings, "control": d.PreviewControl()})
 	}
 	fmt.Fprintln(out, "settings and weights are good")
 	for _, w := range warnings {
 		fmt.Fprintf(out, "warning: %s: %s\n", settings.Weights, w)
 	}
-	return printDevices(out, settings)
+	if err := printDevices(out, settings); err != nil {
+		return err
+	}
+	printControl(out, d.PreviewControl())
+	return nil
+}
+
+// printControl prints the mechanisms of the kernel that may hold processes without an agent, and which
+// of them holds what.
+func printControl(out io.Writer, c status.Control) {
+	if len(c.Mechanisms) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "\nkernel control: %s\n", c.Mode)
+	for _, m := range c.Mechanisms {
+		if m.Available {
+			fmt.Fprintf(out, "  %-9s  available\n", m.Name)
+			continue
+		}
+		fmt.Fprintf(out, "  %-9s  %s\n", m.Name, m.Why)
+	}
+	for _, h := range c.Holds {
+		by := "nothing can hold it"
+		if h.Mechanism != "" {
+			by = "by " + h.Mechanism
+		}
+		fmt.Fprintf(out, "%s on %s: %s\n", h.Flow, h.Where, by)
+		if h.Gap != "" {
+			fmt.Fprintf(out, "    note: %s\n", h.Gap)
+		}
+		for _, r := range h.Passed {
+			fmt.Fprintf(out, "    not by %s: %s\n", r.Mechanism, r.Why)
+		}
+	}
 }
 
 // printDevices prints what applies to each device in the settings, and to the devices of the listed
