@@ -1,0 +1,150 @@
+// Package guest runs a test's own program as the only program of a small Linux guest, with a kernel
+// that has what this machine's kernel lacks.
+//
+// Problem: a machine has its block I/O controller in cgroup v1 or in v2, and some kernels have no
+// device mapper. A test for the other kind needs another machine. Hardware virtualisation is often
+// missing where tests run, and an image of a distribution takes minutes to boot.
+//
+// Choice: QEMU emulates the processor, so no right and no device is needed. The kernel is Debian's
+// for clouds, which scripts/setup unpacks into a folder of downloads and does not install. The first
+// process is a static Go program, such as the test binary itself: it makes the mounts, loads the
+// modules, does its work, prints a line with its result, and turns the machine off. There is no
+// shell and no other program. The guest boots in a few seconds. Its processors are some ten times
+// slower than the real ones; its disks have a bandwidth of their own, which QEMU holds.
+//
+// The result is the line that the guest prints. QEMU's exit code says nothing about it.
+package guest
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"penstock/lab/ledger"
+	"penstock/lab/process"
+)
+
+// Options describe a guest.
+type Options struct {
+	Book *ledger.Ledger // ledger of the run that the guest belongs to
+	Dir  string         // folder for the guest's files
+	// Kernel is the folder into which the package of the kernel was unpacked (see Kernel).
+	Kernel string
+	// Program is the static program that the guest runs. Its main function must call RunIfInside first.
+	Program string
+	Args    []string // arguments of the program, without spaces
+	Modules []string // of the kernel, besides those of the disks; those that they need are added
+	Disks   []Drive  // they are vda, vdb and so on
+	// MemoryMB is the guest's memory in MiB. Default 1024.
+	MemoryMB int
+}
+
+// Drive is a disk of a guest.
+type Drive struct {
+	Image          string // path of a file that contains the disk
+	BytesPerSecond int64  // the disk's bandwidth; 0: as fast as possible
+}
+
+// qemu is the emulator.
+const qemu = "qemu-system-x86_64"
+
+// driverModules are the modules that every guest with disks needs.
+var driverModules = []string{"virtio_pci", "virtio_blk"}
+
+// remedy says what to do where something is missing.
+const remedy = "run scripts/setup, which installs qemu-system-x86 and unpacks the guest's kernel"
+
+// Kernel returns the folder with the guest's kernel in a folder of downloads.
+func Kernel(cache string) (string, error) {
+	dir := filepath.Join(cache, "guest")
+	if _, err := imageIn(dir); err != nil {
+		return "", err
+	}
+	return dir, nil
+}
+
+func imageIn(kernel string) (string, error) {
+	images, err := filepath.Glob(filepath.Join(kernel, "boot/vmlinuz-*"))
+	if err != nil {
+		return "", err
+	}
+	if len(images) != 1 {
+		return "", fmt.Errorf("%d kernels in %s, not 1: %s", len(images), kernel, remedy)
+	}
+	return images[0], nil
+}
+
+// resultLine is the line by which the guest is judged.
+var resultLine = regexp.MustCompile(`(?m)^penstock-guest: exit code (\d+)\r?$`)
+
+// Run boots the guest and returns what it has printed, when it has ended or ctx ends. The error is
+// nil only if the program has ended with the code 0.
+func Run(ctx context.Context, o Options) (output string, err error) {
+	if runtime.GOARCH != "amd64" {
+		return "", errors.New("the guest runs this program, so the program must be for amd64")
+	}
+	if _, err := exec.LookPath(qemu); err != nil {
+		return "", fmt.Errorf("%w: %s", err, remedy)
+	}
+	image, err := imageIn(o.Kernel)
+	if err != nil {
+		return "", err
+	}
+	initramfs := filepath.Join(o.Dir, "initramfs")
+	if err := makeInitramfs(initramfs, image, o); err != nil {
+		return "", fmt.Errorf("make the guest's first files: %w", err)
+	}
+	memory := 1024
+	if o.MemoryMB > 0 {
+		memory = o.MemoryMB
+	}
+	argv := []string{qemu, "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2", "-m", fmt.Sprintf("%dM", memory), "-machine", "q35",
+		"-nodefaults", "-no-user-config", "-display", "none", "-serial", "stdio", "-no-reboot",
+		"-kernel", image, "-initrd", initramfs,
+		"-append", "console=ttyS0 quiet panic=-1 rdinit=/init " + insideVariable + "=1 -- " + strings.Join(o.Args, " ")}
+	for i, d := range o.Disks {
+		drive := fmt.Sprintf("file=%s,if=none,id=d%d,format=raw,cache=unsafe", strings.ReplaceAll(d.Image, ",", ",,"), i)
+		if d.BytesPerSecond > 0 {
+			drive += fmt.Sprintf(",throttling.bps-total=%d", d.BytesPerSecond)
+		}
+		argv = append(argv, "-drive", drive, "-device", fmt.Sprintf("virtio-blk-pci,drive=d%d", i))
+	}
+	p, err := process.Start(process.Options{Book: o.Book, Name: "guest", Log: filepath.Join(o.Dir, "guest.log")}, argv...)
+	if err != nil {
+		return "", err
+	}
+	defer p.Kill()
+	result, err := p.Find(ctx, resultLine)
+	raw, readErr := os.ReadFile(p.Log())
+	output = strings.ReplaceAll(string(raw), "\r", "")
+	if err != nil || readErr != nil {
+		return output, errors.Join(fmt.Errorf("the guest has printed no result: %w", err), readErr)
+	}
+	if code, err := strconv.Atoi(result[1]); err != nil || code != 0 {
+		return output, fmt.Errorf("the guest's program ended with the exit code %s", result[1])
+	}
+	return output, nil
+}
+
+// static returns an error if a program needs shared libraries, which a guest has not.
+func static(program string) error {
+	file, err := elf.Open(program)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("%s needs shared libraries, which the guest has not: build it with CGO_ENABLED=0 (as make does)", program)
+		}
+	}
+	return nil
+}
