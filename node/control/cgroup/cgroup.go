@@ -11,10 +11,11 @@
 // the journal: its value before is read from the kernel, and is put back only while the cgroup is
 // the same and the value is still the one that was set. What would do nothing is refused.
 //
-// Limits of v2 also hold buffered writes: the kernel knows which cgroup made a page dirty. Limits of
-// v1 do not: the kernel's own threads write the pages back, and they belong to the root cgroup. There
-// only reads that miss the page cache, direct I/O, and the writer's own fsync are held. A weight
-// works only while the device is the bottleneck.
+// Limits of v2 also hold buffered writes: the kernel knows which cgroup made a page dirty, if that
+// cgroup has the controller of memory too (HoldsBufferedWrites). Limits of v1 do not: the kernel's
+// own threads write the pages back, and they belong to the root cgroup. There only reads that miss
+// the page cache, direct I/O, and the writer's own fsync are held. A weight works only while the
+// device is the bottleneck.
 //
 // The paper about a monitor and controller of I/O in shared clusters uses v1, and its buffered
 // writer is not held (its Table 2). This package is therefore not the first choice for writers.
@@ -147,7 +148,7 @@ func (c *Controller) At(path string) (Group, error) { return c.hierarchy.At(path
 // Limit sets all four limits of a cgroup on a device; a limit of 0 is lifted. If one of them cannot be
 // set, those of this cgroup on this device are lifted.
 //
-// With cgroup v1, buffered writes are not held. The device must be a whole disk or a mapped device:
+// Buffered writes may not be held: see HoldsBufferedWrites. The device must be a whole disk or a mapped device:
 // partitions have no limits of their own.
 func (c *Controller) Limit(j *journal.Journal, g Group, d Device, l Limits, why string) error {
 	if err := l.Validate(); err != nil {
@@ -170,6 +171,27 @@ func (c *Controller) Limit(j *journal.Journal, g Group, d Device, l Limits, why 
 		knobs, values = append(knobs, k), append(values, value)
 	}
 	return c.change(j, g, knobs, values, why)
+}
+
+// HoldsBufferedWrites returns why limits of a cgroup do not hold its buffered writes; nil if they do.
+// The file system must attribute writeback too, as ext4, xfs and btrfs do.
+func (c *Controller) HoldsBufferedWrites(g Group) error {
+	if g.Hierarchy.Version == V1 {
+		return fmt.Errorf("cgroup %s: limits of cgroup v1 do not hold buffered writes; boot with cgroup v2, or use another mechanism", g)
+	}
+	f, err := g.Open()
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	has, err := f.Read(fileControllers)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(strings.Fields(has), "memory") {
+		return fmt.Errorf("cgroup %s: limits hold buffered writes only if the memory controller is on as well: turn it on in the cgroup.subtree_control of the cgroups above it", g)
+	}
+	return nil
 }
 
 // Weight sets the weight of a cgroup on a device, relative to the other cgroups below the same

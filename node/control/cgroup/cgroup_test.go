@@ -233,6 +233,9 @@ func TestLimitHoldsDirectReads(t *testing.T) {
 	made, g := m.group("held")
 	m.must(m.controller.Limit(m.journal, g, m.device, Limits{ReadBytes: 2 * mib}, "a test"))
 	m.expect(made, keysV1[0], fmt.Sprintf("%s %d", m.device, 2*mib))
+	if m.controller.HoldsBufferedWrites(g) == nil {
+		t.Error("cgroup v1 is said to hold buffered writes")
+	}
 	r := m.read(made, 0)
 	r.takes(mib) // it reads, and what it may read at once is spent
 	held := r.takes(4 * mib)
