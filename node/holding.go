@@ -154,7 +154,7 @@ func (h *holding) want() control.Want {
 		w.Places = h.open()
 	}
 	if len(weights.Connections) > 0 {
-		w.Connections = h.connections(weights.Connections)
+		w.Connections = h.connections(weights)
 	}
 	return w
 }
@@ -291,7 +291,8 @@ const maxHeldConnections = 2000
 // connections returns the connections that the rules limit, as far as their senders are on this
 // machine. Blocks are read from a DataNode of this machine. What a container on another machine writes
 // is not held here.
-func (h *holding) connections(rules []config.Connection) []control.Connection {
+func (h *holding) connections(weights *config.Weights) []control.Connection {
+	rules := weights.Connections
 	var all []control.Connection
 	for _, c := range h.daemon.connections.Snapshot(maxHeldConnections).Top {
 		i := slices.IndexFunc(rules, func(r config.Connection) bool {
@@ -302,7 +303,9 @@ func (h *holding) connections(rules []config.Connection) []control.Connection {
 			continue
 		}
 		if s, ok := h.sender(c); ok {
-			all = append(all, control.Connection{Socket: s, Flow: c.Flow, Limit: int64(rules[i].Limit)})
+			// A limit on the disks that is as low holds the application's bytes already.
+			disk := weights.Policy(c.Flow).Limit
+			all = append(all, control.Connection{Socket: s, Flow: c.Flow, Limit: int64(rules[i].Limit), Arbiter: disk > 0 && disk <= int64(rules[i].Limit)})
 		}
 	}
 	return all

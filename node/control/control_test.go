@@ -1,0 +1,349 @@
+package control
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/core/ladder"
+	"penstock/lab/blkio"
+	"penstock/lab/disk"
+	"penstock/lab/ledger"
+	"penstock/node/control/cgroup"
+	"penstock/node/control/gate"
+)
+
+// daemonVariable makes this test binary a daemon that holds what it is told to, until it is killed.
+const daemonVariable = "PENSTOCK_TEST_CONTROL"
+
+func TestMain(m *testing.M) {
+	disk.ServeIfChild()
+	var err error
+	switch os.Args[len(os.Args)-1] {
+	case gate.RoleSupervisor:
+		err = gate.RunSupervisor()
+	case gate.RoleGate:
+		err = gate.RunGate()
+	default:
+		if order := os.Getenv(daemonVariable); order != "" {
+			err = daemon(order)
+			break
+		}
+		os.Exit(m.Run())
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func daemon(order string) error {
+	var journal, path, group string
+	var d cgroup.Device
+	if _, err := fmt.Sscanf(order, "%s %s %d:%d %s", &journal, &path, &d.Major, &d.Minor, &group); err != nil {
+		return err
+	}
+	c, err := Open(options(journal, func(string, gate.Request, func()) {}))
+	if err != nil {
+		return err
+	}
+	c.Apply(Want{Enforce: true, Places: []Place{{path, d, "disk"}}, Processes: []Process{
+		{Flow: "process:gated", UID: gate.AnyUser, Command: "nobody-has-it", Limit: 1 << 20},
+	}})
+	// The gate holds whatever the file system allows, so the cgroup is held by a second control's ladder.
+	c.machine[ladder.Gate] = ladder.Availability{Why: "switched off by the test"}
+	c.Apply(Want{Enforce: true, Places: []Place{{path, d, "disk"}}, Processes: []Process{
+		{Flow: "process:group", UID: gate.AnyUser, Cgroup: group, Limit: 2 << 20},
+	}})
+	for _, h := range c.Status().Holds {
+		if !h.Holds {
+			return fmt.Errorf("%+v", h)
+		}
+	}
+	fmt.Println("holds")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func options(journal string, held func(string, gate.Request, func())) Options {
+	return Options{Journal: journal, Mechanisms: []string{"gate", "cgroup", "pacing"}, Protected: func() []int { return nil },
+		Gate: gate.Options{Command: []string{os.Args[0]}}, Held: held, Log: slog.New(slog.DiscardHandler)}
+}
+
+// machine is what a test changes: a mounted disk and a cgroup of version 1.
+type machine struct {
+	*testing.T
+	disk    *disk.Disk
+	place   Place
+	group   *blkio.Group
+	cgroup  string // its path
+	journal string
+}
+
+func start(t *testing.T) *machine {
+	t.Helper()
+	dir := t.TempDir()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	book, err := ledger.Open(dir)
+	must(err)
+	t.Cleanup(func() {
+		if err := book.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d, err := disk.Start(t.Context(), disk.Options{Name: "disk", RunDir: dir, Size: 256 << 20})
+	must(err)
+	t.Cleanup(func() {
+		if err := d.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	var st unix.Stat_t
+	must(unix.Stat(d.Device(), &st))
+	group, err := blkio.Make(book, fmt.Sprintf("penstock-control-%d", os.Getpid()))
+	must(err)
+	m := &machine{T: t, disk: d, group: group, cgroup: "/" + filepath.Base(group.Path), journal: filepath.Join(dir, "journal", "control")}
+	m.place = Place{d.Mount(), cgroup.Device{Major: unix.Major(st.Rdev), Minor: unix.Minor(st.Rdev)}, "disk"}
+	return m
+}
+
+// open opens a control without the gate, so that the ladder goes on to cgroups.
+func (m *machine) open(mechanisms ...string) *Control {
+	m.Helper()
+	o := options(m.journal, func(_ string, _ gate.Request, allow func()) { allow() })
+	o.Mechanisms = mechanisms
+	c, err := Open(o)
+	if err != nil {
+		m.Fatal(err)
+	}
+	m.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			m.Error(err)
+		}
+	})
+	return c
+}
+
+// limits returns the cgroup's limits of reads.
+func (m *machine) limits() string {
+	m.Helper()
+	b, err := os.ReadFile(filepath.Join(m.group.Path, "blkio.throttle.read_bps_device"))
+	if err != nil {
+		m.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func (m *machine) want(enforce bool, limit int64) Want {
+	return Want{Enforce: enforce, Places: []Place{m.place}, Processes: []Process{{Flow: "process:group", UID: gate.AnyUser, Cgroup: m.cgroup, Limit: limit}}}
+}
+
+func TestACgroupFollowsThePolicy(t *testing.T) {
+	m := start(t)
+	c := m.open("cgroup")
+	device := m.place.Device.String()
+	for _, step := range []struct {
+		what  string
+		want  Want
+		limit string
+		holds int
+	}{
+		{"observe", m.want(false, 1<<20), "", 1},
+		{"enforce", m.want(true, 1<<20), device + " 1048576", 1},
+		{"another limit", m.want(true, 2<<20), device + " 2097152", 1},
+		{"the same again", m.want(true, 2<<20), device + " 2097152", 1},
+		{"no rule", Want{Enforce: true, Places: []Place{m.place}}, "", 0},
+		{"a rule again", m.want(true, 1<<20), device + " 1048576", 1},
+		{"the kill switch", m.want(false, 1<<20), "", 1},
+	} {
+		c.Apply(step.want)
+		s := c.Status()
+		if m.limits() != step.limit || len(s.Holds) != step.holds || s.Error != "" || (s.Changes > 0) != (step.limit != "") {
+			t.Errorf("%s: limits %q, %+v", step.what, m.limits(), s)
+		}
+		for _, h := range s.Holds {
+			if taken, ok := ladder.Taken(h.Steps); !ok || taken != ladder.CgroupV1 || h.Holds != (step.limit != "") {
+				t.Errorf("%s: %+v", step.what, h)
+			}
+		}
+	}
+	c.Apply(m.want(true, 1<<20))
+	if err := c.Close(); err != nil || m.limits() != "" {
+		t.Errorf("after the end: %v, %q", err, m.limits())
+	}
+	c.Apply(m.want(true, 1<<20))
+	if m.limits() != "" {
+		t.Error("a closed control has changed the system")
+	}
+}
+
+// A cgroup that does not exist yet is held when it appears; processes in a shared cgroup are not.
+func TestHoldsThatAreNotPossible(t *testing.T) {
+	m := start(t)
+	c := m.open("cgroup")
+	w := m.want(true, 1<<20)
+	w.Processes = append(w.Processes,
+		Process{Flow: "process:missing", UID: gate.AnyUser, Cgroup: m.cgroup + "/missing", Limit: 1 << 20},
+		Process{Flow: "process:command", UID: gate.AnyUser, Command: "dd", Limit: 1 << 20},
+		Process{Flow: "process:observed", UID: gate.AnyUser, Cgroup: m.cgroup + "/other", Limit: 1 << 20, Observe: true})
+	for range 2 {
+		c.Apply(w)
+		holds := map[string]Hold{}
+		for _, h := range c.Status().Holds {
+			holds[h.Flow] = h
+		}
+		_, command := ladder.Taken(holds["process:command"].Steps)
+		if !holds["process:group"].Holds || holds["process:missing"].Holds || holds["process:missing"].Error == "" || command || holds["process:observed"].Holds {
+			t.Errorf("%+v", holds)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(m.group.Path, "missing"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(filepath.Join(m.group.Path, "missing"))
+	c.Apply(w)
+	for _, h := range c.Status().Holds {
+		if h.Flow == "process:missing" && !h.Holds {
+			t.Errorf("%+v", h)
+		}
+	}
+}
+
+// A start puts back what a killed daemon has left. Its gate has ended with it.
+func TestAKilledDaemonLeavesNothing(t *testing.T) {
+	m := start(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %v %s", daemonVariable, m.journal, m.place.Path, m.place.Device, m.cgroup))
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if line != "holds\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	if want := m.place.Device.String() + " 2097152"; m.limits() != want {
+		t.Fatalf("limits %q, want %q", m.limits(), want)
+	}
+	if _, err := Open(options(m.journal, nil)); err == nil {
+		t.Fatal("a second daemon could open the journal")
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	c := m.open("cgroup")
+	if s := c.Status(); s.Restored == 0 || s.Changes != 0 || m.limits() != "" {
+		t.Errorf("after the start: limits %q, %+v", m.limits(), s)
+	}
+}
+
+// The gate runs while a rule needs it, and a process that a rule without a hold matches first passes.
+func TestTheGateFollowsThePolicy(t *testing.T) {
+	m := start(t)
+	flows := make(chan string, 64)
+	c, err := Open(options(m.journal, func(flow string, _ gate.Request, allow func()) {
+		flows <- flow
+		allow()
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	dd, err := exec.LookPath("dd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func() {
+		t.Helper()
+		out, err := exec.Command(dd, "if=/dev/zero", "of="+filepath.Join(m.place.Path, "f"), "bs=64k", "count=2").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	rule := Process{Flow: "process:dd", UID: gate.AnyUser, Command: "dd", Limit: 1 << 20}
+	observed := Process{Flow: "process:first", UID: os.Geteuid(), Observe: true, Limit: 1 << 20}
+	want := Want{Enforce: true, Places: []Place{m.place}, Processes: []Process{rule}}
+	c.Apply(want)
+	if s := c.Status(); len(s.Holds) != 1 || !s.Holds[0].Holds || s.Gate == nil {
+		t.Fatalf("%+v", s)
+	}
+	write()
+	select {
+	case flow := <-flows:
+		if flow != "process:dd" {
+			t.Errorf("held as %s", flow)
+		}
+	default:
+		t.Error("dd was not held")
+	}
+	for len(flows) > 0 {
+		<-flows
+	}
+	want.Processes = []Process{observed, rule}
+	c.Apply(want)
+	write()
+	if len(flows) > 0 {
+		t.Errorf("a process that belongs to an observed entry was held as %s", <-flows)
+	}
+	c.Apply(Want{Enforce: true, Places: []Place{m.place}})
+	if s := c.Status(); s.Gate != nil || s.Changes != 0 {
+		t.Errorf("without rules: %+v", s)
+	}
+	want.Processes = []Process{rule}
+	c.Apply(want)
+	c.mu.Lock()
+	g := c.gate
+	c.mu.Unlock()
+	if err := g.Close(); err != nil { // as when it is killed
+		t.Error(err)
+	}
+	<-g.Done()
+	c.Apply(want)
+	if s := c.Status(); s.Holds[0].Holds || s.Holds[0].Error == "" || s.Gate != nil {
+		t.Errorf("after the gate's end: %+v", s)
+	}
+	c.mu.Lock()
+	c.failed = c.failed.Add(-retryAfter)
+	c.mu.Unlock()
+	c.Apply(want)
+	if s := c.Status(); !s.Holds[0].Holds || s.Gate == nil {
+		t.Errorf("after another start of the gate: %+v", s)
+	}
+}
+
+func TestExamine(t *testing.T) {
+	m := Examine([]string{"pacing"})
+	for _, r := range ladder.All() {
+		if r != ladder.Pacing && (m[r].OK || !strings.Contains(m[r].Why, "do not name it")) {
+			t.Errorf("%s: %+v", r, m[r])
+		}
+	}
+	if v1, v2 := Examine([]string{"cgroup"})[ladder.CgroupV1], Examine([]string{"cgroup"})[ladder.CgroupV2]; v1.OK && v2.OK {
+		t.Error("both versions of cgroups have the controller")
+	}
+}
