@@ -29,37 +29,57 @@ func newCgroups() *cgroups {
 	return &cgroups{since: map[string]time.Time{}, total: map[string]time.Duration{}}
 }
 
+func (c *cgroups) freeze(target string, protected []int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.protected = protected
+	if c.refuse != nil {
+		return c.refuse
+	}
+	if !c.since[target].IsZero() {
+		return errors.New("it is frozen already")
+	}
+	c.since[target] = time.Now()
+	c.freezes++
+	return nil
+}
+
+func (c *cgroups) thaw(target string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stuck > 0 {
+		c.stuck--
+		return errors.New("it does not thaw")
+	}
+	if since := c.since[target]; !since.IsZero() {
+		c.total[target] += time.Since(since)
+		c.longest = max(c.longest, time.Since(since))
+		delete(c.since, target)
+	}
+	return nil
+}
+
 func (c *cgroups) kernel() kernel {
 	return kernel{
-		freeze: func(target string, protected []int) error {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.protected = protected
-			if c.refuse != nil {
-				return c.refuse
-			}
-			if !c.since[target].IsZero() {
-				return errors.New("it is frozen already")
-			}
-			c.since[target] = time.Now()
-			c.freezes++
-			return nil
+		freeze: func(target string, protected []int) (func() error, error) {
+			return func() error { return c.thaw(target) }, c.freeze(target, protected)
 		},
-		thaw: func(target string) error {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			if c.stuck > 0 {
-				c.stuck--
-				return errors.New("it does not thaw")
-			}
-			if since := c.since[target]; !since.IsZero() {
-				c.total[target] += time.Since(since)
-				c.longest = max(c.longest, time.Since(since))
-				delete(c.since, target)
-			}
-			return nil
-		},
+		thaw: c.thaw,
 	}
+}
+
+// seen returns the longest freeze and the number of freezes so far.
+func (c *cgroups) seen() (longest time.Duration, freezes int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.longest, c.freezes
+}
+
+// frozenFor returns for how long a cgroup was frozen, without a freeze that has not ended.
+func (c *cgroups) frozenFor(number int) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.total[targetOf(groupNumber(number)).String()]
 }
 
 func (c *cgroups) frozen() int {
@@ -76,25 +96,21 @@ func spawning(c *cgroups, hangs func() bool) func() (*child, error) {
 		reports, report := io.Pipe()
 		var once sync.Once
 		killed, ended := make(chan struct{}), make(chan struct{})
-		k := c.kernel()
-		if hangs() {
-			freeze := k.freeze
-			k.freeze = func(target string, protected []int) error {
-				err := freeze(target, protected)
+		hanging := hangs()
+		k := kernel{freeze: func(target string, protected []int) (func() error, error) {
+			err := c.freeze(target, protected)
+			if hanging {
 				<-killed
-				return err
 			}
-		}
-		// A killed process does nothing more.
-		alive := k.thaw
-		k.thaw = func(target string) error {
-			select {
-			case <-killed:
-				return nil
-			default:
-				return alive(target)
-			}
-		}
+			return func() error {
+				select {
+				case <-killed: // a killed process does nothing more
+					return nil
+				default:
+					return c.thaw(target)
+				}
+			}, err
+		}}
 		go func() {
 			defer close(ended)
 			_ = serve(theirs, report, k)
@@ -139,14 +155,10 @@ func TestDutiesAreMet(t *testing.T) {
 		const length = time.Minute
 		time.Sleep(length)
 		for i, d := range duties {
-			target := targetOf(groupNumber(i)).String()
-			ran := 1 - c.total[target].Seconds()/length.Seconds()
+			ran := 1 - c.frozenFor(i).Seconds()/length.Seconds()
 			if ran < d-0.01 || ran > d+0.01 {
 				t.Errorf("a cgroup with the duty %v ran for %.3f of the time", d, ran)
 			}
-		}
-		if len(c.protected) != 1 || c.protected[0] != 42 {
-			t.Errorf("the protected processes in the order: %v", c.protected)
 		}
 		for i, h := range f.Held() {
 			if h.Duty != duties[i] || h.Times == 0 || h.Refused != 0 || h.Frozen == 0 {
@@ -159,8 +171,12 @@ func TestDutiesAreMet(t *testing.T) {
 		if n := c.frozen(); n != 0 {
 			t.Errorf("%d cgroups are frozen after Close", n)
 		}
-		if c.longest > maxFrozen {
-			t.Errorf("a cgroup was frozen for %v at a time", c.longest)
+		if longest, _ := c.seen(); longest > maxFrozen {
+			t.Errorf("a cgroup was frozen for %v at a time", longest)
+		}
+		// Nothing freezes any more.
+		if len(c.protected) != 1 || c.protected[0] != 42 {
+			t.Errorf("the protected processes in the order: %v", c.protected)
 		}
 		if err := f.begin(groupNumber(9), 0.5); !errors.Is(err, ErrClosed) {
 			t.Errorf("after Close: %v", err)
@@ -173,12 +189,12 @@ func TestDutyIsChangedWhileHeld(t *testing.T) {
 		c := newCgroups()
 		f := held(t, c, never, 0.9)
 		time.Sleep(10 * time.Second)
-		before := c.total[targetOf(groupNumber(0)).String()]
+		before := c.frozenFor(0)
 		if err := f.begin(groupNumber(0), 0.2); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
-		after := c.total[targetOf(groupNumber(0)).String()] - before
+		after := c.frozenFor(0) - before
 		if before > 1100*time.Millisecond || after < 7500*time.Millisecond {
 			t.Errorf("frozen for %v of 10 s at duty 0.9, %v at 0.2", before, after)
 		}
@@ -201,11 +217,12 @@ func TestHangingHelperIsReplaced(t *testing.T) {
 		if starts != 2 {
 			t.Errorf("%d helpers were started, not 2", starts)
 		}
-		if c.longest > maxFrozen+patience || c.longest <= maxFrozen {
-			t.Errorf("a cgroup was frozen for %v at a time", c.longest)
+		longest, freezes := c.seen()
+		if longest > maxFrozen+patience || longest <= maxFrozen {
+			t.Errorf("a cgroup was frozen for %v at a time", longest)
 		}
-		if c.freezes < 100 || c.frozen() != 0 {
-			t.Errorf("%d freezes, %d cgroups are frozen", c.freezes, c.frozen())
+		if freezes < 100 || c.frozen() != 0 {
+			t.Errorf("%d freezes, %d cgroups are frozen", freezes, c.frozen())
 		}
 	})
 }
@@ -295,8 +312,9 @@ func TestHelperThawsWhenTheDaemonEnds(t *testing.T) {
 			t.Errorf("%d cgroups are frozen, not 2", n)
 		}
 		orders.Close()
-		if err := <-ended; err != nil || c.frozen() != 0 || c.longest != 100*time.Millisecond {
-			t.Errorf("%v; %d cgroups are frozen, one was for %v", err, c.frozen(), c.longest)
+		err := <-ended
+		if longest, _ := c.seen(); err != nil || c.frozen() != 0 || longest != 100*time.Millisecond {
+			t.Errorf("%v; %d cgroups are frozen, one was for %v", err, c.frozen(), longest)
 		}
 	})
 }
@@ -310,8 +328,8 @@ func TestHelperHasBounds(t *testing.T) {
 		go func() { ended <- serve(theirs, io.Discard, c.kernel()) }()
 		fmt.Fprintln(orders, `{"id":1,"target":"a","for_ns":3600000000000}`)
 		time.Sleep(time.Second)
-		if c.longest != maxFrozen || c.frozen() != 0 {
-			t.Errorf("an order for an hour froze for %v", c.longest)
+		if longest, _ := c.seen(); longest != maxFrozen || c.frozen() != 0 {
+			t.Errorf("an order for an hour froze for %v", longest)
 		}
 		fmt.Fprintln(orders, `{"id":2,"target":"a","for_ns":100000000}`)
 		fmt.Fprintln(orders, `freeze!`)

@@ -16,17 +16,18 @@ import (
 	"penstock/node/control/cgroup"
 )
 
-// kernel freezes and thaws cgroups, by their target in the journal.
+// kernel freezes and thaws cgroups, by their target in the journal. freeze returns the function that
+// thaws what it has frozen.
 type kernel struct {
-	freeze func(target string, protected []int) error
+	freeze func(target string, protected []int) (thaw func() error, err error)
 	thaw   func(target string) error
 }
 
 var realKernel = kernel{
-	freeze: func(text string, protected []int) error {
+	freeze: func(text string, protected []int) (func() error, error) {
 		t, err := parseTarget(text)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		return t.freeze(protected)
 	},
@@ -115,9 +116,9 @@ func serve(in io.Reader, out io.Writer, k kernel) error {
 	}()
 
 	type ice struct {
-		target string
-		began  time.Time
-		until  time.Time
+		thaw  func() error
+		began time.Time
+		until time.Time
 	}
 	icy := map[uint64]ice{}
 	lines := json.NewEncoder(out)
@@ -133,7 +134,7 @@ func serve(in io.Reader, out io.Writer, k kernel) error {
 			return nil
 		}
 		delete(icy, id)
-		err := k.thaw(i.target)
+		err := i.thaw()
 		answer(report{ID: id, Frozen: max(time.Since(i.began), 1)}, err)
 		return err
 	}
@@ -154,15 +155,16 @@ func serve(in io.Reader, out io.Writer, k kernel) error {
 				break
 			}
 			began := time.Now()
-			err := errTwice
-			if _, known := icy[o.ID]; !known {
-				err = k.freeze(o.Target, o.Protected)
+			if _, known := icy[o.ID]; known {
+				answer(report{ID: o.ID}, errTwice)
+				break
 			}
+			thaw, err := k.freeze(o.Target, o.Protected)
 			if err != nil {
 				answer(report{ID: o.ID}, err)
 				break
 			}
-			icy[o.ID] = ice{o.Target, began, began.Add(min(o.For, maxFrozen))}
+			icy[o.ID] = ice{thaw, began, began.Add(min(o.For, maxFrozen))}
 		case <-timer.C:
 		}
 		// What is due is thawed before the next order is read, also if orders arrive all the time.

@@ -169,25 +169,32 @@ func (t target) thaw() error {
 	return write(t.version, f, thawed)
 }
 
-// freeze freezes the cgroup, unless it contains a protected process or is frozen already.
-func (t target) freeze(protected []int) error {
-	f, err := t.open()
+// freeze freezes the cgroup, unless it contains a protected process or is frozen already. It returns
+// the function that thaws it, through the folder that is open already: a thaw must not depend on more
+// than it needs.
+func (t target) freeze(protected []int) (thaw func() error, err error) {
+	g, err := t.group()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer f.Close()
-	if err := f.Refuse(protected); err != nil {
-		return err
-	}
-	state, err := stateOf(t.version, f)
+	f, err := g.Open()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if state == frozen {
-		g, _ := t.group()
-		return errFrozen(g)
+	err = f.Refuse(protected)
+	if err == nil {
+		var state string
+		if state, err = stateOf(t.version, f); err == nil && state == frozen {
+			err = errFrozen(g)
+		}
 	}
-	return write(t.version, f, frozen)
+	if err == nil {
+		err = write(t.version, f, frozen)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return func() error { return errors.Join(write(t.version, f, thawed), f.Close()) }, nil
 }
 
 func errFrozen(g cgroup.Group) error {
