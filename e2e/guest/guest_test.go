@@ -20,6 +20,7 @@ var inside = []testing.InternalTest{
 	{Name: "LimitHoldsDirectReads", F: limitHoldsDirectReads},
 	{Name: "LimitHoldsBufferedWrites", F: limitHoldsBufferedWrites},
 	{Name: "ControllerIsTurnedOnAndOff", F: controllerIsTurnedOnAndOff},
+	{Name: "ThreadedCgroupsAreRefused", F: threadedCgroupsAreRefused},
 	{Name: "CrashIsPutBack", F: crashIsPutBack},
 	{Name: "WeightsWithoutEffectAreRefused", F: weightsWithoutEffectAreRefused},
 	{Name: "WeightsOrderReaders", F: weightsOrderReaders},

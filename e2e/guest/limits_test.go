@@ -323,6 +323,31 @@ func controllerIsTurnedOnAndOff(t *testing.T) {
 	}
 }
 
+// A threaded cgroup does not list its processes, so it is refused. The cgroup above lists them.
+func threadedCgroupsAreRefused(t *testing.T) {
+	m := start(t)
+	g := m.group("/threads/one")
+	above := mustAt(m, "/threads")
+	r := m.work(above, "read", "/dev/vda", "0")
+	m.takes(mib, r)
+	m.must(os.WriteFile(guest.Cgroups+"/threads/one/cgroup.type", []byte("threaded"), 0))
+	m.must(os.WriteFile(guest.Cgroups+"/threads/one/cgroup.threads", fmt.Append(nil, r.Process.Pid), 0))
+	refuse := func(g cgroup.Group, pids ...int) error {
+		t.Helper()
+		f, err := g.Open()
+		m.must(err)
+		defer f.Close()
+		return f.Refuse(pids)
+	}
+	if err := refuse(g); err == nil || !strings.Contains(err.Error(), "threaded") {
+		t.Errorf("a threaded cgroup: %v", err)
+	}
+	m.must(refuse(above))
+	if err := refuse(above, r.Process.Pid); !errors.Is(err, cgroup.ErrProtected) {
+		t.Errorf("a cgroup whose process has a thread below: %v", err)
+	}
+}
+
 func mustAt(m *machine, path string) cgroup.Group {
 	m.Helper()
 	g, err := m.controller.At(path)
