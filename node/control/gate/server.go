@@ -18,8 +18,8 @@ import (
 const (
 	// tick is the unit of the gate's coarse time.
 	tick = 100 * time.Millisecond
-	// lateTicks is how late the daemon's heartbeat may be, in halves of a tick.
-	lateTicks = 10
+	// lateTicks is how late the daemon's heartbeat may be, in ticks.
+	lateTicks = 5
 	// maxQueued is the number of events that wait for the worker. Further ones pass.
 	maxQueued = 1024
 	// maxIgnored is the number of files that the kernel lets alone at the same time.
@@ -66,7 +66,7 @@ type server struct {
 	beatFile int // the gate modifies it, and gets an event
 
 	tick   atomic.Uint32
-	silent atomic.Int32 // halves of a tick since the daemon's last heartbeat
+	silent atomic.Int32 // ticks since the daemon's last heartbeat
 	oldest atomic.Uint32
 	open   atomic.Bool
 	rules  atomic.Pointer[ruleSet]
@@ -379,17 +379,13 @@ func (s *server) setContested(k fileKey) {
 // heartbeat is late. A tick that was missed, as when the machine was suspended, does not count.
 func (s *server) keepTime() error {
 	var beat [1]byte
-	half := time.NewTicker(tick / 2)
-	defer half.Stop()
-	for n := 0; ; n++ {
-		<-half.C
+	every := time.NewTicker(tick)
+	defer every.Stop()
+	for range every.C {
 		if s.silent.Add(1) == lateTicks && !s.open.Load() {
 			if err := s.letAllGo(); err != nil {
 				return err
 			}
-		}
-		if n%2 == 1 {
-			continue
 		}
 		s.tick.Add(1)
 		if s.ignored.Load() > 0 {
@@ -402,6 +398,7 @@ func (s *server) keepTime() error {
 			return fmt.Errorf("write a heartbeat: %w", err)
 		}
 	}
+	return nil
 }
 
 func (s *server) flushIgnored() error {
