@@ -12,6 +12,7 @@ import (
 
 	"penstock/cmd/internal/cli"
 	"penstock/cmd/internal/noderun"
+	"penstock/node/control/freezer"
 )
 
 func newRoot() *cobra.Command {
@@ -39,4 +40,7 @@ func penstockBinary() (string, error) {
 	return binary, nil
 }
 
-func main() { cli.Main(newRoot()) }
+func main() {
+	freezer.RunIfHelper()
+	cli.Main(newRoot())
+}

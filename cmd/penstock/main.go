@@ -10,6 +10,7 @@ import (
 
 	"penstock/cmd/internal/cli"
 	"penstock/cmd/internal/noderun"
+	"penstock/node/control/freezer"
 )
 
 func newRoot() *cobra.Command {
@@ -56,4 +57,7 @@ func newMoved(name string) *cobra.Command {
 	}
 }
 
-func main() { cli.Main(newRoot()) }
+func main() {
+	freezer.RunIfHelper()
+	cli.Main(newRoot())
+}

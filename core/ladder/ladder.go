@@ -16,7 +16,10 @@
 // The package is pure.
 package ladder
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Mechanism is a rung of the ladder.
 type Mechanism string
@@ -61,6 +64,9 @@ type Hold struct {
 	WhyNot string
 	// Cgroup is set if the processes have a cgroup that holds no other processes.
 	Cgroup bool
+	// Writeback is set if limits of the cgroup hold buffered writes, too (cgroup v2 with its memory
+	// controller).
+	Writeback bool
 	// Weights is set if the device can divide its time by the weights of cgroups (BFQ or iocost).
 	Weights bool
 	// Protected is set if one of the processes must never be stopped: a Hadoop daemon, or Penstock.
@@ -138,12 +144,23 @@ func consider(r Mechanism, h Hold, m Machine) Step {
 		return take("the processes stand still for up to 200 ms at a time, also when they do no I/O")
 	case weightless && h.Limit == 0:
 		return pass("the device ignores weights of cgroups; use the I/O scheduler bfq or iocost, or set a limit")
-	case r == CgroupV1 && weightless:
-		return take("buffered writes are not held, and the weight has no effect (no bfq)")
-	case r == CgroupV1:
-		return take("buffered writes are not held")
-	case weightless:
-		return take("the weight has no effect (neither bfq nor iocost)")
 	}
-	return take("")
+	var gaps []string
+	if r == CgroupV1 || !h.Writeback {
+		gaps = append(gaps, "buffered writes are not held")
+	}
+	if weightless {
+		gaps = append(gaps, "the weight has no effect (neither bfq nor iocost)")
+	}
+	return take(strings.Join(gaps, "; "))
+}
+
+// Duty returns for which part of the time processes may run, so that they move at most limit bytes per
+// second: they have moved rate bytes per second while they ran for the part now. It changes by at most a
+// factor of two at a time, because the rate of a second says little about the next one.
+func Duty(now, rate float64, limit int64, least float64) float64 {
+	if rate <= 0 {
+		return min(1, 2*now)
+	}
+	return min(max(least, min(max(now*float64(limit)/rate, now/2), 2*now)), 1)
 }

@@ -3,6 +3,7 @@ package ladder
 import (
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,7 @@ func machine(available ...Mechanism) Machine {
 
 // The file testdata/decisions.txt has every decision, for people to read.
 func TestDecisions(t *testing.T) {
-	limited := Hold{Limit: 20e6, Marks: true, Cgroup: true}
+	limited := Hold{Limit: 20e6, Marks: true, Cgroup: true, Writeback: true}
 	with := func(change func(*Hold)) Hold { h := limited; change(&h); return h }
 	all := machine(All()...)
 	var b strings.Builder
@@ -36,6 +37,7 @@ func TestDecisions(t *testing.T) {
 		{"neither weight nor limit", with(func(h *Hold) { h.Limit = 0 }), all},
 		{"no marks on this file system", with(func(h *Hold) { h.Marks, h.WhyNot = false, "tmpfs has no pre-content events" }), all},
 		{"an older kernel with cgroup v2", limited, machine(CgroupV2, Freezer)},
+		{"the same without the memory controller", with(func(h *Hold) { h.Writeback = false }), machine(CgroupV2)},
 		{"the same, a weight without bfq", with(func(h *Hold) { h.Weight, h.Limit = 10, 0 }), machine(CgroupV2, Freezer)},
 		{"the same, a weight and a limit without bfq", with(func(h *Hold) { h.Weight = 10 }), machine(CgroupV2)},
 		{"the same, a weight with bfq", with(func(h *Hold) { h.Weight, h.Limit, h.Weights = 10, 0, true }), machine(CgroupV2)},
@@ -106,6 +108,31 @@ func TestAtMostOneMechanismHolds(t *testing.T) {
 			if !s.Taken && s.Why == "" && s.Mechanism != Gate {
 				t.Fatalf("%+v on %v: no reason in %+v", h, m, steps)
 			}
+		}
+	}
+}
+
+// A process that moves in proportion to the time for which it may run reaches its limit, and one that
+// has stopped moving gets its time back.
+func TestDuty(t *testing.T) {
+	const speed, limit, least = 100e6, 20_000_000, 0.05
+	duty := 1.0
+	for range 4 {
+		duty = Duty(duty, duty*speed, limit, least)
+	}
+	if math.Abs(duty-0.2) > 1e-9 {
+		t.Errorf("after 4 periods: %v", duty)
+	}
+	for _, c := range []struct{ now, rate, want float64 }{
+		{1, 1e12, 0.5},     // halved at most
+		{0.06, 1e12, 0.05}, // not below the least
+		{0.1, 0, 0.2},      // idle: doubled
+		{0.9, 0, 1},
+		{0.3, 1, 0.6},
+		{1, 1e6, 1},
+	} {
+		if got := Duty(c.now, c.rate, limit, least); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("duty %v at %v B/s: %v, want %v", c.now, c.rate, got, c.want)
 		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 
 	"penstock/core/ladder"
 	"penstock/node/control/cgroup"
+	"penstock/node/control/freezer"
 	"penstock/node/control/gate"
 	"penstock/node/control/journal"
 	"penstock/node/control/pacing"
@@ -116,13 +117,15 @@ type Control struct {
 	pacer   *pacing.Pacer      // nil: not available
 	shaper  *shaper.Shaper     // nil: not available
 
-	mu     sync.Mutex
-	want   Want
-	status Status
-	groups map[held]applied // cgroups with limits or weights
-	gate   *running
-	failed time.Time // when the gate last ended or could not be started
-	closed bool
+	mu      sync.Mutex
+	want    Want
+	status  Status
+	groups  map[held]applied   // cgroups with limits or weights
+	frozen  map[string]*frozen // by the path of the cgroup
+	freezer *freezer.Freezer   // nil until it is needed
+	gate    *running
+	failed  time.Time // when the gate last ended or could not be started
+	closed  bool
 }
 
 // held is a flow's hold on a device by its cgroup.
@@ -150,7 +153,7 @@ type running struct {
 
 // Undo has the Undo of each mechanism.
 func Undo() map[string]journal.Undo {
-	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo, shaper.Mechanism: shaper.Undo}
+	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo, shaper.Mechanism: shaper.Undo, freezer.Mechanism: freezer.Undo}
 }
 
 // Restore puts back what a crashed daemon has left in the journal at path. It fails with
@@ -170,7 +173,7 @@ func Open(o Options) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{options: o, journal: j, machine: Examine(o.Mechanisms), groups: map[held]applied{}}
+	c := &Control{options: o, journal: j, machine: Examine(o.Mechanisms), groups: map[held]applied{}, frozen: map[string]*frozen{}}
 	for _, r := range j.Restored() {
 		if r.Err != nil {
 			o.Log.Error("a change to the system that a crashed daemon has left could not be put back", "mechanism", r.Mechanism, "target", r.Target, "error", r.Err)
@@ -227,8 +230,8 @@ func examine(r ladder.Mechanism) ladder.Availability {
 		err = pacing.Available()
 	case ladder.Shaper:
 		err = shaper.Available()
-	default:
-		err = errors.New("this version of Penstock does not use it")
+	case ladder.Freezer:
+		err = freezer.Available()
 	}
 	if err != nil {
 		return ladder.Availability{Why: err.Error()}
@@ -259,6 +262,7 @@ func (c *Control) Apply(w Want) {
 	holds := decide(w, c.machine, c.cgroups, c.options.Gate.Protected)
 	c.applyGate(w, holds)
 	c.applyCgroups(w, holds)
+	c.applyFreezer(holds, time.Now())
 	c.applyConnections(w)
 	for _, h := range holds {
 		c.status.Holds = append(c.status.Holds, h.Hold)
@@ -303,6 +307,9 @@ func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []st
 			}
 			if h.Cgroup && cgroups != nil {
 				h.Weights = cgroups.CanWeigh(place.Device) == nil
+				if g, err := cgroups.At(p.Cgroup); err == nil {
+					h.Writeback = cgroups.HoldsBufferedWrites(g) == nil
+				}
 			}
 			d := &decision{Hold: Hold{Flow: p.Flow, Where: place.Name, Weight: p.Weight, Limit: p.Limit, Steps: ladder.Choose(h, m)}, process: p, place: place}
 			if taken, ok := ladder.Taken(d.Steps); ok && w.Enforce && !p.Observe {
@@ -594,6 +601,9 @@ func (c *Control) Close() error {
 	var err error
 	if c.gate != nil {
 		err = c.gate.Close()
+	}
+	if c.freezer != nil {
+		err = errors.Join(err, c.freezer.Close())
 	}
 	err = errors.Join(err, c.journal.Close())
 	if c.shaper != nil {

@@ -18,14 +18,16 @@ import (
 	"penstock/lab/disk"
 	"penstock/lab/ledger"
 	"penstock/node/control/cgroup"
+	"penstock/node/control/freezer"
 	"penstock/node/control/gate"
 )
 
-// daemonVariable makes this test binary a daemon that holds what it is told to, until it is killed.
+// daemonVariable makes this test binary a daemon that holds a cgroup until it is killed.
 const daemonVariable = "PENSTOCK_TEST_CONTROL"
 
 func TestMain(m *testing.M) {
 	disk.ServeIfChild()
+	freezer.RunIfHelper()
 	var err error
 	switch os.Args[len(os.Args)-1] {
 	case gate.RoleSupervisor:
