@@ -150,7 +150,9 @@ func (h *holding) want() control.Want {
 	weights, mode := d.weights, d.mode
 	d.mu.Unlock()
 	w := control.Want{Enforce: mode == device.Enforce && d.settings.Control.Mode == "enforce", Processes: d.heldProcesses(weights)}
-	if len(w.Processes) > 0 {
+	// Files that are open before their file system is watched can never be held. So the directories are
+	// watched before an entry needs it.
+	if w.Enforce || len(w.Processes) > 0 {
 		w.Places = h.open()
 	}
 	if len(weights.Connections) > 0 {
@@ -266,13 +268,16 @@ func (h *holding) target(dev uint64) (gated.Target, bool) {
 
 // held gives an operation that the gate holds to its device's loop.
 func (h *holding) held(flow string, r gate.Request, allow func()) {
-	if r.File == nil || r.Offset < 0 || r.Op == gate.Unknown {
+	if r.File == nil || r.Offset < 0 {
 		allow()
 		return
 	}
+	// An operation of unknown direction (io_uring) counts as a write, unless it is direct. If it was a
+	// read, its pages are found clean: they are charged, and nothing is written.
+	write := r.Op == gate.Write || r.Op == gate.Unknown && !r.Direct
 	file := r.File.Keep()
 	h.scheduler.Handle(gated.Operation{
-		Flow: flow, PID: r.PID, TID: r.TID, Write: r.Op == gate.Write, Direct: r.Direct,
+		Flow: flow, PID: r.PID, TID: r.TID, Write: write, Direct: r.Direct, Async: r.Async,
 		Device: r.Dev, Inode: r.Inode, Offset: r.Offset, Length: r.Length, Allow: allow,
 		Open: func() (*os.File, error) {
 			fd, err := unix.FcntlInt(file.Fd(), unix.F_DUPFD_CLOEXEC, 0)

@@ -1,6 +1,7 @@
 package shares
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,7 +56,7 @@ processes:
   - {name: reader, command: beside-reader, weight: 1}
 `, reader.flow())
 	fixture.Must(t, shared.SetWeights(t.Context(), 0, text))
-	t.Cleanup(func() { fixture.Check(t, shared.SetWeights(t.Context(), 0, "default: 1\n")) })
+	t.Cleanup(func() { fixture.Check(t, shared.SetWeights(context.Background(), 0, "default: 1\n")) })
 	err = x.node.await(t.Context(), "holding processes", func(metrics) error {
 		s, err := status.Fetch(t.Context(), x.node.Address)
 		if err == nil && !(s.Control.Held("process:writer") && s.Control.Held("process:reader")) {

@@ -38,11 +38,26 @@ func TestStarvedReaders(t *testing.T) {
 	before, err := c.node.scrape(t.Context())
 	fixture.Must(t, err)
 	w := judge.Window{From: disk.Monotonic()}
-	select {
-	case <-time.After(length):
-	case <-t.Context().Done():
-		t.Fatal("interrupted")
+	// On a busy machine the protected reader's client may want nothing for a moment. The disk's time is then
+	// the others'.
+	looks, idle := 0, 0
+	tick := time.NewTicker(often)
+	defer tick.Stop()
+	for end := time.After(length); end != nil; {
+		select {
+		case <-tick.C:
+			m, err := c.node.scrape(t.Context())
+			fixture.Must(t, err)
+			if looks++; m.flow("queued_requests", strong.name()) == 0 {
+				idle++
+			}
+		case <-end:
+			end = nil
+		case <-t.Context().Done():
+			t.Fatal("interrupted")
+		}
 	}
+	unused := float64(idle) / float64(looks)
 	w.To = disk.Monotonic()
 	strong.running(t)
 	weak.running(t)
@@ -55,8 +70,9 @@ func TestStarvedReaders(t *testing.T) {
 	t.Logf("of %.1f MB in %v the starved readers had %.1f, %.2f times their due in bytes (%.2f in the disk's time); the protected one %.1f, %.3f of its due",
 		all/1e6, length, bytesOf(s)/1e6, bytesOf(s)/all/due, serviceOf(s)/(serviceOf(s)+serviceOf(p))/due, bytesOf(p)/1e6, bytesOf(p)/all/(1-due))
 	t.Logf("%.0f packets were let through, %.1f MB; %.0f operations refused", got("forced_total"), got("forced_bytes_total")/1e6, got("refused_total"))
-	if bytesOf(s)/all > 1.1*due {
-		t.Errorf("the starved readers had %.4f of the bytes, %.4f are their due", bytesOf(s)/all, due)
+	t.Logf("the protected reader had nothing queued in %d of %d looks", idle, looks)
+	if bytesOf(s)/all > 1.1*due+unused {
+		t.Errorf("the starved readers had %.4f of the bytes, %.4f are their due, and the protected one wanted nothing for %.4f of the time", bytesOf(s)/all, due, unused)
 	}
 	if bytesOf(p)/all < 0.95*(1-due) {
 		t.Errorf("the protected reader had %.4f of the bytes, %.4f are its due", bytesOf(p)/all, 1-due)

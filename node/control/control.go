@@ -144,11 +144,12 @@ type applied struct {
 // running is a gate with what it was given. mu protects flows.
 type running struct {
 	*gate.Gate
-	mu     sync.Mutex
-	flows  []string // by class, from 1
-	rules  []gate.Rule
-	pass   []int
-	places []string
+	mu      sync.Mutex
+	flows   []string // by class, from 1
+	rules   []gate.Rule
+	pass    []int
+	watched []string
+	places  []string
 }
 
 // Undo has the Undo of each mechanism.
@@ -342,7 +343,13 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 		class := uint32(slices.Index(flows, p.Flow) + 1)
 		rules = append(rules, gate.Rule{Class: class, UID: p.UID, Comm: p.Command, CgroupPrefix: p.Cgroup})
 	}
-	err := c.changeGate(places, flows, rules)
+	var watch []string
+	for _, p := range w.Places {
+		if w.Enforce && c.machine[ladder.Gate].OK && gate.MayHold(p.Path, c.options.Gate.Protected) == nil {
+			watch = append(watch, p.Path)
+		}
+	}
+	err := c.changeGate(watch, places, flows, rules)
 	if err != nil {
 		c.status.Error = err.Error()
 	}
@@ -355,7 +362,10 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 	}
 }
 
-func (c *Control) changeGate(places, flows []string, rules []gate.Rule) error {
+// changeGate makes the gate hold the flows' processes on places, and watch the other directories of the
+// policy: the kernel never reports the operations on a file that was opened before its file system was
+// watched.
+func (c *Control) changeGate(watch, places, flows []string, rules []gate.Rule) error {
 	if g := c.gate; g != nil {
 		select {
 		case <-g.Done():
@@ -365,7 +375,7 @@ func (c *Control) changeGate(places, flows []string, rules []gate.Rule) error {
 		default:
 		}
 	}
-	if len(places) == 0 {
+	if len(watch) == 0 {
 		if c.gate == nil {
 			return nil
 		}
@@ -400,9 +410,17 @@ func (c *Control) changeGate(places, flows []string, rules []gate.Rule) error {
 		}
 		g.rules = rules
 	}
+	for _, p := range watch {
+		if !slices.Contains(g.watched, p) {
+			if err := g.Watch(p); err != nil {
+				return err
+			}
+			g.watched = append(g.watched, p)
+		}
+	}
 	for _, p := range g.places {
 		if !slices.Contains(places, p) {
-			if err := g.Unwatch(p); err != nil {
+			if err := g.Unmark(p); err != nil {
 				return err
 			}
 		}

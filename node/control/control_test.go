@@ -313,8 +313,13 @@ func TestTheGateFollowsThePolicy(t *testing.T) {
 		t.Errorf("a process that belongs to an observed entry was held as %s", <-flows)
 	}
 	c.Apply(Want{Enforce: true, Places: []Place{m.place}})
+	write()
+	if s := c.Status(); len(s.Holds) > 0 || s.Gate == nil || s.Gate.Passed > 0 || len(flows) > 0 {
+		t.Errorf("without rules, the file system is watched only: %+v", s)
+	}
+	c.Apply(Want{Places: []Place{m.place}})
 	if s := c.Status(); s.Gate != nil || s.Changes != 0 {
-		t.Errorf("without rules: %+v", s)
+		t.Errorf("without enforcement: %+v", s)
 	}
 	want.Processes = []Process{rule}
 	c.Apply(want)

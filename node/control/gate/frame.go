@@ -87,7 +87,7 @@ func appendText(b []byte, s string) []byte {
 
 // appendRequest appends a request without its file.
 func appendRequest(b []byte, r *Request) []byte {
-	b = append(b, frameRequest, byte(r.Op), flag(r.Direct))
+	b = append(b, frameRequest, byte(r.Op), flag(r.Direct), flag(r.Async))
 	b = appendU32(b, r.Class)
 	b = appendU32(b, uint32(r.PID))
 	b = appendU32(b, uint32(r.TID))
@@ -100,7 +100,7 @@ func appendRequest(b []byte, r *Request) []byte {
 func parseRequest(b []byte) (r Request, err error) {
 	in := reader{b: b}
 	op := Op(in.u8())
-	r.Op, r.Direct = op, in.u8() != 0
+	r.Op, r.Direct, r.Async = op, in.u8() != 0, in.u8() != 0
 	r.Class = in.u32()
 	r.PID, r.TID = int(int32(in.u32())), int(int32(in.u32()))
 	r.ID = in.u64()

@@ -98,6 +98,9 @@ type Request struct {
 	PID, TID int
 	Op       Op
 	Direct   bool // O_DIRECT
+	// Async means that the system call may return before the device has answered: io_submit(2),
+	// io_uring, and calls that could not be examined.
+	Async bool
 	// Offset and Length are the range, in bytes. Both are -1 if the kernel does not report it. The
 	// length is what the process has asked for; a read may be cut by the end of the file. For calls
 	// other than read(2), write(2), pread(2) and pwrite(2), the range has whole pages.

@@ -116,7 +116,7 @@ func TestInCgroup(t *testing.T) {
 }
 
 func TestFramesKeepTheirContent(t *testing.T) {
-	r := Request{ID: 1 << 40, Class: 3, PID: 4, TID: 5, Op: Resize, Direct: true, Offset: -1, Length: 1 << 50, Resident: 7, Dev: 8, Inode: math.MaxUint64}
+	r := Request{ID: 1 << 40, Class: 3, PID: 4, TID: 5, Op: Resize, Direct: true, Async: true, Offset: -1, Length: 1 << 50, Resident: 7, Dev: 8, Inode: math.MaxUint64}
 	frame := appendRequest(nil, &r)
 	got, err := parseRequest(frame[1:])
 	if err != nil || got != r {

@@ -120,6 +120,7 @@ func (s *server) describe(r *Request, fd int, size int64) {
 		c, ok = s.proc.call(r.TID)
 	}
 	c.search = c.search || !ok
+	r.Async = c.search
 	// The kernel rounds the range to whole pages.
 	if c.at >= r.Offset && c.at-r.Offset < pageSize && r.Length > c.at-r.Offset {
 		r.Length -= c.at - r.Offset
