@@ -7,6 +7,6 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the effect and the cost of Penstock",
 	}
-	cmd.AddCommand(newBenchIsolation(), newBenchOverhead(), newBenchDecision(), newBenchCoordination(), newBenchBroker())
+	cmd.AddCommand(newBenchIsolation(), newBenchOverhead(), newBenchDecision(), newBenchCoordination(), newBenchBroker(), newBenchMonitor())
 	return cmd
 }

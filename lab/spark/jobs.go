@@ -12,8 +12,9 @@ var jobs embed.FS
 
 // The programs of this package. The head of each program describes what it does and its arguments.
 const (
-	TPCH = "tpch.py"
-	Sort = "sort.py"
+	TPCH      = "tpch.py"
+	Sort      = "sort.py"
+	WordCount = "wordcount.py"
 )
 
 // Script writes one of the programs into dir and returns its path.

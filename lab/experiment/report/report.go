@@ -23,6 +23,7 @@ type Report struct {
 	Headline string                // the result in a sentence
 	About    string                // what was measured
 	Claims   []claims.Claim        // each is a row of the table and a row of its unit's chart
+	Charts   []chart.Chart         // drawn before those of the claims
 	Table    func(io.Writer) error // writes the table that the terminal shows
 	Setup    any                   // written as JSON
 }
@@ -70,8 +71,16 @@ func (r Report) Write(w io.Writer, made time.Time) error {
 	}{made.UTC().Format("2006-01-02 15:04 UTC"), r.About, table.String(), string(setup), r.Claims, charts}})
 }
 
-// charts draws the claims with their intervals, in one chart for each unit.
+// charts draws the measurement's own charts, and the claims with their intervals, in one chart for each
+// unit.
 func (r Report) charts() (drawn []template.HTML, err error) {
+	for _, c := range r.Charts {
+		svg, err := chart.Inline(c)
+		if err != nil {
+			return nil, err
+		}
+		drawn = append(drawn, svg)
+	}
 	var all []chart.Bars
 	for _, c := range r.Claims {
 		i := slices.IndexFunc(all, func(b chart.Bars) bool { return b.X == c.Unit })

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"penstock/cmd/internal/cli"
+	"penstock/lab/bench/monitor"
+)
+
+func newBenchMonitor() *cobra.Command {
+	q := monitor.Request{Setup: monitor.DefaultSetup()}
+	var at place
+	var jsonFile, reportFile, wordCountSize, teraSortSize string
+	var rows []string
+	cmd := &cobra.Command{
+		Use:   "monitor",
+		Short: "Measure what background activities cost a Spark job, and what control gives back",
+		Long: `Repeats the experiments of the monitor-and-controller paper on a modelled hard disk, with
+a real HDFS and a real Spark: WordCount and TeraSort alone and together (Table 1), WordCount
+beside a reader and a writer of local files and of HDFS (Table 2), with these activities
+under control (Experiment 2), and both jobs with one preferred (Experiment 1). The rows are:
+
+  alone, terasort-alone, together             natively
+  fio-reader, fio-writer,
+  hdfs-reader, hdfs-writer                    WordCount beside the activity, natively
+  ...-cgroup, ...-tc                          the same, held by the paper's mechanisms
+  ...-penstock                                the same, held by Penstock's gate and arbiter
+  wordcount-preferred, terasort-preferred     together, one with the larger weight
+
+The activities are small programs of this laboratory. First, WordCount runs on a disk
+without a limit; the disk's rate is set so that WordCount alone uses 0.45 of it, and a
+controlled activity may use 0.2 of it. Rates come from the disk's own request log. Waits for
+block I/O come from the daemon's monitor. A round of all rows takes about ten minutes. With
+--resume, an interrupted measurement continues.
+
+Needs root, /dev/fuse, the blkio controller of cgroup v1, two CPUs, a JDK, Python and, the
+first time, Maven and pip. Nothing else should run meanwhile.
+
+Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 interrupted.`,
+		Example: `  penstock-lab bench monitor --runs 5 --resume monitor.jsonl --json monitor.json --report monitor.html
+  penstock-lab bench monitor --runs 1 --rows alone,fio-writer*`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if q.Rows, err = monitor.ParseRows(rows); err != nil {
+				return cli.Usage(fmt.Errorf("--rows: %w", err))
+			}
+			for _, size := range []struct {
+				flag, text string
+				to         *int64
+			}{{"wordcount-size", wordCountSize, &q.Setup.WordCount.InputBytes}, {"terasort-size", teraSortSize, &q.Setup.TeraSort.InputBytes}} {
+				if size.text == "" {
+					continue
+				}
+				if *size.to, err = cli.ParseBytes(size.text); err != nil {
+					return cli.Usage(fmt.Errorf("--%s: %w", size.flag, err))
+				}
+			}
+			if err := q.Validate(); err != nil {
+				return cli.Usage(err)
+			}
+			if err := at.resolve(); err != nil {
+				return err
+			}
+			q.Binary, q.AgentJar, q.Cache, q.Dir = at.binary, at.agentJar, at.cache, at.runDir
+			q.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
+			res, err := monitor.Perform(cmd.Context(), q)
+			if len(res.Turns) > 0 {
+				err = errors.Join(err, writeResult(cmd, jsonFile, res), res.Report().WriteFile(reportFile))
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.IntVar(&q.Runs, "runs", 5, "number of runs of each row")
+	flags.StringSliceVar(&rows, "rows", nil, "measure these rows only; * matches any part of a name (default: all)")
+	flags.StringVar(&wordCountSize, "wordcount-size", "", "bytes of WordCount's input (K, M, G: powers of 1024)")
+	flags.StringVar(&teraSortSize, "terasort-size", "", "bytes of TeraSort's input")
+	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs, even after success")
+	at.register(flags)
+	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished turns; made if missing")
+	flags.StringVar(&reportFile, "report", "", "write an HTML report to `FILE`")
+	flags.StringVar(&jsonFile, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
+	cmd.AddCommand(&cobra.Command{
+		Use: "load read|write FILE", Short: "Read or overwrite a file until a signal", Hidden: true, Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] != "read" && args[0] != "write" {
+				return cli.Usage(fmt.Errorf("load %q: use read or write", args[0]))
+			}
+			return monitor.Load(cmd.Context(), args[1], args[0] == "write")
+		},
+	})
+	return cmd
+}

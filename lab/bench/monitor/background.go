@@ -1,0 +1,94 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"penstock/lab/client"
+	"penstock/lab/process"
+)
+
+// background is a running activity.
+type background struct {
+	ended <-chan struct{} // closed when it has ended by itself
+	why   func() error    // it has ended; called after ended
+	stop  func()
+}
+
+// joining returns a command that runs another command in a cgroup and on the background's CPU.
+func (m *machine) joining(cgroup string) []string {
+	return []string{"sh", "-c", `echo 0 >"$0" && exec taskset -c ` + strconv.Itoa(m.setup.BackgroundCPU) + ` "$@"`, filepath.Join(cgroup, "cgroup.procs")}
+}
+
+// begin starts an activity.
+func (m *machine) begin(a Activity) (*background, error) {
+	if a.local() {
+		return m.beginLocal(a)
+	}
+	return m.beginHDFS(a)
+}
+
+func (m *machine) beginLocal(a Activity) (*background, error) {
+	own, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	does := map[bool]string{true: "write", false: "read"}[a == FioWriter]
+	p, err := process.Start(process.Options{Book: m.Book, Name: string(a), Log: m.Path(string(a) + ".log")},
+		append(m.joining(m.fio.Path), own, "bench", "monitor", "load", does, m.local())...)
+	if err != nil {
+		return nil, err
+	}
+	return &background{ended: p.Exited(), why: p.Failure, stop: p.Kill}, nil
+}
+
+func (m *machine) beginHDFS(a Activity) (*background, error) {
+	jvm, err := m.StartClients(client.Options{Log: m.Path(fmt.Sprintf("%s-%d.log", a, m.jobs)), Under: m.joining(m.container.Path)})
+	if err != nil {
+		return nil, err
+	}
+	ended, once := make(chan struct{}), sync.Once{}
+	var failure error
+	operation, args := "get", fmt.Sprintf("path=%s attempt=%s seed=%d", backgroundFile, client.Attempt(application), seed)
+	if a == HDFSWriter {
+		operation, args = "put", m.putArgs(writtenFile, m.setup.BackgroundBytes)
+	}
+	jvm.Do(operation, args, func(event, value string) {
+		if event != "done" && event != "error" {
+			return
+		}
+		once.Do(func() {
+			if failure = errors.New("it has processed its whole file: make the background's file larger"); event == "error" {
+				failure = errors.New(value)
+			}
+			close(ended)
+		})
+	})
+	return &background{ended: ended, why: func() error { return failure }, stop: jvm.Stop}, nil
+}
+
+// within calls do, and ends its context with an error if the background ends meanwhile.
+func (b *background) within(ctx context.Context, do func(context.Context) error) error {
+	if b == nil {
+		return do(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-b.ended:
+			cancel(fmt.Errorf("the background has ended too early: %w", b.why()))
+		case <-ctx.Done():
+		}
+	}()
+	err := do(ctx)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	return err
+}

@@ -1,0 +1,110 @@
+package monitor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"penstock/lab/experiment"
+	"penstock/lab/hadoop"
+)
+
+const (
+	mib      = 1 << 20
+	megabyte = 1_000_000 // disks' rates are in decimal megabytes
+)
+
+// Bounds of a request.
+const (
+	MaxRuns  = 100
+	MinInput = 16 * mib
+	MaxInput = 2048 * mib
+)
+
+// JobSetup describes a Spark job. All of its executors together run Slots tasks at a time.
+type JobSetup struct {
+	InputBytes int64 `json:"input_bytes"`
+	Files      int   `json:"files"` // each is one block, and has one task
+	WordBytes  int   `json:"word_bytes"`
+	Slots      int   `json:"slots"`
+	CPU        int   `json:"cpu"`
+}
+
+// Setup is everything that may change a figure.
+type Setup struct {
+	Machine   experiment.Machine `json:"machine"`
+	WordCount JobSetup           `json:"wordcount"`
+	TeraSort  JobSetup           `json:"terasort"`
+	// BackgroundBytes is the size of the local file and of the HDFS file of the background.
+	BackgroundBytes int64 `json:"background_bytes"`
+	BackgroundCPU   int   `json:"background_cpu"`
+	// AlonePart is the part of the disk's rate at which WordCount alone reads. LimitPart is the part
+	// that a controlled background may use.
+	AlonePart float64 `json:"alone_part"`
+	LimitPart float64 `json:"limit_part"`
+	// Preference is the weight of the preferred job of Experiment 1; the other job has weight 1.
+	Preference int     `json:"preference"`
+	SettlingS  float64 `json:"settling_s"` // how long the background runs before the jobs start
+	// Dirty limits of the kernel, in seconds of the disk's rate.
+	DirtyS           float64 `json:"dirty_s"`
+	DirtyBackgroundS float64 `json:"dirty_background_s"`
+	Quantum          int64   `json:"quantum_bytes"`
+	Hadoop           string  `json:"hadoop"`
+}
+
+// DefaultSetup returns the set-up for a machine with two CPUs. A round of all rows takes about ten
+// minutes. The parts are the paper's: 44.76 and 20 of about 100 MB/s.
+func DefaultSetup() Setup {
+	return Setup{
+		Machine:         experiment.ThisMachine(),
+		WordCount:       JobSetup{InputBytes: 192 * mib, Files: 12, WordBytes: 24, Slots: 3, CPU: 0},
+		TeraSort:        JobSetup{InputBytes: 96 * mib, Files: 6, WordBytes: 8, Slots: 3, CPU: 1},
+		BackgroundBytes: 1536 * mib, BackgroundCPU: 1,
+		AlonePart: 0.45, LimitPart: 0.2, Preference: 8, SettlingS: 5,
+		DirtyS: 3, DirtyBackgroundS: 1.5, Quantum: mib,
+		Hadoop: hadoop.DefaultVersion,
+	}
+}
+
+// validate returns an error for a set-up that cannot be measured.
+func (s Setup) validate() error {
+	for flag, bytes := range map[string]int64{"wordcount-size": s.WordCount.InputBytes, "terasort-size": s.TeraSort.InputBytes} {
+		if bytes < MinInput || bytes > MaxInput {
+			return fmt.Errorf("--%s: %d bytes: use %dM to %dM", flag, bytes, MinInput/mib, MaxInput/mib)
+		}
+	}
+	if s.Machine.CPUs < 2 {
+		return errors.New("the measurement needs two CPUs: WordCount and the background would disturb each other at the CPU, too")
+	}
+	return hadoop.CheckVersion(s.Hadoop)
+}
+
+// Disk is the contested disk, whose rate follows from WordCount's run on a disk without a limit.
+type Disk struct {
+	Rate  int64 `json:"rate"`  // bytes per second
+	Limit int64 `json:"limit"` // of a controlled background, bytes per second
+}
+
+// disk returns the disk on which WordCount alone, at its speed on a disk without a limit, uses the
+// set-up's part of the rate.
+func (s Setup) disk(fullSpeed Turn) (Disk, error) {
+	if fullSpeed.WordCount == nil || !(fullSpeed.WordCount.ReadMBps > 0) {
+		return Disk{}, errors.New("measure WordCount on a disk without a limit: the disk's log shows no reads of its input")
+	}
+	const digits = 10 // tenths of a megabyte
+	rate := math.Round(digits*fullSpeed.WordCount.ReadMBps/s.AlonePart) / digits * megabyte
+	return Disk{Rate: int64(rate), Limit: int64(math.Round(rate * s.LimitPart))}, nil
+}
+
+// deviceSettings returns the section device of the daemon's settings. A quantum is 1 MiB, as on the
+// other hard disks of this laboratory. The references are the time of two quanta, at which depth 2
+// just keeps the disk busy, and a rotation. The bound on the backlog is below the amount at which the
+// kernel itself begins to write.
+func (s Setup) deviceSettings(d Disk) string {
+	perMiB := time.Duration(2.1 * float64(mib) / float64(d.Rate) * float64(time.Second)).Round(time.Millisecond)
+	line := fmt.Sprintf("{fixed: 20ms, per_mib: %v}", perMiB)
+	backlog := int64(s.DirtyBackgroundS * float64(d.Rate) / 3)
+	return fmt.Sprintf("  quantum: %d\n  ahead: 4\n  backlog: %d\n  dirty: %d\n  depth: {start: 2, read: %s, write: %s}\n",
+		s.Quantum, max(backlog, 2*s.Quantum), max(2*backlog, 4*s.Quantum), line, line)
+}

@@ -1,0 +1,336 @@
+package monitor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"penstock/lab/blkio"
+	"penstock/lab/disk"
+	"penstock/lab/experiment"
+	"penstock/lab/hadoop"
+	"penstock/lab/judge"
+	"penstock/lab/spark"
+)
+
+// lookEvery is the interval at which the monitor looks. The more often it looks, the less of the waits
+// that the kernel counts wrongly is left.
+const lookEvery = time.Second
+
+// job is a started Spark job.
+type job struct {
+	name, input, output string
+	setup               JobSetup
+	id                  string // of its container
+	group               *blkio.Group
+	app                 *spark.App
+	goFile, endFile     string
+
+	done   spark.Step
+	before waits
+	after  waits
+}
+
+// start submits a job, and returns when its executor is ready.
+func (m *machine) start(ctx context.Context, name string) (_ *job, err error) {
+	j := &job{name: name}
+	script := spark.WordCount
+	switch name {
+	case wordCount:
+		j.setup, j.input = m.setup.WordCount, wordCountInput
+	case teraSort:
+		j.setup, j.input, script = m.setup.TeraSort, teraSortInput, spark.Sort
+	}
+	m.jobs++
+	j.output = fmt.Sprintf("/%s/output-%d", name, m.jobs)
+	j.id = fmt.Sprintf("00000000-0000-4000-8000-%012d", m.jobs) // a container of Mesos is named by a UUID
+	j.goFile, j.endFile = m.Path(fmt.Sprintf("go-%d", m.jobs)), m.Path(fmt.Sprintf("end-%d", m.jobs))
+	if j.group, err = blkio.Make(m.Book, filepath.Join(filepath.Base(m.root.Path), "mesos", j.id)); err != nil {
+		return nil, err
+	}
+	cpu := strconv.Itoa(j.setup.CPU)
+	home, err := m.Hadoop.JavaHome(cpu, j.group.Path)
+	if err != nil {
+		return j, err
+	}
+	if script, err = spark.Script(m.Dir, script); err != nil {
+		return j, err
+	}
+	slots := strconv.Itoa(j.setup.Slots)
+	j.app, err = m.spark.Submit(ctx, spark.Job{Name: name, Script: script, CPUs: cpu,
+		Args: []string{m.Hadoop.DefaultFS() + j.input, m.Hadoop.DefaultFS() + j.output, slots, j.goFile, j.endFile},
+		Settings: map[string]string{
+			"spark.executor.cores": slots, "spark.cores.max": slots, // one executor, as in the paper
+			"spark.executorEnv.JAVA_HOME": home,
+		}})
+	if err != nil {
+		return j, err
+	}
+	_, err = j.app.Step(ctx, "ready")
+	return j, err
+}
+
+// end ends a job's driver, deletes its output and removes its cgroup. It does what is possible if the
+// job was not started completely.
+func (m *machine) end(ctx context.Context, j *job) (err error) {
+	if j == nil {
+		return nil
+	}
+	err = os.WriteFile(j.endFile, nil, 0o644)
+	if j.app != nil {
+		err = errors.Join(err, j.app.Wait(ctx))
+		j.app.Kill()
+	}
+	return errors.Join(err, m.Hadoop.FS().Remove(ctx, j.output), j.group.Remove(), os.RemoveAll(j.goFile), os.RemoveAll(j.endFile))
+}
+
+// startJobs starts the row's jobs at the same time, and returns when all are ready.
+func (m *machine) startJobs(ctx context.Context, r Row) (jobs []*job, err error) {
+	var names []string
+	if r.WordCount {
+		names = append(names, wordCount)
+	}
+	if r.TeraSort {
+		names = append(names, teraSort)
+	}
+	for _, name := range names {
+		j, err := m.start(ctx, name)
+		if j != nil {
+			jobs = append(jobs, j)
+		}
+		if err != nil {
+			return jobs, fmt.Errorf("start %s: %w", name, err)
+		}
+	}
+	return jobs, nil
+}
+
+// cleanUp bounds the time in which a turn's remains are removed, also after an interruption.
+const cleanUp = 2 * time.Minute
+
+// turn performs a row once.
+func (m *machine) turn(ctx context.Context, r Row, number int) (t Turn, err error) {
+	t = Turn{Row: r.Name, Run: number, Disk: m.disk}
+	var jobs []*job
+	var beside *background
+	defer func() {
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
+		defer cancel()
+		err = errors.Join(err, m.limit(false))
+		if beside != nil {
+			beside.stop()
+		}
+		for _, j := range jobs {
+			if err != nil && j.app != nil {
+				j.app.Kill()
+			}
+			if e := m.end(after, j); err == nil {
+				err = e
+			}
+		}
+		err = errors.Join(err, m.Hadoop.FS().Remove(after, writtenFile))
+	}()
+	if err := m.govern(ctx, r); err != nil {
+		return t, err
+	}
+	if jobs, err = m.startJobs(ctx, r); err != nil {
+		return t, err
+	}
+	flows := map[string]string{}
+	for _, j := range jobs {
+		flows[j.name] = j.app.ID
+	}
+	text, err := m.weights(r, flows)
+	if err != nil {
+		return t, err
+	}
+	if err := m.SetWeights(ctx, 0, text); err != nil {
+		return t, err
+	}
+	if err := errors.Join(m.Forget(), m.limit(true)); err != nil {
+		return t, err
+	}
+	if r.Beside != None {
+		if beside, err = m.begin(r.Beside); err != nil {
+			return t, err
+		}
+	}
+	err = beside.within(ctx, func(ctx context.Context) error {
+		if beside != nil {
+			if err := errors.Join(m.moving(ctx), m.held(ctx, r), experiment.Pause(ctx, time.Duration(m.setup.SettlingS*float64(time.Second)))); err != nil {
+				return err
+			}
+		}
+		return m.run(ctx, &t, jobs)
+	})
+	if err != nil {
+		return t, err
+	}
+	if err := m.limit(false); err != nil {
+		return t, err
+	}
+	if err := m.judge(ctx, &t, r, jobs); err != nil {
+		return t, err
+	}
+	return t, m.verify(ctx, jobs)
+}
+
+// moving waits until the disk has moved a few bytes.
+func (m *machine) moving(ctx context.Context) error {
+	read, written, err := m.Disks[0].Counters()
+	if err != nil {
+		return err
+	}
+	return m.Await(ctx, "the background uses the disk", func(context.Context) (bool, error) {
+		r, w, err := m.Disks[0].Counters()
+		return r+w-read-written >= 4*mib, err
+	})
+}
+
+// run lets the jobs go, and waits until all are done.
+func (m *machine) run(ctx context.Context, t *Turn, jobs []*job) error {
+	first, err := m.look()
+	if err != nil {
+		return err
+	}
+	marks, err := m.atMarks(ctx)
+	if err != nil {
+		return err
+	}
+	var looks sync.Mutex // the monitor looks for one at a time
+	look := func() (waits, error) {
+		looks.Lock()
+		defer looks.Unlock()
+		return m.look()
+	}
+	looking, stop := context.WithCancel(ctx)
+	defer stop()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for experiment.Pause(looking, lookEvery) == nil {
+			if _, err := look(); err != nil {
+				return // the look at the end fails, too
+			}
+		}
+	})
+	errs := make([]error, len(jobs))
+	var running sync.WaitGroup
+	for i, j := range jobs {
+		j.before = first
+		if err := os.WriteFile(j.goFile, nil, 0o644); err != nil {
+			return err
+		}
+		running.Go(func() {
+			if j.done, errs[i] = j.app.Step(ctx, "done"); errs[i] == nil {
+				j.after, errs[i] = look()
+			}
+		})
+	}
+	running.Wait()
+	stop()
+	watching.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	last := jobs[0].after
+	for _, j := range jobs {
+		if j.done.End().After(jobs[0].done.End()) {
+			last = j.after
+		}
+	}
+	ended, err := m.atMarks(ctx)
+	t.AtMarksS = (ended - marks).Seconds()
+	unit := filepath.Base(m.dataNode.Path)
+	t.DataNodeBlockDelayS = (last.byOwner[unit] - first.byOwner[unit]).Seconds()
+	t.Implausible = last.implausible
+	return err
+}
+
+// Owners in the disk's request log.
+const (
+	ownerBackground = "background"
+	ownerOutput     = "-output" // appended to the name of a job
+)
+
+// judge fills in what the disk's request log says.
+func (m *machine) judge(ctx context.Context, t *Turn, r Row, jobs []*job) error {
+	owners := hadoop.NewOwners()
+	folders := map[string]string{backgroundFile: ownerBackground, writtenFile: ownerBackground}
+	for _, j := range jobs {
+		folders[j.input], folders[j.output] = j.name, j.name+ownerOutput
+	}
+	for folder, owner := range folders {
+		blocks, err := m.Hadoop.BlockNames(ctx, folder)
+		if err != nil {
+			return err
+		}
+		owners.AddBlocks(owner, blocks...)
+	}
+	owner := func(path string) string {
+		if path == localFile {
+			return ownerBackground
+		}
+		return owners.Of(path)
+	}
+	toMonotonic := disk.Monotonic() - time.Now().UnixNano()
+	for _, j := range jobs {
+		span := judge.Window{From: j.done.Began.UnixNano() + toMonotonic, To: j.done.End().UnixNano() + toMonotonic}
+		accounts, err := judge.Disk(m.Disks[0], owner, append(judge.Windows(span, time.Second), span)...)
+		if err != nil {
+			return err
+		}
+		result := accountOf(j, accounts)
+		if j.name == teraSort {
+			t.TeraSort = result
+			continue
+		}
+		t.WordCount = result
+		if r.Beside != None {
+			t.Background = backgroundOf(accounts[len(accounts)-1], result.RuntimeS)
+		}
+	}
+	return nil
+}
+
+// accountOf returns a job's figures. The last account is that of the whole job, the others are those of
+// its seconds.
+func accountOf(j *job, accounts []judge.Account) *Job {
+	whole, seconds := accounts[len(accounts)-1], j.done.Elapsed.Seconds()
+	read, written := whole.Owners[j.name], whole.Owners[j.name+ownerOutput]
+	result := &Job{RuntimeS: seconds, ReadMBps: float64(read.ReadBytes) / megabyte / seconds, WriteMBps: float64(written.WriteBytes) / megabyte / seconds,
+		BlockDelayS: (j.after.byOwner[j.id] - j.before.byOwner[j.id]).Seconds()}
+	for _, a := range accounts[:len(accounts)-1] {
+		result.Reads = append(result.Reads, float64(a.Owners[j.name].ReadBytes)/megabyte)
+	}
+	return result
+}
+
+func backgroundOf(a judge.Account, seconds float64) *Background {
+	u := a.Owners[ownerBackground]
+	return &Background{ReadMBps: float64(u.ReadBytes) / megabyte / seconds, WriteMBps: float64(u.WriteBytes) / megabyte / seconds}
+}
+
+// verify checks the jobs' outputs.
+func (m *machine) verify(ctx context.Context, jobs []*job) error {
+	for _, j := range jobs {
+		if j.name == wordCount {
+			if err := m.Hadoop.VerifyWordCount(ctx, j.output, m.words); err != nil {
+				return err
+			}
+			continue
+		}
+		size, err := m.Hadoop.FS().Size(ctx, j.output)
+		if err != nil {
+			return err
+		}
+		if want := j.setup.InputBytes / int64(j.setup.Files) * int64(j.setup.Files); size != want {
+			return fmt.Errorf("TeraSort's output %s has %d bytes, and its input %d", j.output, size, want)
+		}
+	}
+	return nil
+}
