@@ -120,14 +120,13 @@ type Gate struct {
 	supervisor int
 	ended      chan struct{} // closed when both processes have ended
 
-	mu       sync.Mutex
-	err      error
-	seq      uint64
-	calls    map[uint64]chan string
-	places   map[uint64]*place // by device
-	openings uint64
-	process  int // the gate process's id
-	closing  bool
+	mu      sync.Mutex
+	err     error
+	seq     uint64
+	calls   map[uint64]chan string
+	places  map[uint64]*place // by device
+	process int               // the gate process's id
+	closing bool
 
 	files fileCache
 
