@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/core/ladder"
+	"penstock/lab/asroot"
 	"penstock/lab/blkio"
 	"penstock/lab/disk"
 	"penstock/lab/ledger"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 			err = daemon(order)
 			break
 		}
-		os.Exit(m.Run())
+		asroot.Main(m, "Examine")
 	}
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/lab/asroot"
 	"penstock/node/control/journal"
 )
 
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	asroot.Main(m, "Loopback|Sender|Killed|Refused|Bounds|Replaced|SetsARate|WhenGone|Inode|^Fuzz")
 }
 
 // sender connects to an address and obeys lines of its standard input: "go" sends as fast as

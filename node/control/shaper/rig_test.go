@@ -19,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"penstock/lab/asroot"
 	"penstock/lab/ledger"
 	"penstock/lab/netns"
 	"penstock/lab/rate"
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, daemon(role[0], role[1], role[2:]))
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	asroot.Main(m, "Nonsense|OnWire|^Fuzz")
 }
 
 func daemon(path, seed string, connections []string) error {
