@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path"
 	"path/filepath"
@@ -46,7 +45,9 @@ type holding struct {
 	places  map[string]*place // by the path in the settings
 	targets map[uint64]gated.Target
 
-	senders map[netip.AddrPort]pacing.Socket // of containers that write, by their address; only for follow
+	// Only for follow: the connections of containers at the last look.
+	sent   []control.Connection
+	looked time.Time
 }
 
 // place is a directory of the settings, on whose file system processes may be held.
@@ -63,7 +64,7 @@ func (d *Daemon) newHolding() *holding {
 	if c == nil || c.Mode == "off" {
 		return nil
 	}
-	h := &holding{daemon: d, changed: make(chan struct{}, 1), places: map[string]*place{}, targets: map[uint64]gated.Target{}, senders: map[netip.AddrPort]pacing.Socket{}}
+	h := &holding{daemon: d, changed: make(chan struct{}, 1), places: map[string]*place{}, targets: map[uint64]gated.Target{}}
 	var err error
 	h.control, err = control.Open(control.Options{
 		Journal: c.Journal, Mechanisms: c.Mechanisms, Protected: h.protected, Log: d.log, Held: h.held,
@@ -290,52 +291,125 @@ func (h *holding) held(flow string, r gate.Request, allow func()) {
 	file.Release()
 }
 
-// maxHeldConnections is the maximum number of connections that are held.
-const maxHeldConnections = 2000
-
-// connections returns the connections that the rules limit, as far as their senders are on this
-// machine. Blocks are read from a DataNode of this machine. What a container on another machine writes
-// is not held here.
+// connections returns the connections that the rules limit and whose sender is on this machine. What a
+// DataNode sends is held where the DataNode is, and what a container sends where the container is, so
+// both machines need the rule.
 func (h *holding) connections(weights *config.Weights) []control.Connection {
-	rules := weights.Connections
-	var all []control.Connection
+	all := h.served(weights)
+	if now := time.Now(); now.Sub(h.looked) >= connectionsPeriod {
+		h.looked = now
+		h.sent = h.sending(weights)
+	}
+	all = append(all, h.sent...)
+	return all[:min(len(all), maxHeldConnections)]
+}
+
+// ruleOf returns the limit of the first rule for a direction of an application's connections; ok is false if there is none.
+func ruleOf(weights *config.Weights, flow string, write bool) (limit int64, arbiter, ok bool) {
+	for _, r := range weights.Connections {
+		if match, _ := path.Match(r.Application, flow); match && (r.Direction == "both" || write == (r.Direction == "write")) {
+			// A limit on the disks that is as low holds the application's bytes already.
+			disk := weights.Policy(flow).Limit
+			return int64(r.Limit), disk > 0 && disk <= int64(r.Limit), true
+		}
+	}
+	return 0, false, false
+}
+
+// served returns the connections by which this machine's DataNodes send blocks.
+func (h *holding) served(weights *config.Weights) (all []control.Connection) {
 	for _, c := range h.daemon.connections.Snapshot(maxHeldConnections).Top {
-		i := slices.IndexFunc(rules, func(r config.Connection) bool {
-			ok, _ := path.Match(r.Application, c.Flow)
-			return ok && (r.Direction == "both" || c.Write == (r.Direction == "write"))
-		})
-		if i < 0 || c.Flow == "" || c.PID == 0 {
+		if c.Flow == "" || c.Write || c.PID == 0 || c.Inode == 0 {
 			continue
 		}
-		if s, ok := h.sender(c); ok {
-			// A limit on the disks that is as low holds the application's bytes already.
-			disk := weights.Policy(c.Flow).Limit
-			all = append(all, control.Connection{Socket: s, Flow: c.Flow, Limit: int64(rules[i].Limit), Arbiter: disk > 0 && disk <= int64(rules[i].Limit)})
+		limit, arbiter, ok := ruleOf(weights, c.Flow, false)
+		if !ok {
+			continue
+		}
+		start, err := processes.StartOf(c.PID)
+		if err != nil {
+			continue // the DataNode has ended
+		}
+		local, remote := pacing.Sender(connections.Ends{Server: c.Server, Client: c.Client}, false)
+		s := pacing.Socket{PID: c.PID, Start: start, Inode: c.Inode, Local: local, Remote: remote}
+		all = append(all, control.Connection{Socket: s, Flow: c.Flow, Limit: limit, Arbiter: arbiter})
+	}
+	return all
+}
+
+// sending returns the connections of this machine's containers to DataNodes, here or elsewhere. Containers
+// send little but the blocks that they write.
+func (h *holding) sending(weights *config.Weights) (all []control.Connection) {
+	flows := map[uint64]string{} // by the socket's inode
+	pids := map[uint64]int{}
+	for pid, flow := range h.daemon.processes.flows() {
+		if _, _, ok := ruleOf(weights, flow, true); !ok {
+			continue
+		}
+		for _, inode := range socketsOf(pid) {
+			flows[inode], pids[inode] = flow, pid
+		}
+	}
+	if len(flows) == 0 {
+		return nil
+	}
+	ports := h.daemon.connections.Snapshot(0).Ports
+	if !slices.Contains(ports, dataNodePort) {
+		ports = append(ports, dataNodePort)
+	}
+	for _, port := range ports {
+		err := connections.Clients(port, func(s connections.Socket) bool {
+			flow := flows[s.Inode]
+			if flow == "" {
+				return true
+			}
+			pid := pids[s.Inode]
+			start, err := processes.StartOf(pid)
+			if err != nil {
+				return true
+			}
+			limit, arbiter, _ := ruleOf(weights, flow, true)
+			local, remote := pacing.Sender(connections.Ends{Server: s.Server, Client: s.Client}, true)
+			socket := pacing.Socket{PID: pid, Start: start, Inode: s.Inode, Local: local, Remote: remote}
+			all = append(all, control.Connection{Socket: socket, Flow: flow, Limit: limit, Arbiter: arbiter})
+			return len(all) < maxHeldConnections
+		})
+		if err != nil {
+			h.daemon.limited.Once(slog.LevelWarn, "connections of containers are not held", "inet_diag", "error", err)
 		}
 	}
 	return all
 }
 
-// sender returns the socket that sends a block's bytes; ok is false if it is not on this machine.
-func (h *holding) sender(c connections.Connection) (s pacing.Socket, ok bool) {
-	local, remote := pacing.Sender(connections.Ends{Server: c.Server, Client: c.Client}, c.Write)
-	if !c.Write {
-		start, err := processes.StartOf(c.PID)
-		return pacing.Socket{PID: c.PID, Start: start, Inode: c.Inode, Local: local, Remote: remote}, err == nil && c.Inode > 0
+const (
+	// maxHeldConnections is the maximum number of connections that are held.
+	maxHeldConnections = 2000
+	// dataNodePort is the port of DataNodes for blocks (dfs.datanode.address), which machines without a
+	// DataNode cannot see.
+	dataNodePort = 9866
+	// maxDescriptors bounds how many open files of a process are looked at.
+	maxDescriptors = 16384
+)
+
+// socketsOf returns the inodes of a process's sockets.
+func socketsOf(pid int) (inodes []uint64) {
+	dir, err := os.Open(filepath.Join(procfs, strconv.Itoa(pid), "fd"))
+	if err != nil {
+		return nil // the process has ended, or this user may not look
 	}
-	if s, ok = h.senders[local]; ok && s.Remote == remote {
-		return s, true
-	}
-	for _, pid := range h.daemon.processes.of(c.Flow) {
-		if s, err := pacing.Find(pid, local, remote); err == nil {
-			if len(h.senders) >= maxHeldConnections {
-				clear(h.senders)
-			}
-			h.senders[local] = s
-			return s, true
+	defer dir.Close()
+	names, _ := dir.Readdirnames(maxDescriptors)
+	for _, name := range names {
+		target, err := os.Readlink(filepath.Join(dir.Name(), name))
+		if err != nil {
+			continue
+		}
+		text, ok := strings.CutPrefix(target, "socket:[")
+		if inode, err := strconv.ParseUint(strings.TrimSuffix(text, "]"), 10, 64); ok && err == nil {
+			inodes = append(inodes, inode)
 		}
 	}
-	return s, false
+	return inodes
 }
 
 // maxStatusHolds is the maximum number of holds in the status document.

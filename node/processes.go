@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -69,16 +68,15 @@ func (w *processWatch) leave(r *registration) {
 	delete(w.members, r)
 }
 
-// of returns the processes with an agent that work for a flow.
-func (w *processWatch) of(flow string) (pids []int) {
+// flows returns the processes with an agent, and the flows for which they work.
+func (w *processWatch) flows() map[int]string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	all := map[int]string{}
 	for _, m := range w.members {
-		if m.Flow == flow && !slices.Contains(pids, m.pid) {
-			pids = append(pids, m.pid)
-		}
+		all[m.pid] = m.Flow
 	}
-	return pids
+	return all
 }
 
 // follow looks at the processes until ctx ends.

@@ -344,7 +344,7 @@ func TestBounds(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	m := make([]byte, messageSize)
-	m[0], m[stateAt] = unix.AF_INET, established
+	m[0], m[stateAt] = unix.AF_INET, tcpEstablished
 	f.Add(m)
 	info := make([]byte, unix.SizeofNlAttr+infoSizeLeast)
 	info[0], info[2] = byte(len(info)), attrInfo

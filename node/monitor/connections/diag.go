@@ -24,32 +24,44 @@ type Socket struct {
 // Layout of the kernel's messages (include/uapi/linux/inet_diag.h). Ports and addresses are in
 // network byte order, everything else in the machine's.
 const (
-	requestSize   = 56 // struct inet_diag_req_v2
-	messageSize   = 72 // struct inet_diag_msg
-	stateAt       = 1
-	localPortAt   = 4
-	remotePortAt  = 6
-	localAt       = 8
-	remoteAt      = 24
-	inodeAt       = 68
-	attrRequest   = 1 // INET_DIAG_REQ_BYTECODE, of a request
-	attrInfo      = 2 // INET_DIAG_INFO, of an answer
-	established   = 1 // TCP_ESTABLISHED
-	codePortIs    = 11
-	codeSize      = 4   // struct inet_diag_bc_op
-	rttAt         = 68  // in struct tcp_info, microseconds
-	pacingAt      = 104 // tcpi_pacing_rate
-	acknowledged  = 120 // tcpi_bytes_acked
-	received      = 128 // tcpi_bytes_received
-	infoSizeLeast = 136
+	requestSize    = 56 // struct inet_diag_req_v2
+	messageSize    = 72 // struct inet_diag_msg
+	stateAt        = 1
+	localPortAt    = 4
+	remotePortAt   = 6
+	localAt        = 8
+	remoteAt       = 24
+	inodeAt        = 68
+	attrRequest    = 1   // INET_DIAG_REQ_BYTECODE, of a request
+	attrInfo       = 2   // INET_DIAG_INFO, of an answer
+	tcpEstablished = 1   // TCP_ESTABLISHED
+	localPortIs    = 11  // INET_DIAG_BC_S_EQ
+	remotePortIs   = 12  // INET_DIAG_BC_D_EQ
+	codeSize       = 4   // struct inet_diag_bc_op
+	rttAt          = 68  // in struct tcp_info, microseconds
+	pacingAt       = 104 // tcpi_pacing_rate
+	acknowledged   = 120 // tcpi_bytes_acked
+	received       = 128 // tcpi_bytes_received
+	infoSizeLeast  = 136
 )
 
 // sockets calls take for each established connection to a local port, until take returns false. It
 // needs no privileges. It sees the network namespace of this process.
-func sockets(port uint16, take func(Socket) bool) error {
+func sockets(port uint16, take func(Socket) bool) error { return established(localPortIs, port, take) }
+
+// Clients calls take for each established connection from this machine to a port, here or elsewhere, until
+// take returns false. The figures and the inode are those of the client's socket.
+func Clients(port uint16, take func(Socket) bool) error {
+	return established(remotePortIs, port, func(s Socket) bool {
+		s.Server, s.Client = s.Client, s.Server
+		return take(s)
+	})
+}
+
+func established(which byte, port uint16, take func(Socket) bool) error {
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		r := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
-		r.AddRawData(request(family, port))
+		r.AddRawData(request(family, which, port))
 		stopped := false
 		var mistake error
 		err := r.ExecuteIter(unix.NETLINK_INET_DIAG, 0, func(message []byte) bool {
@@ -71,18 +83,19 @@ func sockets(port uint16, take func(Socket) bool) error {
 	return nil
 }
 
-// request returns the body of a request for the established connections of a local port. The kernel
+// request returns the body of a request for the established connections whose port, the local or the
+// remote one, is the given one. The kernel
 // filters by a small program, so that the answer does not grow with other connections.
-func request(family uint8, port uint16) []byte {
+func request(family, which uint8, port uint16) []byte {
 	b := make([]byte, requestSize)
 	b[0], b[1], b[2] = family, unix.IPPROTO_TCP, 1<<(attrInfo-1)
-	binary.NativeEndian.PutUint32(b[4:], 1<<established)
-	// One instruction: if the local port equals the value, go to the end, which accepts; else past
+	binary.NativeEndian.PutUint32(b[4:], 1<<tcpEstablished)
+	// One instruction: if the port equals the value, go to the end, which accepts; else past
 	// the end, which refuses. The value is in the second half of the instruction.
 	const program = 2 * codeSize
 	b = binary.NativeEndian.AppendUint16(b, unix.SizeofNlAttr+program)
 	b = binary.NativeEndian.AppendUint16(b, attrRequest)
-	b = append(b, codePortIs, program)
+	b = append(b, which, program)
 	b = binary.NativeEndian.AppendUint16(b, program+codeSize)
 	b = append(b, 0, 0)
 	return binary.NativeEndian.AppendUint16(b, port)
@@ -93,7 +106,7 @@ func parse(m []byte) (s Socket, ok bool, err error) {
 	if len(m) < messageSize {
 		return Socket{}, false, fmt.Errorf("an answer of %d bytes, want at least %d", len(m), messageSize)
 	}
-	if m[stateAt] != established {
+	if m[stateAt] != tcpEstablished {
 		return Socket{}, false, nil
 	}
 	address := func(at, portAt int) netip.AddrPort {
