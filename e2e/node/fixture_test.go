@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 		Nodes: func(s *stand.Stand) []daemon.Options {
 			// The clients here are tasks by name only, and the daemon must not refute the names.
 			more := &strings.Builder{}
-			fmt.Fprint(more, daemon.Believe, "devices:\n")
+			fmt.Fprint(more, daemon.Believe, "control: {mode: enforce, mechanisms: [pacing]}\ndevices:\n")
 			for _, d := range s.Disks[:dataNodes] {
 				fmt.Fprintf(more, "  %s: {quantum: 1MiB, ahead: 4, depth: {start: 4, read: %s, write: %s}}\n", stand.KernelName(d), reference, reference)
 			}
