@@ -17,12 +17,19 @@ const (
 	WordCount = "wordcount.py"
 )
 
-// Script writes one of the programs into dir and returns its path.
+// orders is a module that programs import.
+const orders = "orders.py"
+
+// Script writes one of the programs into dir, with the module that it imports, and returns its path.
 func Script(dir, name string) (string, error) {
-	text, err := jobs.ReadFile("jobs/" + name)
-	if err != nil {
-		return "", fmt.Errorf("no program %q: %w", name, err)
+	for _, file := range []string{orders, name} {
+		text, err := jobs.ReadFile("jobs/" + file)
+		if err != nil {
+			return "", fmt.Errorf("no program %q: %w", name, err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), text, 0o644); err != nil {
+			return "", err
+		}
 	}
-	path := filepath.Join(dir, name)
-	return path, os.WriteFile(path, text, 0o644)
+	return filepath.Join(dir, name), nil
 }

@@ -54,7 +54,7 @@ func (m *machine) beginHDFS(a Activity) (*background, error) {
 	}
 	ended, once := make(chan struct{}), sync.Once{}
 	var failure error
-	operation, args := "get", fmt.Sprintf("path=%s attempt=%s seed=%d", backgroundFile, client.Attempt(application), seed)
+	operation, args := "get", fmt.Sprintf("path=%s attempt=%s seed=%d", backgroundFile, client.Attempt(backgroundNumber), seed)
 	if a == HDFSWriter {
 		operation, args = "put", m.putArgs(writtenFile, m.setup.BackgroundBytes)
 	}

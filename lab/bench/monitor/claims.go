@@ -43,6 +43,12 @@ func (r Result) claims() (all []claims.Claim) {
 	}
 	add := func(c ...claims.Claim) { all = claims.Add(all, c...) }
 
+	add(claims.Of("WordCount alone: part of the disk's rate", "ratio", r.values(rowAlone, func(t Turn) (float64, bool) {
+		if t.WordCount == nil || t.Disk.Rate == 0 {
+			return 0, false
+		}
+		return t.WordCount.ReadMBps * megabyte / float64(t.Disk.Rate), true
+	})...).From("the set-up's goal: about 0.45"), of(rowAloneEnforced, "under Penstock, without a background").From("what Penstock costs"))
 	add(of(rowTogether, "with TeraSort, natively").From("Table 1, "+paper(rowTogether)),
 		claims.Of("TeraSort's run time with WordCount, natively / alone", "ratio", r.ratios(rowTogether, rowTeraSort, jobFigure(teraSort, runtime))...).
 			From(fmt.Sprintf("Table 1, paper: %.2f", paperTeraSort)))

@@ -8,10 +8,14 @@ import (
 	"penstock/lab/daemon"
 )
 
-// govern starts the daemon with the settings of a row. Its weights follow when the jobs' names are known.
+// govern starts the daemon with the settings and the weights of a row.
 func (m *machine) govern(ctx context.Context, r Row) error {
-	err := m.RestartNode(ctx, 0, func(o *daemon.Options) {
-		o.Mode, o.More, o.Device, o.Weights = "enforce", daemon.Believe, "", ""
+	weights, err := m.weights(r)
+	if err != nil {
+		return err
+	}
+	err = m.RestartNode(ctx, 0, func(o *daemon.Options) {
+		o.Mode, o.More, o.Device, o.Weights = "enforce", daemon.Believe, "", weights
 		if m.disk.Rate > 0 {
 			o.Device = m.setup.deviceSettings(m.disk)
 		}
@@ -46,8 +50,8 @@ func (r Row) mechanism() string {
 // processFlow is the flow of the background's process.
 const processFlow = "fio"
 
-// weights returns the weights file of a row. flows are the jobs' flows.
-func (m *machine) weights(r Row, flows map[string]string) (string, error) {
+// weights returns the weights file of a row.
+func (m *machine) weights(r Row) (string, error) {
 	text := "default: 1\n"
 	if r.Control == Paper {
 		// HDFS passes through the arbiter as if there were none.
@@ -55,7 +59,7 @@ func (m *machine) weights(r Row, flows map[string]string) (string, error) {
 	}
 	switch {
 	case r.Preferred != "":
-		text += fmt.Sprintf("rules: [{application: %s, weight: %d}]\n", flows[r.Preferred], m.setup.Preference)
+		text += fmt.Sprintf("rules: [{application: %s, weight: %d}]\n", m.applications[r.Preferred].orders.ID, m.setup.Preference)
 	case r.Beside == None || r.Control == Native:
 	case r.Beside.local():
 		cgroup, err := cgroupOf(m.fio)
@@ -64,9 +68,9 @@ func (m *machine) weights(r Row, flows map[string]string) (string, error) {
 		}
 		text += fmt.Sprintf("processes: [{name: %s, cgroup: %s, limit: %d}]\n", processFlow, cgroup, m.disk.Limit)
 	case r.Control == Paper:
-		text += fmt.Sprintf("connections: [{application: %s, limit: %d}]\n", client.Application(application), m.disk.Limit)
+		text += fmt.Sprintf("connections: [{application: %s, limit: %d}]\n", client.Application(backgroundNumber), m.disk.Limit)
 	default:
-		text += fmt.Sprintf("rules: [{application: %s, limit: %d}]\n", client.Application(application), m.disk.Limit)
+		text += fmt.Sprintf("rules: [{application: %s, limit: %d}]\n", client.Application(backgroundNumber), m.disk.Limit)
 	}
 	return text, nil
 }
@@ -76,7 +80,7 @@ func (m *machine) held(ctx context.Context, r Row) error {
 	if r.mechanism() == "" {
 		return nil
 	}
-	flow := client.Application(application)
+	flow := client.Application(backgroundNumber)
 	if r.Beside.local() {
 		flow = "process:" + processFlow
 	}

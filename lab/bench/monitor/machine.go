@@ -29,8 +29,8 @@ const (
 	writtenFile    = "/background/written"
 	localFile      = "fio"
 	seed           = 20160301 // of all inputs; any other number would do
-	// application is the number of the application that the HDFS background belongs to.
-	application = 101
+	// backgroundNumber is the number of the application that the HDFS background belongs to.
+	backgroundNumber = 101
 )
 
 // machine is the machine of the experiments: a contested disk with HDFS and a local file, a disk
@@ -42,14 +42,16 @@ type machine struct {
 	spark *spark.Spark
 	watch *processes.Watch
 	words *hadoop.WordCounts
-	jobs  int // started
+	jobs  int // so far
+
+	applications map[string]*application
 
 	root, mesos, fio, container, dataNode *blkio.Group
 }
 
 // startMachine starts a machine in a folder, and writes all inputs. On an error it undoes everything.
 func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err error) {
-	m := &machine{setup: q.Setup}
+	m := &machine{setup: q.Setup, applications: map[string]*application{}}
 	m.Stand, err = stand.Up(ctx, stand.Spec{
 		Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
 		// The kernel counts the waits of processes that begin after this.
@@ -82,7 +84,9 @@ func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err e
 	}
 	m.spark, err = spark.Start(ctx, spark.Config{RunDir: m.Path("spark"), Home: home, Cluster: m.Hadoop, Standalone: true,
 		LocalDir: filepath.Join(m.Disks[1].Mount(), "spark"), Governed: m.Governed(0), Progress: q.Progress,
-		Settings: map[string]string{"spark.executor.memory": "768m", "spark.driver.memory": "512m"}})
+		Settings: map[string]string{"spark.executor.memory": "768m", "spark.driver.memory": "512m",
+			"spark.cleaner.periodicGC.interval": "1min", // so that files of earlier jobs are deleted
+		}})
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +96,30 @@ func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err e
 	if err := m.makeGroups(); err != nil {
 		return nil, err
 	}
-	return m, m.writeInputs(ctx, q)
+	if err := m.writeInputs(ctx, q); err != nil {
+		return nil, err
+	}
+	return m, m.submitAll(ctx, q)
+}
+
+// warmUps is how often each job runs before the first turn. WordCount became faster until its third run.
+const warmUps = 3
+
+// submitAll starts both applications, and lets them warm up.
+func (m *machine) submitAll(ctx context.Context, q Request) error {
+	q.Progress("starting WordCount and TeraSort, and running each %d times", warmUps)
+	if err := errors.Join(m.submit(ctx, wordCount, spark.WordCount, wordCountInput, m.setup.WordCount),
+		m.submit(ctx, teraSort, spark.Sort, teraSortInput, m.setup.TeraSort)); err != nil {
+		return err
+	}
+	for range warmUps {
+		t, err := m.turn(ctx, Row{Name: "warm-up", WordCount: true, TeraSort: true, Control: Native}, 0)
+		if err != nil {
+			return err
+		}
+		q.Progress("  %s", t)
+	}
+	return nil
 }
 
 // stop stops what the stand does not know.
@@ -115,7 +142,7 @@ func (m *machine) makeGroups() (err error) {
 		to   **blkio.Group
 	}{
 		{"", &m.root}, {"mesos", &m.mesos}, {"fio.service", &m.fio}, {"datanode.service", &m.dataNode},
-		{"hadoop-yarn", new(*blkio.Group)}, {fmt.Sprintf("hadoop-yarn/container_1700000000000_%04d_01_000002", application), &m.container},
+		{"hadoop-yarn", new(*blkio.Group)}, {fmt.Sprintf("hadoop-yarn/container_1700000000000_%04d_01_000002", backgroundNumber), &m.container},
 	} {
 		if *g.to, err = blkio.Make(m.Book, filepath.Join(root, g.name)); err != nil {
 			return err
@@ -168,7 +195,7 @@ func (m *machine) local() string { return filepath.Join(m.Disks[0].Mount(), loca
 // putArgs returns the arguments of a client that writes a file of one block. So the client has one
 // connection.
 func (m *machine) putArgs(path string, bytes int64) string {
-	return fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1", path, client.Attempt(application), bytes, seed, (bytes+511)/512*512)
+	return fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1", path, client.Attempt(backgroundNumber), bytes, seed, (bytes+511)/512*512)
 }
 
 // limit turns the disk's rate on or off.

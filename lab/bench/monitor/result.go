@@ -153,11 +153,9 @@ func (r Result) WriteTable(w io.Writer) error {
 		}
 		return fmt.Sprintf(format, claims.Of("", "", values...).Value)
 	}
-	if full := r.of(calibration.Name); len(full) > 0 && full[0].WordCount != nil {
-		if d, err := r.Setup.disk(full[0]); err == nil {
-			fmt.Fprintf(w, "disk %.1f MB/s, limit of a controlled background %.2f MB/s; WordCount %d MiB, TeraSort %d MiB\n",
-				float64(d.Rate)/megabyte, float64(d.Limit)/megabyte, r.Setup.WordCount.InputBytes/mib, r.Setup.TeraSort.InputBytes/mib)
-		}
+	if d, err := r.Setup.disk(r.of(calibration.Name)); err == nil {
+		fmt.Fprintf(w, "disk %.1f MB/s, limit of a controlled background %.2f MB/s; WordCount %d MiB, TeraSort %d MiB\n",
+			float64(d.Rate)/megabyte, float64(d.Limit)/megabyte, r.Setup.WordCount.InputBytes/mib, r.Setup.TeraSort.InputBytes/mib)
 	}
 	fmt.Fprintln(t, "ROW\tJOB\tRUN TIME, s\tOF ALONE\tREAD, MB/s\tWRITTEN, MB/s\tblkio_delay, s\tDATANODE'S, s\tAT MARKS, s\tBACKGROUND, MB/s\tOF NATIVE")
 	for _, row := range append([]Row{calibration}, Rows()...) {

@@ -54,6 +54,7 @@ const (
 // Names of rows without a background activity.
 const (
 	rowAlone          = "alone"
+	rowAloneEnforced  = "alone-penstock"
 	rowTeraSort       = "terasort-alone"
 	rowTogether       = "together"
 	rowPrefer         = "wordcount-preferred"
@@ -77,6 +78,7 @@ func rowOf(a Activity, c Control) string {
 func Rows() []Row {
 	all := []Row{
 		{Name: rowAlone, WordCount: true, Control: Native},
+		{Name: rowAloneEnforced, WordCount: true, Control: Penstock},
 		{Name: rowTeraSort, TeraSort: true, Control: Native},
 		{Name: rowTogether, WordCount: true, TeraSort: true, Control: Native},
 		{Name: rowPrefer, WordCount: true, TeraSort: true, Control: Penstock, Preferred: wordCount},

@@ -58,7 +58,7 @@ type Setup struct {
 func DefaultSetup() Setup {
 	return Setup{
 		Machine:         experiment.ThisMachine(),
-		WordCount:       JobSetup{InputBytes: 192 * mib, Files: 12, WordBytes: 24, Slots: 3, CPU: 0},
+		WordCount:       JobSetup{InputBytes: 192 * mib, Files: 12, WordBytes: 10, Slots: 3, CPU: 0},
 		TeraSort:        JobSetup{InputBytes: 96 * mib, Files: 6, WordBytes: 8, Slots: 3, CPU: 1},
 		BackgroundBytes: 1536 * mib, BackgroundCPU: 1,
 		AlonePart: 0.45, LimitPart: 0.2, Preference: 8, SettlingS: 5,
@@ -87,13 +87,20 @@ type Disk struct {
 }
 
 // disk returns the disk on which WordCount alone, at its speed on a disk without a limit, uses the
-// set-up's part of the rate.
-func (s Setup) disk(fullSpeed Turn) (Disk, error) {
-	if fullSpeed.WordCount == nil || !(fullSpeed.WordCount.ReadMBps > 0) {
+// set-up's part of the rate. Of several runs the fastest counts: what else the machine does only slows
+// down.
+func (s Setup) disk(fullSpeed []Turn) (Disk, error) {
+	read := 0.0
+	for _, t := range fullSpeed {
+		if t.WordCount != nil {
+			read = max(read, t.WordCount.ReadMBps)
+		}
+	}
+	if !(read > 0) {
 		return Disk{}, errors.New("measure WordCount on a disk without a limit: the disk's log shows no reads of its input")
 	}
 	const digits = 10 // tenths of a megabyte
-	rate := math.Round(digits*fullSpeed.WordCount.ReadMBps/s.AlonePart) / digits * megabyte
+	rate := math.Round(digits*read/s.AlonePart) / digits * megabyte
 	return Disk{Rate: int64(rate), Limit: int64(math.Round(rate * s.LimitPart))}, nil
 }
 

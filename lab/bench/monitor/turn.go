@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -22,92 +21,60 @@ import (
 // that the kernel counts wrongly is left.
 const lookEvery = time.Second
 
-// job is a started Spark job.
-type job struct {
-	name, input, output string
-	setup               JobSetup
-	id                  string // of its container
-	group               *blkio.Group
-	app                 *spark.App
-	goFile, endFile     string
-
-	done   spark.Step
-	before waits
-	after  waits
+// application is a running Spark application that performs its job when it is ordered to. It runs for
+// the whole measurement, so that its executor's JVM is as warm in the last turn as in the first.
+type application struct {
+	name, input string
+	setup       JobSetup
+	container   string // the container's name
+	orders      *spark.Orders
 }
 
-// start submits a job, and returns when its executor is ready.
-func (m *machine) start(ctx context.Context, name string) (_ *job, err error) {
-	j := &job{name: name}
-	script := spark.WordCount
-	switch name {
-	case wordCount:
-		j.setup, j.input = m.setup.WordCount, wordCountInput
-	case teraSort:
-		j.setup, j.input, script = m.setup.TeraSort, teraSortInput, spark.Sort
-	}
-	m.jobs++
-	j.output = fmt.Sprintf("/%s/output-%d", name, m.jobs)
-	j.id = fmt.Sprintf("00000000-0000-4000-8000-%012d", m.jobs) // a container of Mesos is named by a UUID
-	j.goFile, j.endFile = m.Path(fmt.Sprintf("go-%d", m.jobs)), m.Path(fmt.Sprintf("end-%d", m.jobs))
-	if j.group, err = blkio.Make(m.Book, filepath.Join(filepath.Base(m.root.Path), "mesos", j.id)); err != nil {
-		return nil, err
-	}
-	cpu := strconv.Itoa(j.setup.CPU)
-	home, err := m.Hadoop.JavaHome(cpu, j.group.Path)
+// job is one job of an application.
+type job struct {
+	*application
+	output        string
+	done          spark.Done
+	before, after waits
+}
+
+// submit starts an application with one executor in a container of its own.
+func (m *machine) submit(ctx context.Context, name, script, input string, setup JobSetup) (err error) {
+	a := &application{name: name, input: input, setup: setup}
+	a.container = fmt.Sprintf("00000000-0000-4000-8000-%012d", len(m.applications)+1) // Mesos names containers by UUIDs
+	group, err := blkio.Make(m.Book, filepath.Join(filepath.Base(m.root.Path), "mesos", a.container))
 	if err != nil {
-		return j, err
+		return err
+	}
+	cpu, slots := strconv.Itoa(setup.CPU), strconv.Itoa(setup.Slots)
+	home, err := m.Hadoop.JavaHome(cpu, group.Path)
+	if err != nil {
+		return err
 	}
 	if script, err = spark.Script(m.Dir, script); err != nil {
-		return j, err
+		return err
 	}
-	slots := strconv.Itoa(j.setup.Slots)
-	j.app, err = m.spark.Submit(ctx, spark.Job{Name: name, Script: script, CPUs: cpu,
-		Args: []string{m.Hadoop.DefaultFS() + j.input, m.Hadoop.DefaultFS() + j.output, slots, j.goFile, j.endFile},
+	a.orders, err = m.spark.SubmitOrders(ctx, spark.Job{Name: name, Script: script, CPUs: cpu,
 		Settings: map[string]string{
 			"spark.executor.cores": slots, "spark.cores.max": slots, // one executor, as in the paper
 			"spark.executorEnv.JAVA_HOME": home,
-		}})
+		}}, m.Path("orders-"+name), setup.Slots)
 	if err != nil {
-		return j, err
+		return fmt.Errorf("start %s: %w", name, err)
 	}
-	_, err = j.app.Step(ctx, "ready")
-	return j, err
+	m.applications[name] = a
+	return nil
 }
 
-// end ends a job's driver, deletes its output and removes its cgroup. It does what is possible if the
-// job was not started completely.
-func (m *machine) end(ctx context.Context, j *job) (err error) {
-	if j == nil {
-		return nil
-	}
-	err = os.WriteFile(j.endFile, nil, 0o644)
-	if j.app != nil {
-		err = errors.Join(err, j.app.Wait(ctx))
-		j.app.Kill()
-	}
-	return errors.Join(err, m.Hadoop.FS().Remove(ctx, j.output), j.group.Remove(), os.RemoveAll(j.goFile), os.RemoveAll(j.endFile))
-}
-
-// startJobs starts the row's jobs at the same time, and returns when all are ready.
-func (m *machine) startJobs(ctx context.Context, r Row) (jobs []*job, err error) {
-	var names []string
-	if r.WordCount {
-		names = append(names, wordCount)
-	}
-	if r.TeraSort {
-		names = append(names, teraSort)
-	}
-	for _, name := range names {
-		j, err := m.start(ctx, name)
-		if j != nil {
-			jobs = append(jobs, j)
-		}
-		if err != nil {
-			return jobs, fmt.Errorf("start %s: %w", name, err)
+// jobsOf returns the jobs of a row.
+func (m *machine) jobsOf(r Row) (jobs []*job) {
+	for _, name := range []string{wordCount, teraSort} {
+		if name == wordCount && r.WordCount || name == teraSort && r.TeraSort {
+			m.jobs++
+			jobs = append(jobs, &job{application: m.applications[name], output: fmt.Sprintf("/%s/output-%d", name, m.jobs)})
 		}
 	}
-	return jobs, nil
+	return jobs
 }
 
 // cleanUp bounds the time in which a turn's remains are removed, also after an interruption.
@@ -116,7 +83,7 @@ const cleanUp = 2 * time.Minute
 // turn performs a row once.
 func (m *machine) turn(ctx context.Context, r Row, number int) (t Turn, err error) {
 	t = Turn{Row: r.Name, Run: number, Disk: m.disk}
-	var jobs []*job
+	jobs := m.jobsOf(r)
 	var beside *background
 	defer func() {
 		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUp)
@@ -126,30 +93,11 @@ func (m *machine) turn(ctx context.Context, r Row, number int) (t Turn, err erro
 			beside.stop()
 		}
 		for _, j := range jobs {
-			if err != nil && j.app != nil {
-				j.app.Kill()
-			}
-			if e := m.end(after, j); err == nil {
-				err = e
-			}
+			err = errors.Join(err, m.Hadoop.FS().Remove(after, j.output))
 		}
 		err = errors.Join(err, m.Hadoop.FS().Remove(after, writtenFile))
 	}()
 	if err := m.govern(ctx, r); err != nil {
-		return t, err
-	}
-	if jobs, err = m.startJobs(ctx, r); err != nil {
-		return t, err
-	}
-	flows := map[string]string{}
-	for _, j := range jobs {
-		flows[j.name] = j.app.ID
-	}
-	text, err := m.weights(r, flows)
-	if err != nil {
-		return t, err
-	}
-	if err := m.SetWeights(ctx, 0, text); err != nil {
 		return t, err
 	}
 	if err := errors.Join(m.Forget(), m.limit(true)); err != nil {
@@ -222,11 +170,12 @@ func (m *machine) run(ctx context.Context, t *Turn, jobs []*job) error {
 	var running sync.WaitGroup
 	for i, j := range jobs {
 		j.before = first
-		if err := os.WriteFile(j.goFile, nil, 0o644); err != nil {
+		wait, err := j.orders.Give(m.Hadoop.DefaultFS()+j.input, m.Hadoop.DefaultFS()+j.output)
+		if err != nil {
 			return err
 		}
 		running.Go(func() {
-			if j.done, errs[i] = j.app.Step(ctx, "done"); errs[i] == nil {
+			if j.done, errs[i] = wait(ctx); errs[i] == nil {
 				j.after, errs[i] = look()
 			}
 		})
@@ -303,7 +252,7 @@ func accountOf(j *job, accounts []judge.Account) *Job {
 	whole, seconds := accounts[len(accounts)-1], j.done.Elapsed.Seconds()
 	read, written := whole.Owners[j.name], whole.Owners[j.name+ownerOutput]
 	result := &Job{RuntimeS: seconds, ReadMBps: float64(read.ReadBytes) / megabyte / seconds, WriteMBps: float64(written.WriteBytes) / megabyte / seconds,
-		BlockDelayS: (j.after.byOwner[j.id] - j.before.byOwner[j.id]).Seconds()}
+		BlockDelayS: (j.after.byOwner[j.container] - j.before.byOwner[j.container]).Seconds()}
 	for _, a := range accounts[:len(accounts)-1] {
 		result.Reads = append(result.Reads, float64(a.Owners[j.name].ReadBytes)/megabyte)
 	}
