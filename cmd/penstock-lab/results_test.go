@@ -11,6 +11,7 @@ import (
 	"penstock/lab/bench/broker"
 	"penstock/lab/bench/coordination"
 	"penstock/lab/bench/isolation"
+	"penstock/lab/bench/monitor"
 	"penstock/lab/bench/overhead"
 	"penstock/lab/bench/soak"
 	"penstock/lab/experiment/claims"
@@ -23,7 +24,7 @@ func knownClaims(t *testing.T) map[string][]claims.Claim {
 	t.Helper()
 	known := map[string][]claims.Claim{
 		"broker": broker.KnownClaims(10_000), "coordination": coordination.KnownClaims(),
-		"overhead": overhead.KnownClaims(), "soak": soak.KnownClaims(),
+		"monitor": monitor.KnownClaims(), "overhead": overhead.KnownClaims(), "soak": soak.KnownClaims(),
 	}
 	for _, disk := range []string{isolation.HDD, isolation.SSD} {
 		more, err := isolation.KnownClaims("wordcount", "teragen", disk)

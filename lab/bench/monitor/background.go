@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	_ "embed"
 	"errors"
 	"fmt"
 	"os"
@@ -20,9 +21,19 @@ type background struct {
 	stop  func()
 }
 
-// joining returns a command that runs another command in a cgroup and on the background's CPU.
-func (m *machine) joining(cgroup string) []string {
-	return []string{"sh", "-c", `echo 0 >"$0" && exec taskset -c ` + strconv.Itoa(m.setup.BackgroundCPU) + ` "$@"`, filepath.Join(cgroup, "cgroup.procs")}
+// joining returns a command that runs another command in a cgroup and on the background's CPU, with
+// variables added to its environment.
+func (m *machine) joining(cgroup string, variables ...string) []string {
+	return append([]string{"sh", "-c", `echo 0 >"$0" && exec "$@"`, filepath.Join(cgroup, "cgroup.procs"),
+		"taskset", "-c", strconv.Itoa(m.setup.BackgroundCPU), "env"}, variables...)
+}
+
+//go:embed Contained.java
+var contained []byte
+
+// compileContained compiles the program of the container of HDFS clients.
+func (m *machine) compileContained(ctx context.Context) error {
+	return client.CompileSources(ctx, m.Lib, m.Classes, map[string][]byte{"Contained.java": contained})
 }
 
 // begin starts an activity.
@@ -48,7 +59,9 @@ func (m *machine) beginLocal(a Activity) (*background, error) {
 }
 
 func (m *machine) beginHDFS(a Activity) (*background, error) {
-	jvm, err := m.StartClients(client.Options{Log: m.Path(fmt.Sprintf("%s-%d.log", a, m.jobs)), Under: m.joining(m.container.Path)})
+	jvm, err := client.Start(client.Options{Book: m.Book, Lib: m.Lib, Classes: m.Classes + ":" + m.Spec.AgentJar,
+		Conf: m.Hadoop.ClientConfDir(), Temp: m.Dir, Log: m.Path(fmt.Sprintf("%s-%d.log", a, m.jobs)), Main: []string{"Contained"},
+		Under: m.joining(m.container.Path, "CONTAINER_ID="+filepath.Base(m.container.Path), "LOCAL_DIRS="+m.Disks[1].Mount())})
 	if err != nil {
 		return nil, err
 	}

@@ -91,7 +91,7 @@ func deviation(a Activity) func(Turn) (float64, bool) {
 		if !known || t.Disk.Limit == 0 {
 			return 0, false
 		}
-		return 100 * math.Abs(v*megabyte/float64(t.Disk.Limit)-1), true
+		return 100 * math.Abs(v*megabyte-float64(t.Disk.Limit)) / float64(t.Disk.Limit), true
 	}
 }
 
@@ -119,7 +119,7 @@ func (r Result) ordered() (all []float64) {
 		pairs := 0
 		for i, a := range rows {
 			for _, b := range rows[:i] {
-				if (one[a] < one[b]) == (paperRuntime[a] < paperRuntime[b]) {
+				if (one[a]-one[b])*(paperRuntime[a]-paperRuntime[b]) > 0 {
 					pairs++
 				}
 			}

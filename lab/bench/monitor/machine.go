@@ -93,7 +93,7 @@ func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err e
 	if m.watch, err = processes.New("hadoop-yarn"); err != nil {
 		return nil, err
 	}
-	if err := m.makeGroups(); err != nil {
+	if err := errors.Join(m.makeGroups(), m.compileContained(ctx)); err != nil {
 		return nil, err
 	}
 	if err := m.writeInputs(ctx, q); err != nil {

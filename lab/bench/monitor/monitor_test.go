@@ -1,0 +1,142 @@
+package monitor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/lab/poll"
+)
+
+func TestParseRows(t *testing.T) {
+	names := func(rows []Row) (all []string) {
+		for _, r := range rows {
+			all = append(all, r.Name)
+		}
+		return all
+	}
+	for _, c := range []struct {
+		patterns []string
+		want     string
+	}{
+		{[]string{"fio-writer-penstock", "alone"}, "alone fio-writer-penstock"},
+		{[]string{"hdfs-reader*"}, "hdfs-reader hdfs-reader-tc hdfs-reader-penstock"},
+		{[]string{"*-cgroup"}, "fio-reader-cgroup fio-writer-cgroup"},
+	} {
+		rows, err := ParseRows(c.patterns)
+		if got := strings.Join(names(rows), " "); err != nil || got != c.want {
+			t.Errorf("%q: %q, %v; want %q", c.patterns, got, err, c.want)
+		}
+	}
+	if rows, err := ParseRows(nil); err != nil || len(rows) != len(Rows()) {
+		t.Errorf("%v, %v", rows, err)
+	}
+	for _, wrong := range []string{"fio", "", "["} {
+		if rows, err := ParseRows([]string{"alone", wrong}); err == nil {
+			t.Errorf("%q: %v", wrong, rows)
+		}
+	}
+	if all := names(Rows()); len(slices.Compact(slices.Sorted(slices.Values(all)))) != len(all) {
+		t.Errorf("two rows have one name: %q", all)
+	}
+}
+
+// Each kind of control uses one mechanism, and natively there is none.
+func TestMechanisms(t *testing.T) {
+	want := map[string]string{"fio-reader-cgroup": "cgroup", "fio-writer-cgroup": "cgroup", "hdfs-reader-tc": "shaper", "hdfs-writer-tc": "shaper",
+		"fio-reader-penstock": "gate", "fio-writer-penstock": "gate"}
+	for _, r := range Rows() {
+		if got := r.mechanism(); got != want[r.Name] {
+			t.Errorf("%s: %q, want %q", r.Name, got, want[r.Name])
+		}
+	}
+}
+
+// An interrupted measurement continues with the missing turns, and each second run is in reverse.
+func TestMissing(t *testing.T) {
+	rows, err := ParseRows([]string{"alone", "fio-writer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := func(done ...Turn) (all []string) {
+		for _, k := range (Request{Rows: rows, Runs: 2}).missing(done) {
+			all = append(all, k.String())
+		}
+		return all
+	}
+	all := []string{"full-speed, run 1", "full-speed, run 2", "alone, run 1", "fio-writer, run 1", "fio-writer, run 2", "alone, run 2"}
+	if got := keys(); !slices.Equal(got, all) {
+		t.Errorf("%q, want %q", got, all)
+	}
+	if got := keys(Turn{Row: calibration.Name, Run: 1}, Turn{Row: calibration.Name, Run: 2}, Turn{Row: rowAlone, Run: 1}); !slices.Equal(got, all[3:]) {
+		t.Errorf("%q, want %q", got, all[3:])
+	}
+}
+
+func TestValidate(t *testing.T) {
+	q := Request{Setup: DefaultSetup(), Runs: 1}
+	q.Setup.Machine.CPUs = 2
+	if err := q.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, wrong := range []func(*Request){
+		func(q *Request) { q.Runs = 0 }, func(q *Request) { q.Runs = MaxRuns + 1 },
+		func(q *Request) { q.Setup.WordCount.InputBytes = MinInput - 1 }, func(q *Request) { q.Setup.TeraSort.InputBytes = MaxInput + 1 },
+		func(q *Request) { q.Setup.Machine.CPUs = 1 },
+	} {
+		bad := q
+		wrong(&bad)
+		if err := bad.Validate(); err == nil {
+			t.Errorf("%+v was accepted", bad)
+		}
+	}
+}
+
+// A writer overwrites the whole file and does not change its size. A reader changes nothing. Both end with
+// their context.
+func TestLoad(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	before := bytes.Repeat([]byte{7}, 5*loadStep)
+	if err := os.WriteFile(file, before, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	run := func(write bool, until func() bool) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- Load(ctx, file, write) }()
+		within, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		err := poll.Until(within, time.Millisecond, func() (bool, error) { return until(), nil })
+		cancel()
+		if err := errors.Join(err, <-ended); err != nil {
+			t.Error(err)
+		}
+	}
+	content := func() []byte {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Error(err)
+		}
+		return text
+	}
+	run(false, func() bool { return true })
+	if !bytes.Equal(content(), before) {
+		t.Error("a reader has changed the file")
+	}
+	run(true, func() bool { return bytes.Equal(content(), make([]byte, len(before))) })
+	for name, bad := range map[string]string{"no file": file + "-", "too small": filepath.Join(filepath.Dir(file), "small")} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(file), "small"), make([]byte, loadStep-1), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := Load(t.Context(), bad, false); err == nil {
+			t.Error(name + ": no error")
+		}
+	}
+}
