@@ -39,6 +39,7 @@ type Loop struct {
 	looked  time.Duration // when the kernel's counters were last read
 
 	stuck, slow bool // as last logged
+	isStuck     atomic.Bool
 	lastFault   time.Duration
 }
 
@@ -192,6 +193,10 @@ func (l *Loop) call(do func()) bool {
 }
 
 // Tick counts the loop's ticks, one each 100 ms.
+// Stuck reports whether the device has not answered a request in time (Config.Stuck). Its streams are
+// let through until it does.
+func (l *Loop) Stuck() bool { return l.isStuck.Load() }
+
 func (l *Loop) Tick() uint64 { return l.tick.Load() }
 
 // Alive reports whether the loop has run in the last half second, and has kept no connection's
@@ -362,6 +367,7 @@ func (l *Loop) report(now time.Duration) {
 		l.log.Warn("device loop: "+what, "error", err, "errors_so_far", count)
 	}
 	if stuck := l.arbiter.Stuck(); stuck != l.stuck {
+		l.isStuck.Store(stuck)
 		if l.stuck = stuck; stuck {
 			l.log.Error("the device has not answered a request in time: its streams are let through until it does", "bound", l.cfg.Stuck)
 		} else {

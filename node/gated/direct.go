@@ -16,34 +16,90 @@ import (
 // An operation that bypasses the page cache is a stream of its own. Its file is a stand-in: the
 // arbiter sees bytes that are not resident or not saved; to stage or drain them means to let the
 // thread's own system call run, and to wait until it has returned. So the depth counts the request,
-// and its latency is measured, as for the daemon's own requests. A long operation has several
-// quanta: the first one lets it pass and waits, the others find it done.
+// and its latency is measured, as for the daemon's own requests.
+//
+// A long operation cannot be cut into quanta: its first quantum lets all of it run. The rest is charged
+// when the call has returned, and the thread's next direct operation waits until that is done.
+//
+// A system call may have two events, as copy_file_range(2) has for its two files. The second one passes
+// at once, and is charged: if it waited, the call would not return, and the first request would keep its
+// place at the device.
 
 const (
 	pollFirst = 200 * time.Microsecond // between two looks at the thread; doubles
 	pollLast  = 4 * time.Millisecond
-	// returnsWithin is the longest wait for a system call. A disk that takes longer hangs; the device's
-	// loop notices that by itself.
-	returnsWithin = 30 * time.Second
+	// returnsWithin is the longest wait for a system call. It is well below the time after which a device
+	// counts as stuck (Config.Stuck, 12 s), because a process can make its call take as long as it likes.
+	returnsWithin = 4 * time.Second
+	// directPatience is the longest wait of a direct operation for its turn. The arbiter does not let
+	// closed streams pass by itself.
+	directPatience = 30 * time.Second
 )
 
-// direct schedules an operation that bypasses the page cache.
+// direct schedules an operation that bypasses the page cache. s.mu is held.
 func (s *Scheduler) direct(loop *device.Loop, op Operation) {
-	d := &directFile{op: op, options: &s.options}
-	d.part.wait(ungoverned, d.pass)
-	d.loop = loop
-	d.ready = make(chan struct{})
-	d.part.at = loop.Open(device.OpenRequest{Marker: &d.part, Flow: op.Flow, User: op.User,
+	d := &directFile{op: op, options: &s.options, loop: loop, ready: make(chan struct{}), ended: make(chan struct{}), since: time.Now()}
+	d.part.scheduler = s
+	last := s.threads[op.TID]
+	if last != nil && !last.over() {
+		if last.running() {
+			d.done = true // only charged
+			d.pass()
+		} else if !last.hasNext {
+			// The last operation's rest is still to be charged.
+			last.hasNext = true
+			s.threads[op.TID] = d
+			s.waiting[d] = struct{}{}
+			go func() {
+				<-last.ended
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.begin(d)
+			}()
+			return
+		}
+	} else if len(s.threads) >= maxStreams {
+		d.pass() // beyond the bound
+		s.stats.Ungoverned++
+		return
+	}
+	s.threads[op.TID] = d
+	s.waiting[d] = struct{}{}
+	s.begin(d)
+}
+
+// begin opens the stream of a direct operation. s.mu is held.
+func (s *Scheduler) begin(d *directFile) {
+	op := d.op
+	id := s.number(&d.part)
+	d.part.wait(device.Open, d.pass) // passes at once when the loop does not govern it
+	d.part.at = d.loop.Open(device.OpenRequest{Marker: s, ID: id, Flow: op.Flow, User: op.User,
 		Kind: device.Persistent, Write: op.Write, Block: d, From: op.Offset, To: op.Offset + op.Length})
 	close(d.ready)
-	if op.Write {
-		loop.Progress(d.part.at, op.Offset+op.Length)
-		loop.Close(d.part.at, op.Offset+op.Length)
+	switch {
+	case op.Write:
+		d.loop.Progress(d.part.at, op.Offset+op.Length)
+		d.loop.Close(d.part.at, op.Offset+op.Length)
+	case d.done:
+		d.loop.Close(d.part.at, op.Offset+op.Length)
 	}
 }
 
-// ungoverned is the mark of a stream that is not governed. Below it, a mark lets no direct operation pass.
-const ungoverned = device.Open
+// tickDirect lets direct operations pass that have waited for too long, or whose device is stuck or has
+// no running loop. s.mu is held.
+func (s *Scheduler) tickDirect(now time.Time) {
+	for d := range s.waiting {
+		switch {
+		case d.over():
+			delete(s.waiting, d)
+			if s.threads[d.op.TID] == d {
+				delete(s.threads, d.op.TID)
+			}
+		case now.Sub(d.since) > directPatience || !d.loop.Alive() || d.loop.Stuck():
+			d.pass()
+		}
+	}
+}
 
 // directFile is the file of a direct operation. It implements device.File.
 type directFile struct {
@@ -51,34 +107,72 @@ type directFile struct {
 	options *Options
 	loop    *device.Loop
 	part    part
+	since   time.Time
 	ready   chan struct{} // part.at is set
+	ended   chan struct{} // the stream has ended, and all is charged
+	hasNext bool          // the thread's next operation waits for the end; protected by the scheduler's mu
 
-	passed  sync.Once
-	mu      sync.Mutex
-	done    bool
+	passed sync.Once
+	closed sync.Once
+	mu     sync.Mutex
+	begun  bool
+	before int64 // calls of the thread that had returned when it passed; -1: not known
+	done   bool
+
 	waiting sync.Mutex // held while one request waits for the system call
 }
 
 // pass lets the operation pass, once.
-func (d *directFile) pass() { d.passed.Do(d.op.Allow) }
+func (d *directFile) pass() {
+	d.passed.Do(func() {
+		before, err := d.calls()
+		if err != nil || d.op.Async {
+			before = -1
+		}
+		d.mu.Lock()
+		d.begun, d.before = true, before
+		d.mu.Unlock()
+		d.op.Allow()
+	})
+}
 
-// Query implements device.File: until the operation is done, nothing is resident or saved.
+// over reports whether the stream has ended.
+func (d *directFile) over() bool {
+	select {
+	case <-d.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// running reports whether the operation has passed and its system call has not returned.
+func (d *directFile) running() bool {
+	d.mu.Lock()
+	begun, before := d.begun, d.before
+	d.mu.Unlock()
+	if !begun || before < 0 {
+		return false
+	}
+	now, err := d.calls()
+	return err == nil && now == before
+}
+
+// Query implements device.File: nothing is resident; nothing is saved until the operation is done.
 func (d *directFile) Query(_, length int64) (blockfile.Pages, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.done {
+	if d.op.Write && d.done {
 		return blockfile.Pages{Resident: length}, nil
 	}
 	return blockfile.Pages{Unsaved: length}, nil
 }
 
-// Stage implements device.File.
-func (d *directFile) Stage(off, length int64) error {
+// Stage implements device.File. The end of the stream charges what has not been staged.
+func (d *directFile) Stage(int64, int64) error {
 	d.run()
-	if off+length >= d.op.Offset+d.op.Length {
-		<-d.ready
-		d.loop.Close(d.part.at, off+length)
-	}
+	<-d.ready
+	d.loop.Close(d.part.at, d.op.Offset+d.op.Length)
 	return nil
 }
 
@@ -95,7 +189,14 @@ func (d *directFile) Size() (int64, error) { return d.op.Offset + d.op.Length, n
 func (d *directFile) Space() (int64, error) { return d.Size() }
 
 // Close implements device.File: the stream has ended, so nothing holds the operation.
-func (d *directFile) Close() error { d.pass(); return nil }
+func (d *directFile) Close() error {
+	d.closed.Do(func() {
+		d.pass()
+		d.part.forget()
+		close(d.ended)
+	})
+	return nil
+}
 
 // run lets the operation pass and waits until it is done.
 func (d *directFile) run() {
@@ -114,10 +215,12 @@ func (d *directFile) run() {
 }
 
 func (d *directFile) await() {
-	before, err := d.calls()
 	d.pass()
-	if d.op.Async || err != nil {
-		time.Sleep(d.options.Expect(d.op.Write, d.op.Length))
+	d.mu.Lock()
+	before := d.before
+	d.mu.Unlock()
+	if before < 0 {
+		time.Sleep(min(d.options.Expect(d.op.Write, d.op.Length), returnsWithin))
 		return
 	}
 	wait := pollFirst
@@ -136,20 +239,29 @@ func (d *directFile) calls() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return parseCalls(b, d.op.Write)
+	return parseCalls(b)
 }
 
-// parseCalls reads the number of system calls from a thread's io file in procfs. (The library reads
-// only that of processes.)
-func parseCalls(b []byte, write bool) (int64, error) {
-	name := []byte("syscr: ")
-	if write {
-		name = []byte("syscw: ")
-	}
+// parseCalls returns the sum of a thread's read and write calls, from its io file in procfs. (The library
+// reads only that of processes.)
+func parseCalls(b []byte) (sum int64, err error) {
+	found := 0
 	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		if value, ok := bytes.CutPrefix(lines.Bytes(), name); ok {
-			return strconv.ParseInt(string(value), 10, 64)
+		for _, name := range []string{"syscr: ", "syscw: "} {
+			value, ok := bytes.CutPrefix(lines.Bytes(), []byte(name))
+			if !ok {
+				continue
+			}
+			n, err := strconv.ParseInt(string(value), 10, 62)
+			if err != nil {
+				return 0, err
+			}
+			sum += n
+			found++
 		}
 	}
-	return 0, fmt.Errorf("the kernel does not count system calls (%q)", b)
+	if found != 2 {
+		return 0, fmt.Errorf("the kernel does not count system calls (%q)", b)
+	}
+	return sum, nil
 }

@@ -75,7 +75,13 @@ type Scheduler struct {
 
 	mu      sync.Mutex
 	streams *simplelru.LRU[key, *stream]
+	threads map[int]*directFile      // the last direct operation of each thread, until it is over
+	waiting map[*directFile]struct{} // direct operations that are not over
 	stats   Stats
+
+	marks sync.Mutex // protects the fields below; may be taken while mu is held
+	parts map[uint32]*part
+	last  uint32
 }
 
 // Stats are counts since the start.
@@ -98,7 +104,7 @@ func New(o Options) *Scheduler {
 	if o.Procfs == "" {
 		o.Procfs = "/proc"
 	}
-	s := &Scheduler{options: o}
+	s := &Scheduler{options: o, threads: map[int]*directFile{}, waiting: map[*directFile]struct{}{}, parts: map[uint32]*part{}}
 	s.streams, _ = simplelru.NewLRU(maxStreams, func(_ key, old *stream) { old.end() }) // fails for a size of 0 only
 	return s
 }
@@ -110,6 +116,48 @@ func (s *Scheduler) Stats() Stats {
 	stats := s.stats
 	stats.Streams = s.streams.Len()
 	return stats
+}
+
+// Mark implements device.Marker. All streams belong to one connection, so that agents have their turns
+// beside the gate, however many threads it holds.
+func (s *Scheduler) Mark(id uint32, position int64) {
+	s.marks.Lock()
+	p := s.parts[id]
+	s.marks.Unlock()
+	if p != nil {
+		p.moveTo(position)
+	}
+}
+
+// number gives a part its number for Mark.
+func (s *Scheduler) number(p *part) uint32 {
+	s.marks.Lock()
+	defer s.marks.Unlock()
+	for s.last++; s.parts[s.last] != nil; s.last++ {
+	}
+	p.id = s.last
+	s.parts[p.id] = p
+	return p.id
+}
+
+// forget ends the part's number.
+func (p *part) forget() {
+	p.scheduler.marks.Lock()
+	defer p.scheduler.marks.Unlock()
+	if p.scheduler.parts[p.id] == p {
+		delete(p.scheduler.parts, p.id)
+	}
+}
+
+// Reset lets all operations pass and closes all streams. It must be called when the daemon begins to
+// enforce: streams that were opened before are not governed.
+func (s *Scheduler) Reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.streams.Purge()
+	for d := range s.waiting {
+		d.pass()
+	}
 }
 
 // Handle schedules an operation. It does not wait for the device.
@@ -145,7 +193,7 @@ func (s *Scheduler) buffered(target Target, op Operation, handle func(*stream, O
 		known = false
 	}
 	if !known {
-		st = &stream{Target: target, flow: op.Flow}
+		st = &stream{Target: target, flow: op.Flow, scheduler: s}
 		s.streams.Add(k, st)
 	}
 	made := st.made
@@ -165,9 +213,7 @@ func (s *Scheduler) Run(stop <-chan struct{}) {
 	for {
 		select {
 		case <-stop:
-			s.mu.Lock()
-			s.streams.Purge()
-			s.mu.Unlock()
+			s.Reset()
 			return
 		case now := <-ticker.C:
 			s.tick(now)
@@ -178,6 +224,7 @@ func (s *Scheduler) Run(stop <-chan struct{}) {
 func (s *Scheduler) tick(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tickDirect(now)
 	for _, k := range s.streams.Keys() {
 		if st, _ := s.streams.Peek(k); !st.tick(now) {
 			s.streams.Remove(k)
@@ -189,20 +236,23 @@ func (s *Scheduler) tick(now time.Time) {
 // goroutine changes; the scheduler's mu protects the rest.
 type stream struct {
 	Target
-	flow   string
-	reads  access.Reads
-	writes access.Writes
-	part   *part // the present stream of the device; nil before the first
-	made   int   // parts
-	used   time.Time
-	wrote  int64 // end of the last write; 0 before the first
+	flow      string
+	scheduler *Scheduler
+	reads     access.Reads
+	writes    access.Writes
+	part      *part // the present stream of the device; nil before the first
+	made      int   // parts
+	used      time.Time
+	wrote     int64 // end of the last write; 0 before the first
 
 	reported bool // the last write has been reported although no operation followed
 }
 
 // part is one stream of the device.
 type part struct {
-	at *device.Stream
+	at        *device.Stream
+	scheduler *Scheduler
+	id        uint32
 
 	mu    sync.Mutex
 	mark  int64
@@ -210,8 +260,8 @@ type part struct {
 	allow func() // of the operation that waits; nil if none does
 }
 
-// Mark implements device.Marker.
-func (p *part) Mark(_ uint32, position int64) {
+// moveTo sets the mark.
+func (p *part) moveTo(position int64) {
 	p.mu.Lock()
 	p.mark = position
 	allow := p.allow
@@ -300,7 +350,13 @@ func (st *stream) size(op Operation) (int64, error) {
 func (st *stream) write(op Operation) error {
 	st.used = time.Now()
 	st.report()
-	if st.writes.Next(op.Offset, op.Length) || st.part == nil {
+	fresh := st.writes.Next(op.Offset, op.Length) || st.part == nil
+	if !fresh {
+		// A write that has failed, on a full disk for example, leaves a gap that never becomes backlog.
+		size, err := st.part.at.Block.Size()
+		fresh = err != nil || size < op.Offset
+	}
+	if fresh {
 		f, err := op.Open()
 		if err != nil {
 			return err
@@ -322,9 +378,9 @@ func (written) Space() (int64, error) { return math.MaxInt64, nil }
 // open replaces the device's stream.
 func (st *stream) open(op Operation, file device.File, from, to int64) {
 	st.end()
-	st.part, st.wrote = &part{}, 0
+	st.part, st.wrote = &part{scheduler: st.scheduler}, 0
 	st.made++
-	st.part.at = st.Loop.Open(device.OpenRequest{Marker: st.part, Flow: op.Flow, User: op.User,
+	st.part.at = st.Loop.Open(device.OpenRequest{Marker: st.scheduler, ID: st.scheduler.number(st.part), Flow: op.Flow, User: op.User,
 		Kind: device.Persistent, Write: op.Write, Block: file, From: from, To: to})
 }
 
@@ -366,6 +422,7 @@ func (st *stream) end() {
 	}
 	st.part.wait(0, func() {})
 	st.Loop.Close(st.part.at, st.last())
+	st.part.forget()
 	st.part = nil
 }
 
