@@ -2,6 +2,7 @@ package gate
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -100,6 +101,18 @@ func TestParseStatusOfThisProcess(t *testing.T) {
 	}
 	if _, ok := p.facts(math.MaxInt32, false); ok {
 		t.Error("a process that does not exist was examined")
+	}
+}
+
+// Only file systems of one device number each can be held.
+func TestBoundOfFileSystems(t *testing.T) {
+	for _, kind := range []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC} {
+		must(t, mayHoldType(kind))
+	}
+	for _, kind := range []int64{0, unix.BTRFS_SUPER_MAGIC, unix.TMPFS_MAGIC, unix.OVERLAYFS_SUPER_MAGIC, unix.EXT4_SUPER_MAGIC + 1} {
+		if err := mayHoldType(kind); !errors.Is(err, ErrRefused) {
+			t.Errorf("type %#x: error %v, want ErrRefused", kind, err)
+		}
 	}
 }
 

@@ -15,10 +15,10 @@ import (
 // progress.
 var systemPlaces = []string{"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
 
-// supported are the file systems that can have pre-content events, by the number that statfs(2) returns.
-var supported = map[int64]string{
-	unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs", unix.BTRFS_SUPER_MAGIC: "btrfs",
-}
+// supported are the file systems that can be held, by the number that statfs(2) returns. Btrfs has
+// pre-content events too, but each of its subvolumes has a device number of its own, while a mark is
+// for all of them: a folder of the system in another subvolume would be held unnoticed.
+var supported = map[int64]string{unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs"}
 
 // ErrRefused means that a file system must not be held.
 var ErrRefused = errors.New("refused")
@@ -50,8 +50,8 @@ func mayHold(f *os.File, protected []string) error {
 	if err := unix.Fstatfs(int(f.Fd()), &fs); err != nil {
 		return os.NewSyscallError("statfs", err)
 	}
-	if supported[int64(fs.Type)] == "" {
-		return fmt.Errorf("%w: a file system of type %#x cannot be held; use ext4, xfs or btrfs", ErrRefused, fs.Type)
+	if err := mayHoldType(int64(fs.Type)); err != nil {
+		return err
 	}
 	var dir unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &dir); err != nil {
@@ -75,6 +75,13 @@ func mayHold(f *os.File, protected []string) error {
 		return nil
 	}
 	return errors.Join(check("a folder of the system", systemPlaces), check("a file of Penstock", protected), check("a swap file", swaps))
+}
+
+func mayHoldType(kind int64) error {
+	if supported[kind] == "" {
+		return fmt.Errorf("%w: a file system of type %#x cannot be held; use ext4 or xfs", ErrRefused, kind)
+	}
+	return nil
 }
 
 // onDevice reports whether a file is on a device. A file that does not exist counts as in the nearest
