@@ -156,6 +156,9 @@ func (j *Journal) Make(c Change, do func() error) error {
 
 	old, first := e.change, e.change.Target == ""
 	if !first {
+		if len(e.earlier) >= maxEarlier {
+			return fmt.Errorf("change %s: %d changes in a row have failed", c.Target, maxEarlier)
+		}
 		c.Before = old.Before
 		if !slices.Contains(e.earlier, old.After) {
 			e.earlier = append(e.earlier, old.After)
@@ -174,12 +177,15 @@ func (j *Journal) Make(c Change, do func() error) error {
 			return errors.Join(err, j.undoLocked(e))
 		}
 		e.change = old
-		e.earlier = []string{c.After} // it may have been made in part
+		e.earlier = append(e.earlier, c.After) // it may have been made in part
 		return errors.Join(err, j.append(e, line{Change: &old, Earlier: e.earlier}))
 	}
 	e.earlier = nil
 	return nil
 }
+
+// maxEarlier bounds the values of a target that may be in force.
+const maxEarlier = 16
 
 // PutBack undoes the change of a target. It does nothing if the target was not changed.
 func (j *Journal) PutBack(mechanism, target string) error {
@@ -359,12 +365,14 @@ func (j *Journal) load() error {
 	if err != nil {
 		return err
 	}
+	// What another boot of the machine has left may be damaged, and is not in force any more.
+	first, _, whole := bytes.Cut(content, []byte("\n"))
+	if l, err := parse(append(bytes.Clone(first), '\n')); whole && (err != nil && bytes.ContainsRune(first, 0) || err == nil && len(l) == 1 && l[0].Boot != "" && l[0].Boot != bootID()) {
+		return nil
+	}
 	lines, err := parse(content)
 	if err != nil {
 		return err
-	}
-	if len(lines) > 0 && lines[0].Boot != bootID() {
-		return nil
 	}
 	for _, l := range lines {
 		switch {

@@ -200,6 +200,25 @@ func TestFailedChanges(t *testing.T) {
 	}
 }
 
+// A change that was made although it has failed is known after further failures, too.
+func TestTwoFailedChanges(t *testing.T) {
+	dir := t.TempDir()
+	a := fileWith(t, dir, "a", "old")
+	j := open(t, dir)
+	if err := set(j, a, "1"); err != nil {
+		t.Fatal(err)
+	}
+	failed := errors.New("failed")
+	for n, do := range []func() error{func() error { return errors.Join(write(a, "half"), failed) }, func() error { return failed }} {
+		if err := j.Make(Change{"file", a, "1", fmt.Sprint("half", n)[:4], ""}, do); !errors.Is(err, failed) {
+			t.Fatal(err)
+		}
+	}
+	if err := j.Close(); err != nil || content(t, a) != "old" {
+		t.Errorf("%v, %q", err, content(t, a))
+	}
+}
+
 func TestUndoThatFailsIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	a := fileWith(t, dir, "a", "old")
@@ -272,7 +291,7 @@ func TestAnotherBoot(t *testing.T) {
 	dir := t.TempDir()
 	a := fileWith(t, dir, "a", "1")
 	path := filepath.Join(dir, "run", "journal")
-	text := `{"boot":"another"}` + "\n" + `{"change":{"mechanism":"file","target":"` + a + `","before":"0","after":"1"}}` + "\n"
+	text := `{"boot":"another"}` + "\n" + "\x00\x00 torn\n" + `{"change":{"mechanism":"file","target":"` + a + `","before":"0","after":"1"}}` + "\n"
 	if err := errors.Join(os.Mkdir(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
 		t.Fatal(err)
 	}
