@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/spf13/cobra"
 
@@ -78,18 +79,24 @@ Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 int
 	flags.StringSliceVar(&rows, "rows", nil, "measure these rows only; * matches any part of a name (default: all)")
 	flags.StringVar(&wordCountSize, "wordcount-size", "", "bytes of WordCount's input (K, M, G: powers of 1024)")
 	flags.StringVar(&teraSortSize, "terasort-size", "", "bytes of TeraSort's input")
+	flags.StringVar(&q.Setup.Scheduler, "scheduler", q.Setup.Scheduler, "I/O scheduler of the contested disk: bfq, mq-deadline, kyber or none")
+	flags.IntVar(&q.Setup.FioJobs, "fio-jobs", q.Setup.FioJobs, "threads of the reader and of the writer of local files")
 	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs, even after success")
 	at.register(flags)
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished turns; made if missing")
 	flags.StringVar(&reportFile, "report", "", "write an HTML report to `FILE`")
 	flags.StringVar(&jsonFile, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
 	cmd.AddCommand(&cobra.Command{
-		Use: "load read|write FILE", Short: "Read or overwrite a file until a signal", Hidden: true, Args: cobra.ExactArgs(2),
+		Use: "load read|write FILE JOBS", Short: "Read or overwrite a file until a signal", Hidden: true, Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[0] != "read" && args[0] != "write" {
 				return cli.Usage(fmt.Errorf("load %q: use read or write", args[0]))
 			}
-			return monitor.Load(cmd.Context(), args[1], args[0] == "write")
+			jobs, err := strconv.Atoi(args[2])
+			if err != nil || jobs < 1 || jobs > monitor.MaxFioJobs {
+				return cli.Usage(fmt.Errorf("%q jobs: use 1 to %d", args[2], monitor.MaxFioJobs))
+			}
+			return monitor.Load(cmd.Context(), args[1], args[0] == "write", jobs)
 		},
 	})
 	return cmd

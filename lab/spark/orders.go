@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"time"
+
+	"penstock/lab/poll"
 )
 
 // Orders is a running Sort or WordCount that performs its job when it is ordered to (jobs/orders.py).
@@ -29,8 +31,8 @@ type Done struct {
 // End returns when the job was done.
 func (d Done) End() time.Time { return d.Began.Add(d.Elapsed) }
 
-// SubmitOrders starts the program of job, whose arguments are set by SubmitOrders, and returns when it waits for
-// orders. dir is a new folder for the orders; partitions is the number of the job's parts.
+// SubmitOrders starts a program and returns when the program waits for orders. It sets the job's
+// arguments. dir is a new folder for the orders, and partitions is the number of the job's parts.
 func (s *Spark) SubmitOrders(ctx context.Context, job Job, dir string, partitions int) (*Orders, error) {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return nil, err
@@ -61,14 +63,27 @@ func (o *Orders) Give(input, output string) (wait func(context.Context) (Done, e
 	return func(ctx context.Context) (Done, error) { return o.done(ctx, number) }, nil
 }
 
-func (o *Orders) done(ctx context.Context, number int) (Done, error) {
-	line, err := o.p.Find(ctx, regexp.MustCompile(`(?m)^\{"step": "`+strconv.Itoa(number)+`".*\}$`))
+// done waits for the report of a job.
+func (o *Orders) done(ctx context.Context, number int) (d Done, err error) {
+	file := filepath.Join(o.dir, strconv.Itoa(number)+".done")
+	var text []byte
+	err = poll.Until(ctx, 20*time.Millisecond, func() (bool, error) {
+		ended := !o.p.Alive() // checked first, so no report can follow after the file is read
+		var err error
+		if text, err = os.ReadFile(file); !errors.Is(err, fs.ErrNotExist) {
+			return err == nil, err
+		}
+		if ended {
+			return false, o.p.Failure()
+		}
+		return false, nil
+	})
 	if err != nil {
-		return Done{}, err
+		return d, fmt.Errorf("job %d of %s: %w", number, o.ID, err)
 	}
 	var said struct{ Began, Seconds float64 }
-	if err := json.Unmarshal([]byte(line[0]), &said); err != nil {
-		return Done{}, fmt.Errorf("%s: %q: %w", o.ID, line[0], err)
+	if err := json.Unmarshal(text, &said); err != nil {
+		return d, fmt.Errorf("job %d of %s: %s: %q: %w", number, o.ID, file, text, err)
 	}
 	return Done{Began: time.UnixMicro(int64(said.Began * 1e6)), Elapsed: time.Duration(said.Seconds * float64(time.Second))}, nil
 }

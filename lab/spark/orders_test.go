@@ -54,4 +54,9 @@ orders.serve(sys.argv[1], lambda source, target: open(target, "w").write("from "
 	if err := o.End(t.Context()); err != nil {
 		t.Error(err)
 	}
+	if wait, err := o.Give("c", "d"); err != nil {
+		t.Error(err)
+	} else if done, err := wait(t.Context()); err == nil {
+		t.Errorf("an ended program has done %+v", done)
+	}
 }

@@ -51,7 +51,7 @@ func (m *machine) beginLocal(a Activity) (*background, error) {
 	}
 	does := map[bool]string{true: "write", false: "read"}[a == FioWriter]
 	p, err := process.Start(process.Options{Book: m.Book, Name: string(a), Log: m.Path(string(a) + ".log")},
-		append(m.joining(m.fio.Path), own, "bench", "monitor", "load", does, m.local())...)
+		append(m.joining(m.fio.Path), own, "bench", "monitor", "load", does, m.local(), strconv.Itoa(m.setup.FioJobs))...)
 	if err != nil {
 		return nil, err
 	}

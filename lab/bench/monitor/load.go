@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,10 +13,10 @@ import (
 // loadStep is the size of an operation of Load, in bytes.
 const loadStep = 64 << 10
 
-// Load reads a file or overwrites it, from the begin to the end, again and again, until ctx ends. It
-// plays the part of fio in the paper, so that nothing needs to be installed. Reads and writes go through
-// the page cache. Each pass of a reader finds a cold file. A writer never calls fsync.
-func Load(ctx context.Context, file string, write bool) (err error) {
+// Load reads a file or overwrites it, again and again, until ctx ends. Each of the jobs has an equal part
+// of the file. Load plays the part of fio in the paper, so that nothing needs to be installed. Reads and
+// writes go through the page cache. Each pass of a reader finds a cold file. A writer never calls fsync.
+func Load(ctx context.Context, file string, write bool, jobs int) (err error) {
 	flags := os.O_RDONLY
 	if write {
 		flags = os.O_WRONLY
@@ -30,32 +30,32 @@ func Load(ctx context.Context, file string, write bool) (err error) {
 	if err != nil {
 		return err
 	}
-	if info.Size() < loadStep {
-		return fmt.Errorf("load %s: it has %d bytes, and a load needs at least %d", file, info.Size(), loadStep)
-	}
-	buffer := make([]byte, loadStep)
-	for ctx.Err() == nil {
-		if err := pass(ctx, f, buffer, info.Size(), write); err != nil {
-			return fmt.Errorf("load a file: %w", err)
-		}
-	}
-	return nil
-}
-
-func pass(ctx context.Context, f *os.File, buffer []byte, size int64, write bool) error {
-	if !write {
-		if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
-			return &os.PathError{Op: "drop from the page cache", Path: f.Name(), Err: err}
-		}
+	part := info.Size() / int64(max(jobs, 1)) / loadStep * loadStep
+	if jobs < 1 || part == 0 {
+		return fmt.Errorf("load %s: it has %d bytes, and each of %d jobs needs at least %d", file, info.Size(), jobs, loadStep)
 	}
 	one := f.ReadAt
 	if write {
 		one = f.WriteAt
 	}
-	for at := int64(0); at+loadStep <= size && ctx.Err() == nil; at += loadStep {
-		if _, err := one(buffer, at); err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
+	errs := make([]error, jobs)
+	var running sync.WaitGroup
+	for i := range jobs {
+		running.Go(func() {
+			buffer := make([]byte, loadStep)
+			for from := int64(i) * part; ctx.Err() == nil && errs[i] == nil; {
+				if !write {
+					errs[i] = unix.Fadvise(int(f.Fd()), from, part, unix.FADV_DONTNEED)
+				}
+				for at := from; at < from+part && ctx.Err() == nil && errs[i] == nil; at += loadStep {
+					_, errs[i] = one(buffer, at)
+				}
+			}
+		})
+	}
+	running.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("load %s: %w", file, err)
 	}
 	return nil
 }

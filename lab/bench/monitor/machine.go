@@ -57,7 +57,7 @@ func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err e
 		// The kernel counts the waits of processes that begin after this.
 		Sysctls: append([]stand.Sysctl{{Name: "kernel/task_delayacct", Value: "1"}}, stand.LateWriteback...),
 		Disks: []disk.Options{
-			{Name: "data", Size: 8 << 30, Scheduler: "mq-deadline"},
+			{Name: "data", Size: 8 << 30, Scheduler: q.Setup.Scheduler},
 			{Name: "local", Size: 3 << 30, Scheduler: "mq-deadline"},
 		},
 		Nodes: func(s *stand.Stand) []daemon.Options {

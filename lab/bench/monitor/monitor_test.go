@@ -88,7 +88,8 @@ func TestValidate(t *testing.T) {
 	for _, wrong := range []func(*Request){
 		func(q *Request) { q.Runs = 0 }, func(q *Request) { q.Runs = MaxRuns + 1 },
 		func(q *Request) { q.Setup.WordCount.InputBytes = MinInput - 1 }, func(q *Request) { q.Setup.TeraSort.InputBytes = MaxInput + 1 },
-		func(q *Request) { q.Setup.Machine.CPUs = 1 },
+		func(q *Request) { q.Setup.Machine.CPUs = 1 }, func(q *Request) { q.Setup.Scheduler = "cfq" },
+		func(q *Request) { q.Setup.FioJobs = 0 }, func(q *Request) { q.Setup.FioJobs = MaxFioJobs + 1 },
 	} {
 		bad := q
 		wrong(&bad)
@@ -102,7 +103,7 @@ func TestValidate(t *testing.T) {
 // their context.
 func TestLoad(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	before := bytes.Repeat([]byte{7}, 5*loadStep)
+	before := bytes.Repeat([]byte{7}, 6*loadStep)
 	if err := os.WriteFile(file, before, 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func TestLoad(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- Load(ctx, file, write) }()
+		go func() { ended <- Load(ctx, file, write, 3) }()
 		within, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		err := poll.Until(within, time.Millisecond, func() (bool, error) { return until(), nil })
@@ -131,11 +132,11 @@ func TestLoad(t *testing.T) {
 		t.Error("a reader has changed the file")
 	}
 	run(true, func() bool { return bytes.Equal(content(), make([]byte, len(before))) })
-	for name, bad := range map[string]string{"no file": file + "-", "too small": filepath.Join(filepath.Dir(file), "small")} {
-		if err := os.WriteFile(filepath.Join(filepath.Dir(file), "small"), make([]byte, loadStep-1), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := Load(t.Context(), bad, false); err == nil {
+	for name, bad := range map[string]struct {
+		file string
+		jobs int
+	}{"no file": {file + "-", 1}, "too many jobs": {file, 7}, "no jobs": {file, 0}} {
+		if err := Load(t.Context(), bad.file, false, bad.jobs); err == nil {
 			t.Error(name + ": no error")
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"penstock/lab/experiment"
@@ -20,6 +21,8 @@ const (
 	MaxRuns  = 100
 	MinInput = 16 * mib
 	MaxInput = 2048 * mib
+	// MaxFioJobs bounds the threads of a local activity.
+	MaxFioJobs = 64
 )
 
 // JobSetup describes a Spark job. All of its executors together run Slots tasks at a time.
@@ -37,8 +40,10 @@ type Setup struct {
 	WordCount JobSetup           `json:"wordcount"`
 	TeraSort  JobSetup           `json:"terasort"`
 	// BackgroundBytes is the size of the local file and of the HDFS file of the background.
-	BackgroundBytes int64 `json:"background_bytes"`
-	BackgroundCPU   int   `json:"background_cpu"`
+	BackgroundBytes int64  `json:"background_bytes"`
+	BackgroundCPU   int    `json:"background_cpu"`
+	FioJobs         int    `json:"fio_jobs"`  // threads of the reader and of the writer of local files
+	Scheduler       string `json:"scheduler"` // I/O scheduler of the contested disk
 	// AlonePart is the part of the disk's rate at which WordCount alone reads. LimitPart is the part
 	// that a controlled background may use.
 	AlonePart float64 `json:"alone_part"`
@@ -60,7 +65,7 @@ func DefaultSetup() Setup {
 		Machine:         experiment.ThisMachine(),
 		WordCount:       JobSetup{InputBytes: 192 * mib, Files: 12, WordBytes: 10, Slots: 3, CPU: 0},
 		TeraSort:        JobSetup{InputBytes: 96 * mib, Files: 6, WordBytes: 8, Slots: 3, CPU: 1},
-		BackgroundBytes: 1536 * mib, BackgroundCPU: 1,
+		BackgroundBytes: 1536 * mib, BackgroundCPU: 1, FioJobs: 4, Scheduler: "bfq",
 		AlonePart: 0.45, LimitPart: 0.2, Preference: 8, SettlingS: 5,
 		DirtyS: 3, DirtyBackgroundS: 1.5, Quantum: mib,
 		Hadoop: hadoop.DefaultVersion,
@@ -73,6 +78,12 @@ func (s Setup) validate() error {
 		if bytes < MinInput || bytes > MaxInput {
 			return fmt.Errorf("--%s: %d bytes: use %dM to %dM", flag, bytes, MinInput/mib, MaxInput/mib)
 		}
+	}
+	if s.FioJobs < 1 || s.FioJobs > MaxFioJobs {
+		return fmt.Errorf("--fio-jobs %d: use 1 to %d", s.FioJobs, MaxFioJobs)
+	}
+	if !slices.Contains([]string{"bfq", "mq-deadline", "kyber", "none"}, s.Scheduler) {
+		return fmt.Errorf("--scheduler %q: use bfq, mq-deadline, kyber or none", s.Scheduler)
 	}
 	if s.Machine.CPUs < 2 {
 		return errors.New("the measurement needs two CPUs: WordCount and the background would disturb each other at the CPU, too")

@@ -1,9 +1,10 @@
 """Runs a job again and again, each time that a file orders it.
 
 An order is a file in a folder: its name is its number, counted from 1, and its content
-is the job's input and output, separated by a space. When the job is done, a line of
-JSON is printed: the number, when the job began (seconds since 1970), how many seconds
-it took. A file with the name "end" ends the program.
+is the job's input and output, separated by a space. When the job is done, the file
+NUMBER.done has a line of JSON: when the job began (seconds since 1970), and how many
+seconds it took. The file 0.done says that the program is ready. A file with the name
+"end" ends the program.
 """
 import json
 import os
@@ -11,7 +12,13 @@ import time
 
 
 def serve(folder, run):
-    print(json.dumps({"step": "0", "began": time.time(), "seconds": 0}), flush=True)
+    def done(number, began):
+        file = os.path.join(folder, f"{number}.done")
+        with open(file + ".new", "w") as f:
+            json.dump({"began": began, "seconds": time.time() - began}, f)
+        os.rename(file + ".new", file)
+
+    done(0, time.time())
     number = 1
     while not os.path.exists(os.path.join(folder, "end")):
         order = os.path.join(folder, str(number))
@@ -22,5 +29,5 @@ def serve(folder, run):
             source, target = f.read().split()
         began = time.time()
         run(source, target)
-        print(json.dumps({"step": str(number), "began": began, "seconds": time.time() - began}), flush=True)
+        done(number, began)
         number += 1
