@@ -2,6 +2,7 @@ package gate
 
 import (
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +20,10 @@ const (
 // File is an open file of a request.
 type File struct {
 	*os.File
-	refs atomic.Int32
-	used time.Time // by the cache, under its lock
+	refs  atomic.Int32
+	key   fileKey
+	used  time.Time // by the cache, under its lock
+	cache *fileCache
 }
 
 // Keep makes the file valid until a further call of Release. It returns f.
@@ -29,42 +32,125 @@ func (f *File) Keep() *File {
 	return f
 }
 
-// Release ends the validity that Keep has given.
+// Release ends the validity that Keep has given. It does not wait for the file to be closed.
 func (f *File) Release() {
 	if f.refs.Add(-1) == 0 {
-		f.File.Close()
+		f.cache.closer.close(f.key.dev, f.File)
+	}
+}
+
+// closer closes files in a goroutine of its own for each device. The last close of a deleted file
+// frees its blocks, and waits for the device, or for the end of a freeze of the file system. The
+// daemon's heartbeat must not wait for that.
+type closer struct {
+	mu      sync.Mutex
+	waiting map[uint64][]*os.File // by device; an entry has a goroutine
+	none    map[uint64]chan struct{}
+}
+
+// close closes a file. It does not wait.
+func (c *closer) close(dev uint64, f *os.File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.none[dev] == nil {
+		if c.none == nil {
+			c.none, c.waiting = map[uint64]chan struct{}{}, map[uint64][]*os.File{}
+		}
+		c.none[dev] = make(chan struct{})
+		go c.run(dev)
+	}
+	c.waiting[dev] = append(c.waiting[dev], f)
+}
+
+// run closes the files of a device, and ends when there are no more.
+func (c *closer) run(dev uint64) {
+	for {
+		c.mu.Lock()
+		files := c.waiting[dev]
+		if len(files) == 0 {
+			close(c.none[dev])
+			delete(c.none, dev)
+			delete(c.waiting, dev)
+			c.mu.Unlock()
+			return
+		}
+		f := files[0]
+		c.mu.Unlock()
+		f.Close()
+		c.mu.Lock()
+		c.waiting[dev] = c.waiting[dev][1:]
+		c.mu.Unlock()
+	}
+}
+
+// full reports whether as many files of a device wait to be closed as can be kept open.
+func (c *closer) full(dev uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.waiting[dev]) >= maxFiles
+}
+
+// wait waits until the files of all devices, or of those given, are closed, but not longer than limit.
+func (c *closer) wait(limit time.Duration, devs ...uint64) {
+	c.mu.Lock()
+	var none []chan struct{}
+	for dev, done := range c.none {
+		if len(devs) == 0 || slices.Contains(devs, dev) {
+			none = append(none, done)
+		}
+	}
+	c.mu.Unlock()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	for _, done := range none {
+		select {
+		case <-done:
+		case <-late.C:
+			return
+		}
 	}
 }
 
 // fileCache contains the files of the last requests, so that a descriptor is sent once per file and
 // not once per request. A file that is open keeps its inode number, so a key means one file.
 type fileCache struct {
-	mu    sync.Mutex
-	files map[fileKey]*File
-	swept time.Time
+	mu     sync.Mutex
+	files  map[fileKey]*File
+	swept  time.Time
+	closer closer
 }
 
 // get returns the file of a request, kept for the caller. fd is the descriptor that came with the
-// request, or -1. It returns nil if the file is unknown.
+// request, or -1. It returns nil if the file is unknown, and if too many files of its device wait to
+// be closed.
 func (c *fileCache) get(key fileKey, fd int) *File {
+	var sent *os.File
+	if fd >= 0 {
+		sent = os.NewFile(uintptr(fd), "file of a held process")
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known := c.files[key]; known != nil {
-		if fd >= 0 {
-			unix.Close(fd)
+		if sent != nil {
+			sent.Close() // not the last of this file
 		}
 		known.used = time.Now()
 		return known.Keep()
 	}
-	if fd < 0 {
+	if sent == nil {
 		return nil
 	}
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || (fileKey{st.Dev, st.Ino}) != key {
-		unix.Close(fd) // the operation has been let go while its file was sent
+	err := unix.Fstat(fd, &st)
+	if c.closer.full(key.dev) {
+		sent.Close() // the gate process has the file open while the operation waits
 		return nil
 	}
-	f := &File{File: os.NewFile(uintptr(fd), "file of a held process"), used: time.Now()}
+	if err != nil || (fileKey{st.Dev, st.Ino}) != key {
+		c.closer.close(key.dev, sent) // the operation has been let go while its file was sent
+		return nil
+	}
+	f := &File{File: sent, key: key, used: time.Now(), cache: c}
 	f.refs.Store(2)
 	if c.files == nil {
 		c.files = map[fileKey]*File{}
@@ -108,13 +194,15 @@ func (c *fileCache) sweep() {
 	c.drop(func(_ fileKey, f *File) bool { return now.Sub(f.used) > fileLife })
 }
 
-// forget closes the files of a device, so that it can be unmounted.
+// forget closes the files of a device, so that it can be unmounted. It waits for that, but not long.
 func (c *fileCache) forget(dev uint64) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.drop(func(key fileKey, _ *File) bool { return key.dev == dev })
+	c.mu.Unlock()
+	c.closer.wait(callLimit, dev)
 }
 
+// clear begins to close all files.
 func (c *fileCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

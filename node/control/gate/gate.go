@@ -346,6 +346,7 @@ func (g *Gate) Close() error {
 	case <-time.After(callLimit):
 		g.kill()
 	}
+	g.files.closer.wait(callLimit) // so that file systems can be unmounted
 	if g.options.Journal == nil {
 		return nil
 	}
@@ -425,12 +426,16 @@ func (g *Gate) end(dir string, change func(*place)) error {
 		return fmt.Errorf("release the file system of %s: %w", dir, err)
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
+	var gone []uint64
 	for dev, p := range g.places {
 		if p.dir == dir {
 			delete(g.places, dev)
-			g.files.forget(dev)
+			gone = append(gone, dev)
 		}
+	}
+	g.mu.Unlock()
+	for _, dev := range gone {
+		g.files.forget(dev)
 	}
 	return nil
 }
@@ -452,13 +457,14 @@ func (g *Gate) place(dir string, f *os.File, change func(*place)) error {
 		return fmt.Errorf("hold the file system of %s: %w", dir, err)
 	}
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	if p.watched || p.held {
 		g.places[st.Dev] = &p
-	} else {
-		delete(g.places, st.Dev)
-		g.files.forget(st.Dev)
+		g.mu.Unlock()
+		return nil
 	}
+	delete(g.places, st.Dev)
+	g.mu.Unlock()
+	g.files.forget(st.Dev)
 	return nil
 }
 

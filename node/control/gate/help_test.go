@@ -104,6 +104,7 @@ func newHeld(t testing.TB) *held {
 		defer h.mu.Unlock()
 		for _, f := range h.kept {
 			f.Release()
+			f.cache.closer.wait(patience) // the disk is unmounted next
 		}
 		h.kept = nil
 	})
