@@ -145,3 +145,87 @@ func TestBoundOfFilesThatWaitToBeClosed(t *testing.T) {
 		t.Errorf("%d files are open", n)
 	}
 }
+
+// An operation whose file the daemon cannot receive, because it has too many open files, is allowed,
+// also if its file was asked for before. Later ones are held again.
+func TestAnOperationWithoutItsFileIsAllowed(t *testing.T) {
+	dir := disk(t, "ext4")
+	h := newHeld(t)
+	g := startGate(t, Options{Held: h.take})
+	must(t, g.Mark(dir))
+	p := startHelper(t, nil, "steps", filepath.Join(dir, "file"), "write:1", "write:2", "write:3", "write:4")
+	p.line()
+	must(t, g.Classes([]Rule{{Class: 7, UID: AnyUser, PID: p.pid()}}))
+	allowed := func(what string, count uint64) {
+		t.Helper()
+		p.begin()
+		if got := p.line(); got != "write <nil>" {
+			t.Errorf("%s: %s", what, got)
+		}
+		h.none(t, what)
+		if n := g.Stats().LetGoFull; n != count {
+			t.Errorf("%s: %d operations were let go, want %d", what, n, count)
+		}
+	}
+	isHeld := func(what string) {
+		t.Helper()
+		p.begin()
+		r := h.next(t)
+		if r.File == nil {
+			t.Errorf("%s: no file", what)
+		}
+		must(t, g.Allow(r.ID))
+		p.line()
+	}
+	more := noMoreFiles(t)
+	allowed("the first operation", 1)
+	more()
+	isHeld("the second operation")
+	h.release()
+	g.files.clear() // the gate process does not know that
+	more = noMoreFiles(t)
+	allowed("the third operation", 2)
+	more()
+	isHeld("the fourth operation")
+}
+
+// noMoreFiles forbids this process to open files, until the returned function is called or the test
+// ends.
+func noMoreFiles(t *testing.T) (more func()) {
+	t.Helper()
+	var limit unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	more = sync.OnceFunc(func() { must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) })
+	t.Cleanup(more)
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: limit.Max}))
+	return more
+}
+
+// The file of one request is asked for once.
+func TestAFileIsAskedForOnce(t *testing.T) {
+	h := newHeld(t)
+	g := startGate(t, Options{Held: h.take})
+	g.conn.Close() // so that the test alone calls request, and each answer is an error
+	<-g.Done()
+	letGo := func(id uint64, lost bool) uint64 {
+		before := g.Stats().LetGoFull
+		frame := appendRequest(nil, &Request{ID: id, Op: Write})
+		if err := g.request(frame[1:], -1, lost); err == nil {
+			t.Error("the gate process has ended, and an answer was sent")
+		}
+		return g.Stats().LetGoFull - before
+	}
+	for i, want := range []struct {
+		id    uint64
+		lost  bool
+		letGo uint64
+	}{
+		{maxHeld, false, 0}, {maxHeld, false, 1}, {maxHeld + 1, false, 0}, {2 * maxHeld, false, 0},
+		{maxHeld + 1, false, 1}, {2 * maxHeld, false, 1}, {3*maxHeld - 1, true, 1},
+	} {
+		if n := letGo(want.id, want.lost); n != want.letGo {
+			t.Errorf("frame %d, %+v: %d let go", i, want, n)
+		}
+	}
+	h.none(t, "a request without a file")
+}

@@ -129,11 +129,15 @@ type Gate struct {
 	closing bool
 
 	files fileCache
+	// asked has, for each slot of the gate's table, the last request whose file was asked for. It
+	// belongs to the goroutine that receives.
+	asked [maxHeld]uint64
 
 	statsMu  sync.Mutex
-	stats    Stats
-	pongs    int // answers to heartbeats
-	silent   int // heartbeats without an answer
+	stats    Stats // as the gate process counts
+	pongs    int   // answers to heartbeats
+	silent   int   // heartbeats without an answer
+	fileless uint64
 	ranged   bool
 	missing  string
 	hello    chan struct{}
@@ -375,11 +379,14 @@ func (g *Gate) Ranged() bool { return g.ranged }
 // end it.
 func (g *Gate) Missing() string { return g.missing }
 
-// Stats returns the counters that the last heartbeat has brought, at most 100 ms old.
+// Stats returns the counters that the last heartbeat has brought, at most 100 ms old, with the
+// operations that this process has let go itself.
 func (g *Gate) Stats() Stats {
 	g.statsMu.Lock()
 	defer g.statsMu.Unlock()
-	return g.stats
+	stats := g.stats
+	stats.LetGoFull += g.fileless
+	return stats
 }
 
 // Watch prepares the file system of dir: files that are opened from now on can be held later. It
@@ -621,12 +628,13 @@ func (g *Gate) beat() {
 func (g *Gate) receive() {
 	frame, oob := make([]byte, 4<<10), make([]byte, unix.CmsgSpace(4))
 	for {
-		n, oobn, _, _, err := g.conn.ReadMsgUnix(frame, oob)
+		n, oobn, flags, _, err := g.conn.ReadMsgUnix(frame, oob)
 		if err != nil || n == 0 {
 			return // the supervisor ends too
 		}
 		fd := descriptorIn(oob[:oobn])
-		if err := g.frame(frame[0], frame[1:n], fd); err != nil {
+		lost := flags&unix.MSG_CTRUNC != 0 // this process has as many open files as it may
+		if err := g.frame(frame[0], frame[1:n], fd, lost); err != nil {
 			g.fail(err)
 			return
 		}
@@ -638,9 +646,11 @@ func (g *Gate) fail(err error) {
 	g.conn.Close()
 }
 
-func (g *Gate) frame(kind byte, body []byte, fd int) error {
+// frame obeys a frame of the gate process. fd is the descriptor that came with it, or -1; lost reports
+// whether a descriptor was sent and could not be received.
+func (g *Gate) frame(kind byte, body []byte, fd int, lost bool) error {
 	if kind == frameRequest {
-		return g.request(body, fd)
+		return g.request(body, fd, lost)
 	}
 	if fd >= 0 {
 		unix.Close(fd)
@@ -694,8 +704,9 @@ func (g *Gate) frame(kind byte, body []byte, fd int) error {
 	return fmt.Errorf("a frame of the unknown kind %q", kind)
 }
 
-// request passes an operation on to the daemon, with its file.
-func (g *Gate) request(body []byte, fd int) error {
+// request passes an operation on to the daemon, with its file. An operation whose file cannot be had
+// is allowed.
+func (g *Gate) request(body []byte, fd int, lost bool) error {
 	r, err := parseRequest(body)
 	if err != nil {
 		if fd >= 0 {
@@ -706,8 +717,15 @@ func (g *Gate) request(body []byte, fd int) error {
 	key := fileKey{r.Dev, r.Inode}
 	r.File = g.files.get(key, fd)
 	if r.File == nil && fd < 0 {
-		// The cache has dropped it. The gate sends the request again, with the file.
-		return g.send(appendU64([]byte{frameFile}, r.ID), nil)
+		if asked := &g.asked[r.ID%maxHeld]; !lost && *asked != r.ID {
+			// The cache has dropped it. The gate sends the request again, with the file.
+			*asked = r.ID
+			return g.send(appendU64([]byte{frameFile}, r.ID), nil)
+		}
+		g.statsMu.Lock()
+		g.fileless++
+		g.statsMu.Unlock()
+		return g.Allow(r.ID)
 	}
 	g.options.Held(r)
 	if r.File != nil {

@@ -99,16 +99,19 @@ type held struct {
 // newHeld returns a recorder whose files are closed with the test.
 func newHeld(t testing.TB) *held {
 	h := &held{requests: make(chan Request, 2*maxHeld)}
-	t.Cleanup(func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		for _, f := range h.kept {
-			f.Release()
-			f.cache.closer.wait(patience) // the disk is unmounted next
-		}
-		h.kept = nil
-	})
+	t.Cleanup(h.release)
 	return h
+}
+
+// release closes the files of the requests.
+func (h *held) release() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, f := range h.kept {
+		f.Release()
+		f.cache.closer.wait(patience) // the disk may be unmounted next
+	}
+	h.kept = nil
 }
 
 func (h *held) take(r Request) {

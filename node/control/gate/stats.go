@@ -12,9 +12,10 @@ type Stats struct {
 	// Mapped and Resized are operations of selected processes that pass, since a wait would not govern
 	// the device I/O that they cause: mmap(2), and truncate(2) and fallocate(2).
 	Mapped, Resized uint64
-	// LetGoFull is the number of operations that passed since as many as possible waited, LetGoOpen
-	// since the daemon's heartbeat was late or a file system was released, LetGoOld since they had
-	// waited for Options.HoldAtMost.
+	// LetGoFull is the number of operations that passed since as many as possible waited, or since the
+	// daemon had as many open files as it may have. LetGoOpen counts those that passed since the daemon's
+	// heartbeat was late or a file system was released, LetGoOld those that had waited for
+	// Options.HoldAtMost.
 	LetGoFull, LetGoOpen, LetGoOld uint64
 	// Unidentified is the number of operations whose process could not be examined. They pass.
 	Unidentified uint64
