@@ -146,7 +146,12 @@ func (c *Controller) OfProcess(pid int) (Group, error) { return c.hierarchy.OfPr
 func (c *Controller) At(path string) (Group, error) { return c.hierarchy.At(path) }
 
 // Limit sets all four limits of a cgroup on a device; a limit of 0 is lifted. If one of them cannot be
-// set, those of this cgroup on this device are lifted.
+// set, those of this cgroup on this device are lifted. If the cgroup must no longer be held, since a
+// protected process has entered it, all its limits and weights are lifted.
+//
+// Limit may be called again and again. A limit that is in force is not written again. A limit that
+// somebody else has changed or lifted meanwhile is set again, and their value is the one that is put
+// back later.
 //
 // Buffered writes may not be held: see HoldsBufferedWrites. The device must be a whole disk or a mapped device:
 // partitions have no limits of their own.
@@ -295,14 +300,15 @@ func (c *Controller) change(j *journal.Journal, g Group, knobs []knob, values []
 	}
 	defer f.Close()
 	if err := f.Refuse(c.protected()); err != nil {
-		return err
+		return errors.Join(err, lift(j, func(t target) bool { return t.id == g.ID }))
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, lift(j, func(t target) bool { return t.id == g.ID && slices.Contains(knobs, t.knob) }))
 		}
 	}()
-	if err := c.enable(j, g, why); err != nil {
+	ours := recorded(j)
+	if err := c.enable(j, g, ours, why); err != nil {
 		return err
 	}
 	for i, k := range knobs {
@@ -313,24 +319,43 @@ func (c *Controller) change(j *journal.Journal, g Group, knobs []knob, values []
 			}
 			continue
 		}
-		if err := set(j, f, t, values[i], why); err != nil {
+		if err := set(j, f, t, values[i], ours, why); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// set records the change of a knob and makes it.
-func set(j *journal.Journal, f *Folder, t target, value, why string) error {
+// recorded returns the values that this mechanism has set, by target.
+func recorded(j *journal.Journal) map[string]string {
+	ours := map[string]string{}
+	for _, ch := range j.Changes() {
+		if ch.Mechanism == Mechanism {
+			ours[ch.Target] = ch.After
+		}
+	}
+	return ours
+}
+
+// set records the change of a knob and makes it, unless it is in force. ours is from recorded.
+func set(j *journal.Journal, f *Folder, t target, value string, ours map[string]string, why string) error {
 	text, err := f.Read(t.knob.file)
 	if err != nil {
 		return err
 	}
 	before := t.knob.get(text)
-	if before == value && !slices.ContainsFunc(j.Changes(), func(c journal.Change) bool {
-		return c.Mechanism == Mechanism && c.Target == t.String()
-	}) {
-		return nil // it is so without this daemon, and stays so
+	if last, known := ours[t.String()]; known && last != before {
+		// Somebody else has changed it: what was set before is over, and this value is put back later.
+		if err := j.PutBack(Mechanism, t.String()); err != nil {
+			return err
+		}
+		if text, err = f.Read(t.knob.file); err != nil { // it may be what an earlier change has left, after all
+			return err
+		}
+		before = t.knob.get(text)
+	}
+	if before == value {
+		return nil // it has been set before, or it is so without this daemon and stays so
 	}
 	return j.Make(journal.Change{Mechanism: Mechanism, Target: t.String(), Before: before, After: value, Why: why}, func() error {
 		if err := f.Write(t.knob.file, t.knob.set(value)); err != nil {
@@ -348,7 +373,7 @@ func set(j *journal.Journal, f *Folder, t target, value, why string) error {
 }
 
 // enable turns the controller of cgroup v2 on for the cgroup g, in each cgroup above it.
-func (c *Controller) enable(j *journal.Journal, g Group, why string) error {
+func (c *Controller) enable(j *journal.Journal, g Group, ours map[string]string, why string) error {
 	if c.hierarchy.Version == V1 {
 		return nil
 	}
@@ -362,7 +387,7 @@ func (c *Controller) enable(j *journal.Journal, g Group, why string) error {
 			return err
 		}
 		t := target{V2, knob{file: fileSubtree, key: controllerV2}, parent.ID, parent.Path}
-		err = set(j, f, t, on, why)
+		err = set(j, f, t, on, ours, why)
 		f.Close()
 		if errors.Is(err, unix.EBUSY) {
 			return fmt.Errorf("%w: the cgroup %s has processes of its own, so the kernel does not give its children the io controller: "+

@@ -338,6 +338,101 @@ func TestUndoLeavesWhatIsNotOurs(t *testing.T) {
 	m.expect(made, keysV1[0], ours)
 }
 
+// A limit may be set every second. What is in force is not changed, what somebody else has lifted is
+// set again, and the value that somebody else has set is the one that is put back.
+func TestLimitIsRepeated(t *testing.T) {
+	m := start(t, fast)
+	if m == nil {
+		return
+	}
+	made, g := m.group("again")
+	file := filepath.Join(made.Path, keysV1[0])
+	is := func(bytes int64) string { return fmt.Sprintf("%s %d", m.device, bytes) }
+	somebody := func(bytes int64) { m.must(os.WriteFile(file, []byte(is(bytes)), 0)) }
+	limit := func(bytes int64) {
+		t.Helper()
+		m.must(m.controller.Limit(m.journal, g, m.device, Limits{ReadBytes: bytes, WriteOps: 70}, "a test"))
+		m.expect(made, keysV1[0], is(bytes))
+		m.expect(made, keysV1[3], is(70))
+	}
+	record := func() string {
+		b, err := os.ReadFile(m.path)
+		m.must(err)
+		return string(b)
+	}
+	somebody(9 * mib)
+	limit(2 * mib)
+	before := record()
+	for range 3 {
+		limit(2 * mib)
+	}
+	if record() != before {
+		t.Errorf("a limit that is in force was recorded again:\n%s", record())
+	}
+	for _, step := range []struct {
+		what             string
+		theirs, ours     int64 // theirs < 0: they do nothing
+		putBack, records int64
+	}{
+		{"nobody has changed it", -1, 2 * mib, 9 * mib, 2},
+		{"the limit has changed", -1, 3 * mib, 9 * mib, 2},
+		{"somebody has set another limit", 5 * mib, 2 * mib, 5 * mib, 2},
+		{"somebody has lifted it", 0, 2 * mib, 0, 2},
+		{"somebody has set it to what it was", 9 * mib, 2 * mib, 9 * mib, 2},
+		{"somebody has set what is wanted next", 4 * mib, 4 * mib, 4 * mib, 1},
+	} {
+		somebody(9 * mib)
+		limit(2 * mib)
+		if step.theirs >= 0 {
+			somebody(step.theirs)
+		}
+		limit(step.ours)
+		limit(step.ours)
+		if n := int64(len(m.journal.Changes())); n != step.records {
+			t.Errorf("%s: %d changes in the journal, want %d: %v", step.what, n, step.records, m.journal.Changes())
+		}
+		m.must(m.controller.Lift(m.journal, g))
+		want := ""
+		if step.putBack > 0 {
+			want = is(step.putBack)
+		}
+		if got := m.value(made, keysV1[0]); got != want {
+			t.Errorf("%s: %q was put back, want %q", step.what, got, want)
+		}
+		m.expect(made, keysV1[3], "")
+	}
+}
+
+// A cgroup that a protected process enters is no longer held, on any device.
+func TestALimitEndsWhenAProtectedProcessEnters(t *testing.T) {
+	m := start(t, fast)
+	if m == nil {
+		return
+	}
+	made, g := m.group("entered")
+	limits := Limits{ReadBytes: mib, WriteBytes: mib}
+	m.must(m.disk.SetScheduler("bfq"))
+	m.must(m.controller.Weight(m.journal, g, m.device, 400, "a test"))
+	m.must(m.controller.Limit(m.journal, g, m.device, limits, "a test"))
+	member := exec.Command("sh", "-c", `echo 0 >"$1/cgroup.procs" && echo in && exec sleep 600`, "sh", made.Path)
+	out, err := member.StdoutPipe()
+	m.must(err)
+	m.run(member)
+	_, err = out.Read(make([]byte, 8))
+	m.must(err)
+	m.must(m.controller.Limit(m.journal, g, m.device, limits, "a test")) // nobody protects it
+	m.controller.protected = func() []int { return []int{member.Process.Pid} }
+	if err := m.controller.Limit(m.journal, g, m.device, limits, "a test"); !errors.Is(err, ErrProtected) {
+		t.Errorf("the same limits for a protected process: %v", err)
+	}
+	m.expect(made, keysV1[0], "")
+	m.expect(made, keysV1[1], "")
+	m.expect(made, fileBFQ1Device, "default 100")
+	if left := m.journal.Changes(); len(left) != 0 {
+		t.Errorf("in the journal: %v", left)
+	}
+}
+
 func TestProtectedCgroupsAreRefused(t *testing.T) {
 	m := start(t, fast)
 	if m == nil {
