@@ -37,11 +37,13 @@ const holdingPeriod = time.Second
 // holding is what the daemon knows of the processes and connections that it holds.
 type holding struct {
 	daemon    *Daemon
-	control   *control.Control
 	scheduler *gated.Scheduler
 	changed   chan struct{} // the rules or the mode have changed; holds one element
 
 	mu      sync.Mutex
+	control *control.Control  // nil: it could not be opened
+	tried   time.Time         // when opening was last tried
+	mistake string            // why it could not be opened
 	places  map[string]*place // by the path in the settings
 	targets map[uint64]gated.Target
 
@@ -52,31 +54,59 @@ type holding struct {
 
 // place is a directory of the settings, on whose file system processes may be held.
 type place struct {
-	dir    *blockfile.Dir
+	dev    uint64 // of its file system
 	device *governed
 	number cgroup.Device
 }
 
-// newHolding opens kernel control. It returns nil if the settings have none, or if it cannot be opened:
-// the daemon then governs agents only.
+// newHolding prepares kernel control. Without it, newHolding puts back what an earlier daemon has left,
+// and returns nil.
 func (d *Daemon) newHolding() *holding {
 	c := d.settings.Control
 	if c == nil || c.Mode == "off" {
+		d.restoreControl()
 		return nil
 	}
 	h := &holding{daemon: d, changed: make(chan struct{}, 1), places: map[string]*place{}, targets: map[uint64]gated.Target{}}
-	var err error
-	h.control, err = control.Open(control.Options{
+	h.scheduler = gated.New(gated.Options{Target: h.target, Expect: expect})
+	h.open()
+	return h
+}
+
+// restoreControl puts back the changes of an earlier daemon that had kernel control.
+func (d *Daemon) restoreControl() {
+	file := config.ControlJournal(d.settings)
+	if _, err := os.Stat(file); err != nil {
+		return // there was none
+	}
+	restored, err := control.Restore(file)
+	if err != nil {
+		d.log.Error("changes to the system that an earlier daemon has left could not be put back", "journal", file, "error", err)
+		return
+	}
+	for _, r := range restored {
+		d.log.Warn("put back a change to the system that an earlier daemon has left", "mechanism", r.Mechanism, "target", r.Target, "value", r.Before, "error", r.Err)
+	}
+}
+
+// open opens kernel control. If that fails, follow tries again.
+func (h *holding) open() {
+	d, c := h.daemon, h.daemon.settings.Control
+	opened, err := control.Open(control.Options{
 		Journal: c.Journal, Mechanisms: c.Mechanisms, Protected: h.protected, Log: d.log, Held: h.held,
 		Gate: gate.Options{Command: d.GateCommand, Protected: needed(d.settings), Alive: h.alive},
 	})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.control, h.tried, h.mistake = opened, time.Now(), ""
 	if err != nil {
-		d.log.Error("kernel control is not available: processes and connections without an agent are not held", "error", err)
-		return nil
+		h.control, h.mistake = nil, err.Error()
+		d.limited.Once(slog.LevelError, "kernel control is not available: processes and connections without an agent are not held", c.Journal, "error", err, "again_in", openAgainAfter)
 	}
-	h.scheduler = gated.New(gated.Options{Target: h.target, Expect: expect})
-	return h
 }
+
+// openAgainAfter is the time after which opening kernel control is tried again.
+const openAgainAfter = 10 * time.Second
 
 // expect returns how long a device request takes if its end cannot be observed: a rough middle between
 // kinds of disks, since only the accounts of asynchronous direct I/O depend on it.
@@ -124,8 +154,19 @@ func (h *holding) follow(ctx context.Context) {
 	scheduled.Go(func() { h.scheduler.Run(stop) })
 	ticker := time.NewTicker(holdingPeriod)
 	defer ticker.Stop()
+	enforced := false
 	for ctx.Err() == nil {
-		h.control.Apply(h.want())
+		w := h.want()
+		if w.Enforce != enforced {
+			enforced = w.Enforce
+			h.scheduler.Reset() // streams from before the change are not governed
+		}
+		if c := h.controller(); c != nil {
+			c.Apply(w)
+		} else if h.retry() {
+			h.open()
+			continue
+		}
 		select {
 		case <-ctx.Done():
 		case <-ticker.C:
@@ -134,14 +175,24 @@ func (h *holding) follow(ctx context.Context) {
 	}
 	close(stop)
 	scheduled.Wait()
-	if err := h.control.Close(); err != nil {
-		h.daemon.log.Error("a change to the system could not be put back; the next start tries again", "error", err)
+	if c := h.controller(); c != nil {
+		if err := c.Close(); err != nil {
+			h.daemon.log.Error("a change to the system could not be put back; the next start tries again", "error", err)
+		}
 	}
+}
+
+func (h *holding) controller() *control.Control {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, p := range h.places {
-		p.dir.Close()
-	}
+	return h.control
+}
+
+// retry reports whether it is time to try again to open kernel control.
+func (h *holding) retry() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.tried) >= openAgainAfter
 }
 
 // want returns what the weights file asks for.
@@ -154,7 +205,7 @@ func (h *holding) want() control.Want {
 	// Files that are open before their file system is watched can never be held. So the directories are
 	// watched before an entry needs it.
 	if w.Enforce || len(w.Processes) > 0 {
-		w.Places = h.open()
+		w.Places = h.findPlaces()
 	}
 	if len(weights.Connections) > 0 {
 		w.Connections = h.connections(weights)
@@ -203,17 +254,19 @@ func (d *Daemon) PreviewControl() status.Control {
 	return controlDocument(c.Mode, s)
 }
 
-// open opens the directories of the settings that are not open yet. A directory may appear later, when
-// its file system is mounted.
-func (h *holding) open() []control.Place {
+// findPlaces returns the directories of the settings with their devices. A file system may be mounted there
+// later, or another one.
+func (h *holding) findPlaces() []control.Place {
 	var all []control.Place
 	for _, name := range h.daemon.settings.Control.Directories {
 		h.mu.Lock()
 		p := h.places[name]
 		h.mu.Unlock()
-		if p == nil {
-			var err error
-			if p, err = h.openPlace(name); err != nil {
+		var st unix.Stat_t
+		err := unix.Stat(name, &st)
+		if p == nil || err != nil || p.dev != st.Dev {
+			if p, err = h.findPlace(name); err != nil {
+				h.forgetPlace(name)
 				h.daemon.limited.Once(slog.LevelWarn, "no process is held on this directory", name, "error", err)
 				continue
 			}
@@ -223,26 +276,43 @@ func (h *holding) open() []control.Place {
 	return all
 }
 
-func (h *holding) openPlace(name string) (*place, error) {
+func (h *holding) findPlace(name string) (*place, error) {
 	dir, err := blockfile.OpenDir(name, sysfs)
 	if err != nil {
 		return nil, err
 	}
-	g, err := h.daemon.device(dir.Device)
-	if err != nil {
-		dir.Close()
-		return nil, err
-	}
-	p := &place{dir: dir, device: g, number: numberOf(g.dev.Name)}
+	defer dir.Close() // nothing is opened below it, and its file system can be unmounted
 	var st unix.Stat_t
 	if err := unix.Stat(name, &st); err != nil {
-		dir.Close()
 		return nil, &os.PathError{Op: "stat", Path: name, Err: err}
 	}
+	g, err := h.daemon.device(dir.Device)
+	if err != nil {
+		return nil, err
+	}
+	p := &place{dev: st.Dev, device: g, number: numberOf(g.dev.Name)}
+	h.forgetPlace(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.places[name], h.targets[st.Dev] = p, gated.Target{Loop: g.loop, Dir: dir}
 	return p, nil
+}
+
+// forgetPlace drops what is known of a directory.
+func (h *holding) forgetPlace(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.places[name]
+	if p == nil {
+		return
+	}
+	delete(h.places, name)
+	for _, other := range h.places {
+		if other.dev == p.dev {
+			return
+		}
+	}
+	delete(h.targets, p.dev)
 }
 
 // numberOf returns the numbers of a block device; 0:0 if it has none.
@@ -427,7 +497,13 @@ func (d *Daemon) controlStatus() status.Control {
 }
 
 func (h *holding) status() status.Control {
-	s := h.control.Status()
+	c := h.controller()
+	if c == nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return controlDocument(h.daemon.settings.Control.Mode, control.Status{Error: h.mistake})
+	}
+	s := c.Status()
 	out := controlDocument(h.daemon.settings.Control.Mode, s)
 	if g := s.Gate; g != nil {
 		scheduled := h.scheduler.Stats()

@@ -71,6 +71,11 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		return nil, errors.New("none of the agent's directories can be governed")
 	}
 	d.processes.enter(reg, p)
+	d.mu.Lock()
+	if d.holding != nil {
+		signal(d.holding.changed) // the process has an agent, and must not be held otherwise
+	}
+	d.mu.Unlock()
 	if serves && role == wire.RoleDataNode && reg.ownsAll(p.UID) {
 		// Balancers and movers run as the DataNode's user, in JVMs without an agent. The owner of
 		// the directories is checked because other users that may connect, such as the

@@ -46,7 +46,7 @@ func (n *Node) validateControl() {
 		n.doc.Add("control: ", err, "control", "mode")
 	}
 	if c.Journal == "" {
-		c.Journal = filepath.Join(filepath.Dir(n.Socket), "control.journal")
+		c.Journal = ControlJournal(n)
 	}
 	if !filepath.IsAbs(c.Journal) {
 		c.Journal = filepath.Join(n.base, c.Journal)
@@ -63,6 +63,14 @@ func (n *Node) validateControl() {
 	if !n.doc.Has("control", "directories") {
 		c.Directories = slices.Concat(n.DataDirs, n.LocalDirs)
 	}
+}
+
+// ControlJournal returns the path of the record of changes, also for settings without control.
+func ControlJournal(n *Node) string {
+	if n.Control != nil && n.Control.Journal != "" {
+		return n.Control.Journal
+	}
+	return filepath.Join(filepath.Dir(n.Socket), "control.journal")
 }
 
 // ProcessFlow is the beginning of the names of flows of processes without an agent.

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"penstock/core/ladder"
@@ -117,28 +118,25 @@ type Control struct {
 	pacer   *pacing.Pacer      // nil: not available
 	shaper  *shaper.Shaper     // nil: not available
 
+	// published is the status after the last Apply, and live is the gate, so that an operator's question
+	// never waits for a change.
+	published atomic.Pointer[Status]
+	live      atomic.Pointer[gate.Gate]
+
 	mu      sync.Mutex
-	want    Want
 	status  Status
-	groups  map[held]applied   // cgroups with limits or weights
-	frozen  map[string]*frozen // by the path of the cgroup
-	freezer *freezer.Freezer   // nil until it is needed
+	groups  map[held]cgroup.Group // with limits or weights
+	frozen  map[string]*frozen    // by the path of the cgroup
+	freezer *freezer.Freezer      // nil until it is needed
 	gate    *running
 	failed  time.Time // when the gate last ended or could not be started
 	closed  bool
 }
 
-// held is a flow's hold on a device by its cgroup.
+// held is a cgroup on a device.
 type held struct {
-	flow   string
+	path   string
 	device cgroup.Device
-}
-
-// applied is what was set for a cgroup on a device.
-type applied struct {
-	group  cgroup.Group
-	limit  int64
-	weight int
 }
 
 // running is a gate with what it was given. mu protects flows.
@@ -174,7 +172,7 @@ func Open(o Options) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{options: o, journal: j, machine: Examine(o.Mechanisms), groups: map[held]applied{}, frozen: map[string]*frozen{}}
+	c := &Control{options: o, journal: j, machine: Examine(o.Mechanisms), groups: map[held]cgroup.Group{}, frozen: map[string]*frozen{}}
 	for _, r := range j.Restored() {
 		if r.Err != nil {
 			o.Log.Error("a change to the system that a crashed daemon has left could not be put back", "mechanism", r.Mechanism, "target", r.Target, "error", r.Err)
@@ -196,6 +194,7 @@ func Open(o Options) (*Control, error) {
 			return nil, errors.Join(err, j.Close())
 		}
 	}
+	c.publish()
 	return c, nil
 }
 
@@ -258,15 +257,27 @@ func (c *Control) Apply(w Want) {
 	if c.closed {
 		return
 	}
-	c.want = w
 	c.status.Enforce, c.status.Holds, c.status.Error = w.Enforce, nil, ""
-	holds := decide(w, c.machine, c.cgroups, c.options.Gate.Protected)
+	holds := decide(w, c.machine, c.cgroups, c.options.Gate.Protected, c.options.Protected)
 	c.applyGate(w, holds)
-	c.applyCgroups(w, holds)
+	c.applyCgroups(holds)
 	c.applyFreezer(holds, time.Now())
 	c.applyConnections(w)
 	for _, h := range holds {
 		c.status.Holds = append(c.status.Holds, h.Hold)
+	}
+	c.publish()
+}
+
+// publish makes the status visible.
+func (c *Control) publish() {
+	s := c.status
+	s.Machine, s.Holds, s.Changes = maps.Clone(c.machine), slices.Clone(s.Holds), len(c.journal.Changes())
+	c.published.Store(&s)
+	if c.gate != nil {
+		c.live.Store(c.gate.Gate)
+	} else {
+		c.live.Store(nil)
 	}
 }
 
@@ -287,14 +298,14 @@ func Preview(mechanisms, protected []string, w Want) (ladder.Machine, []Hold) {
 		cgroups, _ = cgroup.Open(func() []int { return nil }) // Examine has found it
 	}
 	var holds []Hold
-	for _, d := range decide(w, m, cgroups, protected) {
+	for _, d := range decide(w, m, cgroups, protected, func() []int { return nil }) {
 		holds = append(holds, d.Hold)
 	}
 	return m, holds
 }
 
 // decide chooses a mechanism for each flow on each device. cgroups may be nil.
-func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []string) []*decision {
+func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []string, pids func() []int) []*decision {
 	var all []*decision
 	why := map[string]error{}
 	for _, place := range w.Places {
@@ -312,6 +323,9 @@ func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []st
 					h.Writeback = cgroups.HoldsBufferedWrites(g) == nil
 				}
 			}
+			if h.Cgroup && m[ladder.Freezer].OK {
+				h.Protected = hasProtected(p.Cgroup, pids())
+			}
 			d := &decision{Hold: Hold{Flow: p.Flow, Where: place.Name, Weight: p.Weight, Limit: p.Limit, Steps: ladder.Choose(h, m)}, process: p, place: place}
 			if taken, ok := ladder.Taken(d.Steps); ok && w.Enforce && !p.Observe {
 				d.taken = taken
@@ -319,7 +333,46 @@ func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []st
 			all = append(all, d)
 		}
 	}
+	oneMechanism(all)
 	return all
+}
+
+// oneMechanism leaves a flow on a device with one mechanism, also if its directories there have different
+// ones, and a cgroup with the first entry that names it. The freezer holds on all devices, so it holds
+// nothing that is held elsewhere.
+func oneMechanism(all []*decision) {
+	type use struct {
+		flow   string
+		device cgroup.Device
+	}
+	by := map[use]ladder.Mechanism{}
+	owner := map[string]string{}   // flow by cgroup
+	otherwise := map[string]bool{} // flows that another mechanism than the freezer holds
+	for _, d := range all {
+		k := use{d.Flow, d.place.Device}
+		if d.taken == ladder.Gate || by[k] == "" {
+			by[k] = d.taken
+		}
+		otherwise[d.Flow] = otherwise[d.Flow] || d.taken != "" && d.taken != ladder.Freezer
+		if c := d.process.Cgroup; c != "" && owner[c] == "" {
+			owner[c] = d.Flow
+		}
+	}
+	for _, d := range all {
+		pass := func(format string, args ...any) {
+			d.Steps[len(d.Steps)-1] = ladder.Step{Mechanism: d.taken, Why: fmt.Sprintf(format, args...)}
+			d.taken = ""
+		}
+		switch first := by[use{d.Flow, d.place.Device}]; {
+		case d.taken == "":
+		case d.taken != first:
+			pass("the %s holds the flow on this device already, in another directory", first)
+		case d.taken == ladder.Freezer && otherwise[d.Flow]:
+			pass("another mechanism holds the flow on another device, and the freezer would hold it on all")
+		case d.taken != ladder.Gate && owner[d.process.Cgroup] != d.Flow:
+			pass("the cgroup belongs to %s, which comes first", owner[d.process.Cgroup])
+		}
+	}
 }
 
 // applyGate starts, changes or ends the gate.
@@ -482,37 +535,33 @@ func (r *running) flow(class uint32) (string, bool) {
 }
 
 // applyCgroups sets and lifts limits and weights of cgroups.
-func (c *Control) applyCgroups(w Want, holds []*decision) {
+func (c *Control) applyCgroups(holds []*decision) {
 	if c.cgroups == nil {
 		return
 	}
 	wanted := map[held]bool{}
 	for _, d := range holds {
-		if d.taken != ladder.CgroupV1 && d.taken != ladder.CgroupV2 {
-			continue
+		if d.taken == ladder.CgroupV1 || d.taken == ladder.CgroupV2 {
+			wanted[held{d.process.Cgroup, d.place.Device}] = true
 		}
-		k := held{d.Flow, d.place.Device}
-		if wanted[k] {
-			d.Holds = true // another directory on the same device
-			continue
-		}
-		wanted[k] = true
-		if err := c.holdCgroup(k, d.process); err != nil {
-			d.Error = err.Error()
-			continue
-		}
-		d.Holds = true
 	}
+	// Lift lifts the limits of a cgroup on all devices; those that are wanted are set again below.
 	var errs []error
-	for k, a := range c.groups {
-		if wanted[k] {
-			continue
+	for k, g := range c.groups {
+		if !wanted[k] {
+			if err := c.cgroups.Lift(c.journal, g); err != nil {
+				errs = append(errs, err)
+				continue // the next Apply tries again
+			}
+			delete(c.groups, k)
 		}
-		errs = append(errs, c.cgroups.Lift(c.journal, a.group))
-		delete(c.groups, k)
-		for other := range c.groups { // Lift has lifted the cgroup's holds on other devices, too
-			if c.groups[other].group.ID == a.group.ID {
-				delete(c.groups, other)
+	}
+	for _, d := range holds {
+		if d.taken == ladder.CgroupV1 || d.taken == ladder.CgroupV2 {
+			if err := c.holdCgroup(d); err != nil {
+				d.Error = err.Error()
+			} else {
+				d.Holds = true
 			}
 		}
 	}
@@ -520,27 +569,23 @@ func (c *Control) applyCgroups(w Want, holds []*decision) {
 	c.note(errors.Join(errs...))
 }
 
-func (c *Control) holdCgroup(k held, p Process) error {
+// holdCgroup sets a cgroup's limits and weight on a device. What is in force already is not changed.
+func (c *Control) holdCgroup(d *decision) error {
+	p, k := d.process, held{d.process.Cgroup, d.place.Device}
 	g, err := c.cgroups.At(p.Cgroup)
 	if err != nil {
 		delete(c.groups, k)
 		return err
 	}
-	want := applied{g, p.Limit, p.Weight}
-	if c.groups[k] == want {
-		return nil
-	}
-	why := "the policy limits " + p.Flow
+	c.groups[k] = g
 	// A policy's limit counts reads and writes together; the kernel has one limit for each.
-	if err := c.cgroups.Limit(c.journal, g, k.device, cgroup.Limits{ReadBytes: p.Limit, WriteBytes: p.Limit}, why); err != nil {
+	limits := cgroup.Limits{ReadBytes: p.Limit, WriteBytes: p.Limit}
+	if err := c.cgroups.Limit(c.journal, g, k.device, limits, "the policy limits "+p.Flow); err != nil {
 		return err
 	}
 	if p.Weight > 0 && c.cgroups.CanWeigh(k.device) == nil {
-		if err := c.cgroups.Weight(c.journal, g, k.device, min(p.Weight, cgroup.WeightMaxBFQ), "the policy weighs "+p.Flow); err != nil {
-			return err
-		}
+		return c.cgroups.Weight(c.journal, g, k.device, min(p.Weight, cgroup.WeightMaxBFQ), "the policy weighs "+p.Flow)
 	}
-	c.groups[k] = want
 	return nil
 }
 
@@ -595,14 +640,12 @@ func (c *Control) note(err error) {
 	}
 }
 
-// Status returns the state after the last call of Apply.
+// Status returns the state after the last call of Apply. It does not wait.
 func (c *Control) Status() Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s := c.status
-	s.Machine, s.Holds, s.Changes = maps.Clone(c.machine), slices.Clone(s.Holds), len(c.journal.Changes())
-	if c.gate != nil {
-		stats := c.gate.Stats()
+	s := *c.published.Load()
+	s.Holds = slices.Clone(s.Holds)
+	if g := c.live.Load(); g != nil {
+		stats := g.Stats()
 		s.Gate = &stats
 	}
 	return s

@@ -223,6 +223,59 @@ func TestHoldsThatAreNotPossible(t *testing.T) {
 	}
 }
 
+// The state in force is what counts: a limit that somebody has lifted is set again. Of two entries for one
+// cgroup, the first one counts, and the second one takes over when the first is gone.
+func TestTheStateInForceCounts(t *testing.T) {
+	m := start(t)
+	c := m.open("cgroup")
+	device := m.place.Device.String()
+	w := m.want(true, 1<<20)
+	c.Apply(w)
+	file := filepath.Join(m.group.Path, "blkio.throttle.read_bps_device")
+	if err := os.WriteFile(file, []byte(device+" 0"), 0); err != nil || m.limits() != "" {
+		t.Fatalf("%v, %q", err, m.limits())
+	}
+	c.Apply(w)
+	if m.limits() != device+" 1048576" {
+		t.Errorf("after somebody has lifted the limit: %q", m.limits())
+	}
+	second := w.Processes[0]
+	second.Flow, second.Limit = "process:second", 9<<20
+	both := w
+	both.Processes = []Process{w.Processes[0], second}
+	c.Apply(both)
+	if s := c.Status(); m.limits() != device+" 1048576" || !s.Holds[0].Holds || s.Holds[1].Holds {
+		t.Errorf("two entries: %q, %+v", m.limits(), s.Holds)
+	}
+	both.Processes = []Process{second}
+	c.Apply(both)
+	if s := c.Status(); m.limits() != device+" 9437184" || !s.Holds[0].Holds {
+		t.Errorf("the second entry alone: %q, %+v", m.limits(), s.Holds)
+	}
+}
+
+// One mechanism holds a flow on a device, also if its directories there have different ones.
+func TestOneMechanismForADevice(t *testing.T) {
+	disk, other := cgroup.Device{Major: 7, Minor: 1}, cgroup.Device{Major: 7, Minor: 2}
+	decide := func(flow, group string, at cgroup.Device, m ladder.Mechanism) *decision {
+		d := &decision{Hold: Hold{Flow: flow, Steps: []ladder.Step{{Mechanism: m, Taken: true}}}, process: Process{Flow: flow, Cgroup: group}, place: Place{Device: at}, taken: m}
+		return d
+	}
+	all := []*decision{
+		decide("a", "/a", disk, ladder.CgroupV1), decide("a", "/a", disk, ladder.Gate), decide("a", "/a", other, ladder.CgroupV1),
+		decide("b", "/b", disk, ladder.Freezer), decide("b", "/b", other, ladder.CgroupV1),
+		decide("c", "/a", other, ladder.CgroupV1), decide("c", "/a", disk, ladder.Gate),
+		decide("d", "/d", disk, ladder.Freezer), decide("d", "/d", other, ladder.Freezer),
+	}
+	oneMechanism(all)
+	want := []ladder.Mechanism{"", ladder.Gate, ladder.CgroupV1, "", ladder.CgroupV1, "", ladder.Gate, ladder.Freezer, ladder.Freezer}
+	for i, d := range all {
+		if taken, ok := ladder.Taken(d.Steps); d.taken != want[i] || ok != (want[i] != "") || ok && taken != want[i] || !ok && d.Steps[0].Why == "" {
+			t.Errorf("%d: %q, %+v; want %q", i, d.taken, d.Steps, want[i])
+		}
+	}
+}
+
 // A start puts back what a killed daemon has left. Its gate has ended with it.
 func TestAKilledDaemonLeavesNothing(t *testing.T) {
 	m := start(t)

@@ -24,11 +24,12 @@ const (
 
 // frozen is a cgroup that the freezer holds.
 type frozen struct {
-	group cgroup.Group
-	limit int64
-	duty  float64
-	moved map[int]uint64 // by process: bytes read and written
-	since time.Time
+	group   cgroup.Group
+	limit   int64
+	duty    float64
+	moved   map[int]uint64 // by process: bytes read and written
+	since   time.Time
+	refused int // how often the freezer had refused at the last look
 }
 
 // applyFreezer holds what the ladder gives to the freezer.
@@ -51,8 +52,11 @@ func (c *Control) applyFreezer(holds []*decision, now time.Time) {
 	}
 	for path, f := range c.frozen {
 		if !wanted[path] {
+			if err := c.freezer.Lift(c.journal, f.group); err != nil {
+				c.note(err)
+				continue // the next Apply tries again
+			}
 			delete(c.frozen, path)
-			c.note(c.freezer.Lift(c.journal, f.group))
 		}
 	}
 }
@@ -83,7 +87,8 @@ func (c *Control) freeze(p Process, now time.Time) error {
 	}
 	rate := 0.
 	for pid, bytes := range moved {
-		if before, known := f.moved[pid]; known && bytes > before {
+		// A process that was not there a second ago has moved all of it since.
+		if before := f.moved[pid]; bytes > before {
 			rate += float64(bytes - before)
 		}
 	}
@@ -91,7 +96,30 @@ func (c *Control) freeze(p Process, now time.Time) error {
 		f.duty = ladder.Duty(f.duty, rate/now.Sub(f.since).Seconds(), f.limit, freezer.MinDuty)
 	}
 	f.moved, f.since = moved, now
-	return c.freezer.Hold(c.journal, f.group, f.duty, fmt.Sprintf("the policy limits %s", p.Flow))
+	if err := c.freezer.Hold(c.journal, f.group, f.duty, "the policy limits "+p.Flow); err != nil {
+		return err
+	}
+	for _, h := range c.freezer.Held() {
+		if h.Group == f.group && h.Refused > f.refused {
+			f.refused = h.Refused
+			return fmt.Errorf("the cgroup is not frozen: %w", h.Why)
+		}
+	}
+	return nil
+}
+
+// hasProtected reports whether a cgroup has one of the processes, so that it must not be frozen.
+func hasProtected(path string, pids []int) bool {
+	g, err := freezerGroup(path)
+	if err != nil {
+		return false // it does not exist yet
+	}
+	folder, err := g.Open()
+	if err != nil {
+		return false
+	}
+	defer folder.Close()
+	return folder.Refuse(pids) != nil
 }
 
 // freezerGroup returns the cgroup of a path in the hierarchy of the freezer.
