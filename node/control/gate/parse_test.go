@@ -252,6 +252,7 @@ func TestFileCacheHasABound(t *testing.T) {
 		t.Errorf("a file that is kept was closed: %v", err)
 	}
 	kept.Release()
+	c.closer.wait(patience)
 	if _, err := kept.Stat(); err == nil {
 		t.Error("a file that was released is open")
 	}
