@@ -46,7 +46,7 @@ type machine struct {
 
 	applications map[string]*application
 
-	root, mesos, fio, container, dataNode *blkio.Group
+	root, fio, container, dataNode *blkio.Group
 }
 
 // startMachine starts a machine in a folder, and writes all inputs. On an error it undoes everything.
@@ -136,13 +136,13 @@ func (m *machine) stop() (err error) {
 // makeGroups makes the cgroups. Their names are those of the managers by which the monitor recognises
 // containers and services: executors are containers of Mesos, as in the paper.
 func (m *machine) makeGroups() (err error) {
-	root := "penstock-monitor-" + filepath.Base(m.Dir)
+	root, parent := "penstock-monitor-"+filepath.Base(m.Dir), new(*blkio.Group)
 	for _, g := range []struct {
 		name string
 		to   **blkio.Group
 	}{
-		{"", &m.root}, {"mesos", &m.mesos}, {"fio.service", &m.fio}, {"datanode.service", &m.dataNode},
-		{"hadoop-yarn", new(*blkio.Group)}, {fmt.Sprintf("hadoop-yarn/container_1700000000000_%04d_01_000002", backgroundNumber), &m.container},
+		{"", &m.root}, {"mesos", parent}, {"fio.service", &m.fio}, {"datanode.service", &m.dataNode},
+		{"hadoop-yarn", parent}, {fmt.Sprintf("hadoop-yarn/container_1700000000000_%04d_01_000002", backgroundNumber), &m.container},
 	} {
 		if *g.to, err = blkio.Make(m.Book, filepath.Join(root, g.name)); err != nil {
 			return err

@@ -52,6 +52,10 @@ type Turn struct {
 	Implausible bool `json:"implausible"`
 }
 
+// waitsS returns for how long a job's threads, and the DataNode's for all clients, have waited for disks:
+// by the kernel's count, and at marks, which stand before the kernel's waits under Penstock.
+func (t Turn) waitsS(j Job) float64 { return j.BlockDelayS + t.DataNodeBlockDelayS + t.AtMarksS }
+
 // String returns the turn's figures on a line.
 func (t Turn) String() string {
 	var text []string
@@ -157,7 +161,7 @@ func (r Result) WriteTable(w io.Writer) error {
 		fmt.Fprintf(w, "disk %.1f MB/s, limit of a controlled background %.2f MB/s; WordCount %d MiB, TeraSort %d MiB\n",
 			float64(d.Rate)/megabyte, float64(d.Limit)/megabyte, r.Setup.WordCount.InputBytes/mib, r.Setup.TeraSort.InputBytes/mib)
 	}
-	fmt.Fprintln(t, "ROW\tJOB\tRUN TIME, s\tOF ALONE\tREAD, MB/s\tWRITTEN, MB/s\tblkio_delay, s\tDATANODE'S, s\tAT MARKS, s\tBACKGROUND, MB/s\tOF NATIVE")
+	fmt.Fprintln(t, "ROW\tJOB\tRUN TIME, s\tOF ALONE\tREAD, MB/s\tWRITTEN, MB/s\tblkio_delay, s\tDATANODE'S, s\tAT MARKS, s\tALL WAITS, s\tBACKGROUND, MB/s\tOF NATIVE")
 	for _, row := range append([]Row{calibration}, Rows()...) {
 		for _, j := range []struct{ name, title, base string }{{wordCount, "WordCount", rowAlone}, {teraSort, "TeraSort", rowTeraSort}} {
 			times := r.values(row.Name, jobFigure(j.name, runtime))
@@ -173,12 +177,15 @@ func (r Result) WriteTable(w io.Writer) error {
 			if of := r.ratios(row.Name, rowOf(row.Beside, Native), backgroundRate(row.Beside)); len(of) > 0 {
 				lost = fmt.Sprintf("%.2f", claims.Of("", "", of...).Value)
 			}
-			fmt.Fprintf(t, "%s\t%s\t%.1f (%.1f to %.1f)\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Name, j.title, c.Value, c.Low, c.High, ratio,
+			fmt.Fprintf(t, "%s\t%s\t%.1f (%.1f to %.1f)\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", row.Name, j.title, c.Value, c.Low, c.High, ratio,
 				median(row.Name, "%.1f", jobFigure(j.name, func(j Job) float64 { return j.ReadMBps })),
 				median(row.Name, "%.1f", jobFigure(j.name, func(j Job) float64 { return j.WriteMBps })),
 				median(row.Name, "%.2f", jobFigure(j.name, func(j Job) float64 { return j.BlockDelayS })),
 				median(row.Name, "%.1f", func(t Turn) (float64, bool) { return t.DataNodeBlockDelayS, true }),
 				median(row.Name, "%.1f", func(t Turn) (float64, bool) { return t.AtMarksS, true }),
+				median(row.Name, "%.1f", func(t Turn) (float64, bool) {
+					return jobFigure(j.name, t.waitsS)(t)
+				}),
 				median(row.Name, "%.2f", backgroundRate(row.Beside)), lost)
 		}
 	}

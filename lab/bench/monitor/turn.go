@@ -116,10 +116,12 @@ func (m *machine) turn(ctx context.Context, r Row, number int) (t Turn, err erro
 		}
 		return m.run(ctx, &t, jobs)
 	})
-	if err != nil {
-		return t, err
+	// A client of HDFS needs the disk to end.
+	if err = errors.Join(err, m.limit(false)); beside != nil {
+		beside.stop()
+		beside = nil
 	}
-	if err := m.limit(false); err != nil {
+	if err != nil {
 		return t, err
 	}
 	if err := m.judge(ctx, &t, r, jobs); err != nil {
