@@ -43,7 +43,7 @@ func (s *Scheduler) direct(loop *device.Loop, op Operation) {
 	last := s.threads[op.TID]
 	if last != nil && !last.over() {
 		if last.running() {
-			d.done = true // only charged
+			d.second, d.done = true, true
 			d.pass()
 		} else if !last.hasNext {
 			// The last operation's rest is still to be charged.
@@ -80,7 +80,7 @@ func (s *Scheduler) begin(d *directFile) {
 	case op.Write:
 		d.loop.Progress(d.part.at, op.Offset+op.Length)
 		d.loop.Close(d.part.at, op.Offset+op.Length)
-	case d.done:
+	case d.second:
 		d.loop.Close(d.part.at, op.Offset+op.Length)
 	}
 }
@@ -110,6 +110,7 @@ type directFile struct {
 	since   time.Time
 	ready   chan struct{} // part.at is set
 	ended   chan struct{} // the stream has ended, and all is charged
+	second  bool          // the second event of a system call: it is only charged
 	hasNext bool          // the thread's next operation waits for the end; protected by the scheduler's mu
 
 	passed sync.Once

@@ -441,7 +441,8 @@ func TestStreamsAreBounded(t *testing.T) {
 		op.TID, op.Allow = 1000000+n, func() { passed.Add(1) }
 		f.scheduler.Handle(op)
 	}
-	if s := f.scheduler.Stats(); s.Streams != maxStreams {
+	// On a slow machine, some streams are idle for long enough to be closed.
+	if s := f.scheduler.Stats(); s.Streams > maxStreams || s.StreamsMade != threads {
 		t.Errorf("%+v", s)
 	}
 	if n := passed.Load(); n < threads-maxStreams {
