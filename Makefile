@@ -83,8 +83,9 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 	scripts/fuzz $(FUZZ_TIME)
 
 .PHONY: soak
-soak: setup build ## Kill daemon and DataNodes SOAK_KILLS (300) times under load, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; an interrupted campaign continues
+soak: setup build ## Kill the gate's processes and, under load, daemon and DataNodes SOAK_KILLS (300) times, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; an interrupted campaign continues
 	@mkdir -p report
+	PENSTOCK_ROUNDS=$(SOAK_KILLS) PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run TestKillsAndStops ./node/control/gate
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
 	bin/penstock-lab soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
