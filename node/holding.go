@@ -29,25 +29,25 @@ import (
 	"penstock/node/status"
 )
 
-// This file connects kernel control (package control) with the daemon: it tells it what the weights
-// file asks for, and gives the operations that the gate holds to the device loops (package gated).
+// This file connects kernel control (package control) with the daemon. The daemon gives control what the
+// weights file asks for, and gives the operations that the gate holds to the device loops (package gated).
 
 const holdingPeriod = time.Second
 
-// holding is what the daemon knows of the processes and connections that it holds.
+// holding has what the daemon knows about the processes and connections that it holds.
 type holding struct {
 	daemon    *Daemon
 	scheduler *gated.Scheduler
 	changed   chan struct{} // the rules or the mode have changed; holds one element
 
 	mu      sync.Mutex
-	control *control.Control  // nil: it could not be opened
+	control *control.Control  // nil: kernel control could not be opened
 	tried   time.Time         // when opening was last tried
-	mistake string            // why it could not be opened
+	mistake string            // why kernel control could not be opened
 	places  map[string]*place // by the path in the settings
 	targets map[uint64]gated.Target
 
-	// Only for follow: the connections of containers at the last look.
+	// Used by follow only: the connections of containers when they were last listed.
 	sent   []control.Connection
 	looked time.Time
 }
@@ -59,8 +59,8 @@ type place struct {
 	number cgroup.Device
 }
 
-// newHolding prepares kernel control. Without it, newHolding puts back what an earlier daemon has left,
-// and returns nil.
+// newHolding prepares kernel control. If the settings do not ask for it, newHolding puts back the changes
+// that an earlier daemon has left, and returns nil.
 func (d *Daemon) newHolding() *holding {
 	c := d.settings.Control
 	if c == nil || c.Mode == "off" {
@@ -77,7 +77,7 @@ func (d *Daemon) newHolding() *holding {
 func (d *Daemon) restoreControl() {
 	file := config.ControlJournal(d.settings)
 	if _, err := os.Stat(file); err != nil {
-		return // there was none
+		return // no earlier daemon has left changes
 	}
 	restored, err := control.Restore(file)
 	if err != nil {
@@ -108,8 +108,9 @@ func (h *holding) open() {
 // openAgainAfter is the time after which opening kernel control is tried again.
 const openAgainAfter = 10 * time.Second
 
-// expect returns how long a device request takes if its end cannot be observed: a rough middle between
-// kinds of disks, since only the accounts of asynchronous direct I/O depend on it.
+// expect returns an assumed duration of a device request whose end cannot be observed. The value is
+// between those of SSDs and hard disks. It need not be exact, because only the accounts of asynchronous
+// direct I/O depend on it.
 func expect(_ bool, bytes int64) time.Duration {
 	return 5*time.Millisecond + time.Duration(bytes)*10*time.Millisecond/(1<<20)
 }
@@ -125,8 +126,8 @@ func (h *holding) protected() []int {
 	return slices.Compact(pids)
 }
 
-// needed returns the files that the daemon needs to make progress: a file system with one of them
-// cannot be held.
+// needed returns the files without which the daemon cannot make progress. A file system that contains one
+// of them cannot be held.
 func needed(s *config.Node) []string {
 	files := []string{s.Socket, s.KillSwitch, s.Control.Journal, s.Weights, s.File()}
 	if log, err := os.Readlink("/proc/self/fd/2"); err == nil && filepath.IsAbs(log) {
@@ -135,7 +136,7 @@ func needed(s *config.Node) []string {
 	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
 }
 
-// alive reports whether the device loops make progress. While they do not, the gate opens.
+// alive reports whether the device loops make progress. While they do not, the gate is open.
 func (h *holding) alive() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +148,8 @@ func (h *holding) alive() bool {
 	return true
 }
 
-// follow keeps in force what the weights file asks for, until ctx ends. Then it lets everything go.
+// follow keeps what the weights file asks for in force until ctx ends. Then it lets all operations pass and
+// puts all changes back.
 func (h *holding) follow(ctx context.Context) {
 	stop := make(chan struct{})
 	var scheduled sync.WaitGroup
@@ -159,7 +161,7 @@ func (h *holding) follow(ctx context.Context) {
 		w := h.want()
 		if w.Enforce != enforced {
 			enforced = w.Enforce
-			h.scheduler.Reset() // streams from before the change are not governed
+			h.scheduler.Reset() // streams that were opened before are not governed
 		}
 		if c := h.controller(); c != nil {
 			c.Apply(w)
@@ -202,8 +204,8 @@ func (h *holding) want() control.Want {
 	weights, mode := d.weights, d.mode
 	d.mu.Unlock()
 	w := control.Want{Enforce: mode == device.Enforce && d.settings.Control.Mode == "enforce", Processes: d.heldProcesses(weights)}
-	// Files that are open before their file system is watched can never be held. So the directories are
-	// watched before an entry needs it.
+	// Operations on files that were opened before their file system was watched can never be held. So the
+	// file systems are watched before an entry needs it.
 	if w.Enforce || len(w.Processes) > 0 {
 		w.Places = h.findPlaces()
 	}
@@ -232,8 +234,8 @@ func (d *Daemon) heldProcesses(weights *config.Weights) (all []control.Process) 
 	return all
 }
 
-// PreviewControl returns what kernel control would do with the present settings and weights. It changes
-// nothing of the system.
+// PreviewControl returns what kernel control would do with the present settings and weights. It does not
+// change the system.
 func (d *Daemon) PreviewControl() status.Control {
 	c := d.settings.Control
 	if c == nil || c.Mode == "off" {
@@ -254,8 +256,8 @@ func (d *Daemon) PreviewControl() status.Control {
 	return controlDocument(c.Mode, s)
 }
 
-// findPlaces returns the directories of the settings with their devices. A file system may be mounted there
-// later, or another one.
+// findPlaces returns the directories of the settings with their devices. It is called again and again,
+// because a file system may be mounted at a directory later.
 func (h *holding) findPlaces() []control.Place {
 	var all []control.Place
 	for _, name := range h.daemon.settings.Control.Directories {
@@ -281,7 +283,7 @@ func (h *holding) findPlace(name string) (*place, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close() // nothing is opened below it, and its file system can be unmounted
+	defer dir.Close() // an open directory would prevent the unmounting of its file system
 	var st unix.Stat_t
 	if err := unix.Stat(name, &st); err != nil {
 		return nil, &os.PathError{Op: "stat", Path: name, Err: err}
@@ -298,7 +300,7 @@ func (h *holding) findPlace(name string) (*place, error) {
 	return p, nil
 }
 
-// forgetPlace drops what is known of a directory.
+// forgetPlace drops what is known about a directory.
 func (h *holding) forgetPlace(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -337,14 +339,14 @@ func (h *holding) target(dev uint64) (gated.Target, bool) {
 	return t, ok
 }
 
-// held gives an operation that the gate holds to its device's loop.
+// held gives an operation that the gate holds to the scheduler of the operation's device.
 func (h *holding) held(flow string, r gate.Request, allow func()) {
 	if r.File == nil || r.Offset < 0 {
 		allow()
 		return
 	}
-	// An operation of unknown direction (io_uring) counts as a write, unless it is direct. If it was a
-	// read, its pages are found clean: they are charged, and nothing is written.
+	// An operation of unknown direction (io_uring) counts as a write, unless it is direct. If the operation
+	// was a read, its bytes are charged, but its pages are clean, so that nothing is written.
 	write := r.Op == gate.Write || r.Op == gate.Unknown && !r.Direct
 	file := r.File.Keep()
 	h.scheduler.Handle(gated.Operation{
@@ -361,9 +363,9 @@ func (h *holding) held(flow string, r gate.Request, allow func()) {
 	file.Release()
 }
 
-// connections returns the connections that the rules limit and whose sender is on this machine. What a
-// DataNode sends is held where the DataNode is, and what a container sends where the container is, so
-// both machines need the rule.
+// connections returns the connections that the rules limit and whose sender is on this machine. A sender
+// is held on its own machine, which is that of the DataNode for reads and that of the container for
+// writes. So both machines need the rule.
 func (h *holding) connections(weights *config.Weights) []control.Connection {
 	all := h.served(weights)
 	if now := time.Now(); now.Sub(h.looked) >= connectionsPeriod {
@@ -374,11 +376,13 @@ func (h *holding) connections(weights *config.Weights) []control.Connection {
 	return all[:min(len(all), maxHeldConnections)]
 }
 
-// ruleOf returns the limit of the first rule for a direction of an application's connections; ok is false if there is none.
+// ruleOf returns the limit of the first rule for one direction of an application's connections; ok is
+// false if there is none. arbiter reports whether the application's limit on the disks holds the bytes
+// already.
 func ruleOf(weights *config.Weights, flow string, write bool) (limit int64, arbiter, ok bool) {
 	for _, r := range weights.Connections {
 		if match, _ := path.Match(r.Application, flow); match && (r.Direction == "both" || write == (r.Direction == "write")) {
-			// A limit on the disks that is as low holds the application's bytes already.
+			// A limit on the disks that is not higher holds the application's bytes already.
 			disk := weights.Policy(flow).Limit
 			return int64(r.Limit), disk > 0 && disk <= int64(r.Limit), true
 		}
@@ -407,8 +411,8 @@ func (h *holding) served(weights *config.Weights) (all []control.Connection) {
 	return all
 }
 
-// sending returns the connections of this machine's containers to DataNodes, here or elsewhere. Containers
-// send little but the blocks that they write.
+// sending returns the connections of this machine's containers to DataNodes of any machine. What a
+// container sends on them is almost only the blocks that it writes.
 func (h *holding) sending(weights *config.Weights) (all []control.Connection) {
 	flows := map[uint64]string{} // by the socket's inode
 	pids := map[uint64]int{}
@@ -454,10 +458,10 @@ func (h *holding) sending(weights *config.Weights) (all []control.Connection) {
 const (
 	// maxHeldConnections is the maximum number of connections that are held.
 	maxHeldConnections = 2000
-	// dataNodePort is the port of DataNodes for blocks (dfs.datanode.address), which machines without a
-	// DataNode cannot see.
+	// dataNodePort is the usual port of DataNodes for blocks (dfs.datanode.address). A machine without a
+	// DataNode does not know the configured port.
 	dataNodePort = 9866
-	// maxDescriptors bounds how many open files of a process are looked at.
+	// maxDescriptors is the maximum number of open files of a process that are examined.
 	maxDescriptors = 16384
 )
 
@@ -465,7 +469,7 @@ const (
 func socketsOf(pid int) (inodes []uint64) {
 	dir, err := os.Open(filepath.Join(procfs, strconv.Itoa(pid), "fd"))
 	if err != nil {
-		return nil // the process has ended, or this user may not look
+		return nil // the process has ended, or this user may not list its files
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(maxDescriptors)
@@ -514,7 +518,7 @@ func (h *holding) status() status.Control {
 	return out
 }
 
-// controlDocument returns a state in the form of the status.
+// controlDocument returns the state of kernel control in the form of the status document.
 func controlDocument(mode string, s control.Status) status.Control {
 	out := status.Control{Mode: mode, Enforced: s.Enforce, Changes: s.Changes, Restored: s.Restored, Error: s.Error,
 		Mechanisms: []status.Mechanism{}, Holds: []status.Hold{}, LeftOff: max(0, len(s.Holds)-maxStatusHolds)}

@@ -1,20 +1,21 @@
 // Package access plans streams for a thread that announces one file operation at a time.
 //
 // The scheduler works with streams: a range of a file that is read or written from its beginning to
-// its end. An agent knows the range when it opens a block. A process without an agent shows only its
-// next operation. This package decides whether an operation continues the thread's last stream, and
+// its end. An agent knows the range when it opens a block. Of a process without an agent, only the
+// next operation is known. This package decides whether an operation continues the thread's last stream, and
 // how far a new stream reaches.
 //
 // A stream that is too long reads bytes that nobody wants. A stream that is too short makes the
-// thread wait at each operation, in requests that do not pay for their seeks. So, as the kernel's own
-// readahead, the package starts small, doubles while the thread reads on, and takes an operation
-// elsewhere as random: its stream has the operation's bytes only.
+// thread wait at each operation, and the disk seek for each small request. So the package works as the
+// kernel's own readahead: it starts with a small stream, and doubles the size while the thread reads
+// sequentially. It takes an operation elsewhere as random: the stream then has the bytes of that
+// operation only.
 //
 // The package is pure.
 package access
 
 const (
-	firstWindow = 1 << 20  // bytes; of a thread that begins to read sequentially
+	firstWindow = 1 << 20  // bytes; the first stream of a thread that reads sequentially
 	maxWindow   = 64 << 20 // bytes
 )
 
@@ -27,9 +28,10 @@ type Reads struct {
 	window int64 // bytes of a sequential stream; 0 after a random operation
 }
 
-// Next plans a read of length bytes at off from a file of size bytes. staged is how far the present
-// stream is staged; the thread may have read up to there without an announcement, because resident
-// bytes need none. fresh means that a new stream [off, to) replaces the present one.
+// Next plans a read of length bytes at off from a file of size bytes. staged is the position up to
+// which the present stream is staged; the thread may have read up to there without an announcement,
+// because reads of resident bytes are not announced. Next returns the end of the stream. fresh means
+// that a new stream [off, to) replaces the present one.
 func (r *Reads) Next(off, length, staged, size int64) (to int64, fresh bool) {
 	end := min(off+length, size)
 	follows := r.begun && off >= r.last && off <= max(r.end, min(staged, r.to))
@@ -53,18 +55,19 @@ type Writes struct {
 	end   int64
 }
 
-// Next plans a write of length bytes at off. fresh means that a new stream from off on replaces the
-// present one.
+// Next plans a write of length bytes at off. fresh means that a new stream, which begins at
+// off, replaces the present one.
 func (w *Writes) Next(off, length int64) (fresh bool) {
 	fresh = !w.begun || off != w.end
 	w.begun, w.end = true, off+length
 	return fresh
 }
 
-// Room returns how far the mark must be before a write of length bytes at off may pass. A long write
-// passes when the scheduler has given it some room: the rest counts against the next write.
+// Room returns the position that the mark must reach before a write of length bytes at off may pass.
+// A long write passes when the scheduler has granted a part of it. The next write then waits for the
+// rest.
 func Room(off, length int64) int64 { return off + min(length, leastRoom) }
 
-// leastRoom is the smallest part of a long write for which there must be room: the smallest lease
-// that the arbiter gives, one HDFS packet.
+// leastRoom is the part of a long write, in bytes, that must be granted before the write may pass. It
+// equals the smallest lease that the arbiter grants, one HDFS packet.
 const leastRoom = 64 << 10

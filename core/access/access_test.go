@@ -86,7 +86,7 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// A stream always has the operation's bytes, and never more than the window beyond.
+// A stream always has the operation's bytes, and never reaches further than the window.
 func TestReadsAreCovered(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

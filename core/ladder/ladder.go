@@ -2,16 +2,17 @@
 // connection that the agents do not govern.
 //
 // Problem: several mechanisms can hold the same I/O, and each has gaps. The gate (fanotify
-// pre-content events) holds reads and writes of any process, and gives it a weight, a limit and a
-// place in the device's share. A cgroup of version 2 has limits, also for writeback. A cgroup of
-// version 1 does not hold buffered writes: in the monitor-and-controller paper, whose mechanism it
-// is, the buffered writer ran at 28.0 MB/s under control and at 28.2 without. The freezer stops
-// whole processes. If two of them held the same bytes, the application would get the smaller of two
+// pre-content events) holds reads and writes of any process, and gives the process a weight, a limit
+// and a share of the device. A cgroup of version 2 has limits, also for writeback. A cgroup of
+// version 1 does not hold buffered writes: the monitor-and-controller paper uses it, and its
+// buffered writer ran at 28.0 MB/s under control and at 28.2 MB/s without. The freezer stops whole
+// processes. If two of them held the same bytes, the application would get the smaller of two
 // rates, and nobody could say why.
 //
-// Choice: one ladder. The first rung that can do what the policy asks holds the I/O, and only that
-// one. Bytes that an arbiter charges are held by the arbiter alone. Each rung that was passed over says
-// why, so that an operator can see what a newer kernel or another capability would change.
+// Choice: a ladder, which is an ordered list of mechanisms, its rungs. The first rung that is available
+// and can do what the policy asks for holds the I/O, and no other rung does. If an arbiter holds the
+// bytes already, no rung does. Each rung that was passed over gives a reason, so that an operator can see
+// what a newer kernel or another capability would change.
 //
 // The package is pure.
 package ladder
@@ -29,7 +30,7 @@ const (
 	Gate     Mechanism = "gate"      // fanotify pre-content events, scheduled by the device's arbiter
 	CgroupV2 Mechanism = "cgroup v2" // io.max and io.weight
 	CgroupV1 Mechanism = "cgroup v1" // blkio.throttle and blkio.bfq.weight
-	Freezer  Mechanism = "freezer"   // a duty cycle
+	Freezer  Mechanism = "freezer"   // stops the processes for a part of the time
 	Pacing   Mechanism = "pacing"    // SO_MAX_PACING_RATE
 	Shaper   Mechanism = "shaper"    // HTB and IFB
 )
@@ -42,13 +43,13 @@ var (
 // All returns all mechanisms, in the ladder's order: those for files, then those for connections.
 func All() []Mechanism { return append(append([]Mechanism{}, fileRungs...), connectionRungs...) }
 
-// Machine is what a node can do. A missing mechanism is not available.
+// Machine has the mechanisms of a node. A mechanism that is not in it is not available.
 type Machine map[Mechanism]Availability
 
 // Availability says whether a mechanism can be used.
 type Availability struct {
 	OK  bool
-	Why string // if it cannot be used: the reason, and what an operator can do
+	Why string // if the mechanism cannot be used: the reason, and what an operator can do
 }
 
 // Hold is what the policy asks for.
@@ -57,9 +58,9 @@ type Hold struct {
 	Weight     int   // 0: none
 	Limit      int64 // bytes per second; 0: none
 
-	// Arbiter is set if a device's arbiter charges the bytes: then nothing else holds them.
+	// Arbiter is set if a device's arbiter holds the bytes already: then nothing else holds them.
 	Arbiter bool
-	// Marks reports whether the file system supports the gate's marks. WhyNot is the reason otherwise.
+	// Marks is set if the file system supports the gate's marks. Otherwise WhyNot has the reason.
 	Marks  bool
 	WhyNot string
 	// Cgroup is set if the processes have a cgroup that holds no other processes.
@@ -69,7 +70,7 @@ type Hold struct {
 	Writeback bool
 	// Weights is set if the device can divide its time by the weights of cgroups (BFQ or iocost).
 	Weights bool
-	// Protected is set if one of the processes must never be stopped: a Hadoop daemon, or Penstock.
+	// Protected is set if one of the processes must never be stopped, such as a Hadoop daemon or Penstock.
 	Protected bool
 }
 
@@ -77,10 +78,11 @@ type Hold struct {
 type Step struct {
 	Mechanism Mechanism
 	Taken     bool
-	Why       string // why it was passed over, or what the chosen one does not do
+	Why       string // why the rung was passed over, or what the chosen rung does not do
 }
 
-// Choose returns the steps down to the rung that holds the I/O. If no step is taken, nothing holds it.
+// Choose returns the decisions about the rungs, up to the first rung that is taken. That rung holds the
+// I/O. If no rung is taken, nothing holds it.
 func Choose(h Hold, m Machine) []Step {
 	rungs := fileRungs
 	if h.Connection {
@@ -97,7 +99,7 @@ func Choose(h Hold, m Machine) []Step {
 	return steps
 }
 
-// Taken returns the mechanism that the steps end with; ok is false if none was taken.
+// Taken returns the mechanism that was taken, which is that of the last step; ok is false if none was.
 func Taken(steps []Step) (m Mechanism, ok bool) {
 	if n := len(steps); n > 0 && steps[n-1].Taken {
 		return steps[n-1].Mechanism, true
@@ -110,14 +112,14 @@ func consider(r Mechanism, h Hold, m Machine) Step {
 	take := func(gap string) Step { return Step{r, true, gap} }
 	switch {
 	case h.Arbiter:
-		return pass("the device's scheduler charges these bytes, and holds them alone")
+		return pass("the device's arbiter already holds these bytes")
 	case h.Weight == 0 && h.Limit == 0:
 		return pass("the policy sets neither a weight nor a limit")
 	case !m[r].OK:
 		if why := m[r].Why; why != "" {
 			return pass("%s", why)
 		}
-		return pass("this node does not have it")
+		return pass("this node does not have the mechanism")
 	}
 	switch r {
 	case Gate:
@@ -137,13 +139,13 @@ func consider(r Mechanism, h Hold, m Machine) Step {
 	weightless := h.Weight > 0 && !h.Weights
 	switch {
 	case r == Freezer && h.Limit == 0:
-		return pass("the freezer can hold to a limit only, not to a weight")
+		return pass("the freezer can apply a limit, but no weight")
 	case r == Freezer && h.Protected:
-		return pass("a Hadoop daemon or Penstock itself is among the processes, and is never stopped")
+		return pass("one of the processes has an agent or belongs to Penstock, and such a process is never stopped")
 	case r == Freezer:
-		return take("the processes stand still for up to 200 ms at a time, also when they do no I/O")
+		return take("the processes are stopped for up to 200 ms at a time, even when they do no I/O")
 	case weightless && h.Limit == 0:
-		return pass("the device ignores weights of cgroups; use the I/O scheduler bfq or iocost, or set a limit")
+		return pass("the device ignores weights of cgroups; choose the I/O scheduler bfq, turn on iocost (cgroup v2), or set a limit")
 	}
 	var gaps []string
 	if r == CgroupV1 || !h.Writeback {
@@ -155,9 +157,10 @@ func consider(r Mechanism, h Hold, m Machine) Step {
 	return take(strings.Join(gaps, "; "))
 }
 
-// Duty returns for which part of the time processes may run, so that they move at most limit bytes per
-// second: they have moved rate bytes per second while they ran for the part now. It changes by at most a
-// factor of two at a time, because the rate of a second says little about the next one.
+// Duty returns the part of the time for which processes may run, between least and 1, so that they read
+// and write at most limit bytes per second. now is the present duty, and rate is the bytes per second
+// that the processes have moved with it. The duty changes by at most a factor of two at a time, because
+// the rate of one second says little about the next one.
 func Duty(now, rate float64, limit int64, least float64) float64 {
 	if rate <= 0 {
 		return min(1, 2*now)

@@ -13,14 +13,14 @@ import (
 var update = flag.Bool("update", false, "rewrite testdata")
 
 func machine(available ...Mechanism) Machine {
-	m := Machine{Gate: {Why: "the kernel has no pre-content events; Linux 6.14 has them"}}
+	m := Machine{Gate: {Why: "the kernel does not report pre-content events of fanotify; Linux 6.14 or later is needed"}}
 	for _, a := range available {
 		m[a] = Availability{OK: true}
 	}
 	return m
 }
 
-// The file testdata/decisions.txt has every decision, for people to read.
+// The file testdata/decisions.txt lists the decisions of all cases, for people to read.
 func TestDecisions(t *testing.T) {
 	limited := Hold{Limit: 20e6, Marks: true, Cgroup: true, Writeback: true}
 	with := func(change func(*Hold)) Hold { h := limited; change(&h); return h }
@@ -67,7 +67,7 @@ func TestDecisions(t *testing.T) {
 		}
 		if c.hold.Arbiter {
 			if m, ok := Taken(steps); ok {
-				t.Errorf("%s: %s holds bytes that the arbiter has charged", c.name, m)
+				t.Errorf("%s: %s holds bytes that the arbiter holds already", c.name, m)
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func TestDecisions(t *testing.T) {
 }
 
 // Whatever the machine has, at most one mechanism is taken, it is the last step, it is available,
-// and it never holds what the arbiter charges.
+// and it never holds what the arbiter holds already.
 func TestAtMostOneMechanismHolds(t *testing.T) {
 	mechanisms := All()
 	for bits := range 1 << (7 + len(mechanisms)) {
@@ -112,8 +112,8 @@ func TestAtMostOneMechanismHolds(t *testing.T) {
 	}
 }
 
-// A process that moves in proportion to the time for which it may run reaches its limit, and one that
-// has stopped moving gets its time back.
+// A process whose rate is proportional to its duty settles at its limit. A process that has stopped its
+// I/O gets its time back.
 func TestDuty(t *testing.T) {
 	const speed, limit, least = 100e6, 20_000_000, 0.05
 	duty := 1.0

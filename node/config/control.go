@@ -14,10 +14,10 @@ import (
 	"penstock/settings"
 )
 
-// Control holds the settings of kernel control: whether, and by which mechanisms, the daemon may hold
-// processes and connections that have no agent. Without it, the daemon changes nothing of the system.
+// Control has the settings of kernel control: whether, and by which mechanisms, the daemon may hold
+// processes and connections that have no agent. Without it, the daemon does not change the system.
 type Control struct {
-	// Mode is off, observe (default: the daemon says what it would do) or enforce.
+	// Mode is off, observe (the default: the daemon only reports what it would do) or enforce.
 	Mode string `yaml:"mode"`
 	// Journal is the path of the record of changes; default: control.journal beside the socket. Its
 	// folder must be writable by the daemon's user only.
@@ -25,12 +25,12 @@ type Control struct {
 	// Mechanisms are the rungs of the ladder that may be used; default gate, cgroup and pacing. The
 	// freezer and the shaper must be named.
 	Mechanisms []string `yaml:"mechanisms"`
-	// Directories are directories on the file systems on which processes may be held; default: the
-	// data_dirs and local_dirs.
+	// Directories name the file systems on which processes may be held; default: data_dirs and
+	// local_dirs.
 	Directories []string `yaml:"directories"`
 }
 
-// mechanisms are the names for the setting Mechanisms.
+// mechanisms are the names that the setting Mechanisms can have.
 var mechanisms = []string{"gate", "cgroup", "freezer", "pacing", "shaper"}
 
 // validateControl fills in the defaults and adds mistakes to those in doc.
@@ -73,7 +73,7 @@ func ControlJournal(n *Node) string {
 	return filepath.Join(filepath.Dir(n.Socket), "control.journal")
 }
 
-// ProcessFlow is the beginning of the names of flows of processes without an agent.
+// ProcessFlow is the prefix of the names of flows of processes without an agent.
 const ProcessFlow = "process:"
 
 // Process describes processes without an agent that form one flow, named process: and the name. A
@@ -83,16 +83,16 @@ type Process struct {
 	User    string         `yaml:"user"`    // name or id
 	Command string         `yaml:"command"` // the command's name, at most 15 bytes as the kernel keeps it
 	Cgroup  string         `yaml:"cgroup"`  // the cgroup's path, as in /proc/PID/cgroup; cgroups below belong to it
-	Weight  int            `yaml:"weight"`  // default the file's default
-	Limit   settings.Bytes `yaml:"limit"`   // per second, at one device; default none
-	Mode    string         `yaml:"mode"`    // default enforce: the daemon's own mode applies
+	Weight  int            `yaml:"weight"`  // default: the default weight of the file
+	Limit   settings.Bytes `yaml:"limit"`   // per second, on each device; default: none
+	Mode    string         `yaml:"mode"`    // default: enforce, with which the daemon's own mode applies
 }
 
 // Connection limits the TCP connections between DataNodes and an application's containers.
 type Connection struct {
 	Application string         `yaml:"application"` // a pattern for the application's flow
 	Direction   string         `yaml:"direction"`   // read (DataNode to container), write, or both (default)
-	Limit       settings.Bytes `yaml:"limit"`       // per second, of one connection
+	Limit       settings.Bytes `yaml:"limit"`       // per second, of each connection
 }
 
 // Bounds on the lists in a weights file.
@@ -196,7 +196,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkLimit checks a limit; 0 is none.
+// checkLimit checks a limit; 0 means no limit.
 func checkLimit(l settings.Bytes) error {
 	if l != 0 && (l < device.MinLimit || l > limit.MaxRate) {
 		return fmt.Errorf("limit %d: use %d (64KiB) to %d bytes a second", l, device.MinLimit, int64(limit.MaxRate))

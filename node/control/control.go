@@ -1,14 +1,14 @@
-// Package control holds processes, containers and connections that have no agent. It is the one
-// writer to the system: everything else in Penstock only looks.
+// Package control holds processes, containers and connections that have no agent. Only this package and
+// those below it change the system: the rest of Penstock only reads the system's state.
 //
-// Problem: several mechanisms of the kernel can hold I/O, each changes something that belongs to
-// others, and a daemon can be killed at any moment. Choice: the state that the policy asks for is
-// compared with the state that is in force, at each change and once a second. So a process that appears
-// later, a cgroup that is made again and a gate that has died need no special treatment. Package
-// core/ladder decides which mechanism holds what. Each change goes through the journal, which puts it
-// back when the daemon stops and, after a crash, when it starts again.
+// Problem: several mechanisms of the kernel can hold I/O, each of them changes something that belongs to
+// others, and a daemon can be killed at any moment. Choice: at each change of the policy and once a
+// second, Apply compares the state that the policy asks for with the state that is in force. So a process
+// that starts later, a cgroup that is removed and made again, and a gate that has died need no special
+// treatment. Package core/ladder decides which mechanism holds which I/O. Each change goes through the
+// journal, which puts the change back when the daemon stops and, after a crash, when it starts again.
 //
-// In observe mode nothing is changed, and Status says what would be.
+// In observe mode Apply changes nothing, and Status reports what would be done.
 package control
 
 import (
@@ -33,10 +33,10 @@ import (
 )
 
 const (
-	retryAfter  = 10 * time.Second // a gate that has ended is started again
+	retryAfter  = 10 * time.Second // from the end of a gate to its next start
 	startWithin = 5 * time.Second
-	// holdAtMost is the longest wait of an operation at the gate. It is longer than any wait that the
-	// arbiter wants (Config.MaxWait), so the gate's own bound is for errors only.
+	// holdAtMost is the longest wait of an operation at the gate. It is longer than the longest wait at
+	// the arbiter (Config.MaxWait), so it is reached only after an error.
 	holdAtMost = 2 * time.Minute
 )
 
@@ -47,15 +47,15 @@ type Process struct {
 	Command, Cgroup string
 	Weight          int   // 0: none
 	Limit           int64 // bytes per second at one device; 0: none
-	Observe         bool  // say only what would be done
+	Observe         bool  // only report what would be done
 }
 
-// Connection is a connection between a DataNode and a container that is to be held.
+// Connection is a connection between a DataNode and a container whose sender is to be held.
 type Connection struct {
 	pacing.Socket        // of the sender
-	Flow          string // of the application
+	Flow          string // the application's flow
 	Limit         int64  // bytes per second
-	// Arbiter is set if what the socket sends is scheduled already.
+	// Arbiter is set if a device's arbiter already holds what the socket sends.
 	Arbiter bool
 }
 
@@ -69,12 +69,13 @@ type Place struct {
 // Options of a Control.
 type Options struct {
 	Journal    string   // path of the record of changes
-	Mechanisms []string // that may be used: gate, cgroup, freezer, pacing, shaper
+	Mechanisms []string // the mechanisms that may be used: gate, cgroup, freezer, pacing, shaper
 	// Protected returns the processes that must never be held: agents, and daemons of Hadoop.
 	Protected func() []int
-	// Gate has the settings of the gate, but for Held and Journal.
+	// Gate has the gate's options. Held and Journal are ignored.
 	Gate gate.Options
-	// Held is called for each operation that the gate holds, with its flow. allow must be called once.
+	// Held is called for each operation that the gate holds, with its flow. It must call allow once, at
+	// once or later.
 	Held func(flow string, r gate.Request, allow func())
 	Log  *slog.Logger
 }
@@ -87,13 +88,13 @@ type Want struct {
 	Connections []Connection
 }
 
-// Hold is one thing that the policy asks to hold, and what was done about it.
+// Hold is a flow on a device, or a connection, that the policy asks to hold, with the decision about it.
 type Hold struct {
 	Flow   string
 	Where  string // the device or the connection
 	Steps  []ladder.Step
-	Holds  bool   // it is in force
-	Error  string // why it is not, although a mechanism was chosen
+	Holds  bool   // whether the hold is in force
+	Error  string // why the hold is not in force, although a mechanism was chosen
 	Weight int
 	Limit  int64
 }
@@ -103,10 +104,10 @@ type Status struct {
 	Enforce  bool
 	Machine  ladder.Machine
 	Holds    []Hold
-	Changes  int // to the system that are in force
-	Restored int // that a crashed daemon had left
+	Changes  int // number of changes to the system that are in force
+	Restored int // number of changes that a crashed daemon had left
 	Gate     *gate.Stats
-	Error    string // the last one that belongs to no Hold
+	Error    string // the last error that belongs to no Hold
 }
 
 // Control holds what the policy asks for. Its methods may be called by several goroutines.
@@ -118,8 +119,8 @@ type Control struct {
 	pacer   *pacing.Pacer      // nil: not available
 	shaper  *shaper.Shaper     // nil: not available
 
-	// published is the status after the last Apply, and live is the gate, so that an operator's question
-	// never waits for a change.
+	// published is the status after the last Apply, and live is the running gate. Status reads only these
+	// two, so that it never waits for a change.
 	published atomic.Pointer[Status]
 	live      atomic.Pointer[gate.Gate]
 
@@ -139,11 +140,11 @@ type held struct {
 	device cgroup.Device
 }
 
-// running is a gate with what it was given. mu protects flows.
+// running is a gate with its present rules. mu protects flows.
 type running struct {
 	*gate.Gate
 	mu      sync.Mutex
-	flows   []string // by class, from 1
+	flows   []string // the flow of class n is flows[n-1]
 	rules   []gate.Rule
 	pass    []int
 	watched []string
@@ -165,8 +166,8 @@ func Restore(path string) ([]journal.Restored, error) {
 	return j.Restored(), j.Close()
 }
 
-// Open puts back what a crashed daemon has left, and finds out what this node can do. It holds nothing
-// yet.
+// Open puts back what a crashed daemon has left, and finds out which mechanisms this node has. It holds
+// nothing yet.
 func Open(o Options) (*Control, error) {
 	j, err := journal.Open(o.Journal, Undo())
 	if err != nil {
@@ -205,7 +206,7 @@ func Examine(allowed []string) ladder.Machine {
 	for _, r := range ladder.All() {
 		name, _, _ := strings.Cut(string(r), " ") // both versions of cgroups are named cgroup
 		if !slices.Contains(allowed, name) {
-			m[r] = ladder.Availability{Why: fmt.Sprintf("the settings do not name it (control.mechanisms: %s)", name)}
+			m[r] = ladder.Availability{Why: fmt.Sprintf("the settings do not name it; to use it, add %s to control.mechanisms", name)}
 			continue
 		}
 		m[r] = examine(r)
@@ -219,12 +220,12 @@ func examine(r ladder.Mechanism) ladder.Availability {
 	case ladder.Gate:
 		var ranged bool
 		if ranged, err = gate.Available(); err == nil && !ranged {
-			err = errors.New("the kernel has no pre-content events; Linux 6.14 has them")
+			err = errors.New("the kernel does not report pre-content events of fanotify; Linux 6.14 or later is needed")
 		}
 	case ladder.CgroupV1, ladder.CgroupV2:
 		version, why := cgroupVersion()
 		if err = why; err == nil && (version == cgroup.V2) != (r == ladder.CgroupV2) {
-			err = fmt.Errorf("the controller of block I/O belongs to cgroup %v", version)
+			err = fmt.Errorf("the machine's block I/O controller belongs to cgroup %v", version)
 		}
 	case ladder.Pacing:
 		err = pacing.Available()
@@ -269,7 +270,7 @@ func (c *Control) Apply(w Want) {
 	c.publish()
 }
 
-// publish makes the status visible.
+// publish makes the present status visible to Status.
 func (c *Control) publish() {
 	s := c.status
 	s.Machine, s.Holds, s.Changes = maps.Clone(c.machine), slices.Clone(s.Holds), len(c.journal.Changes())
@@ -281,7 +282,7 @@ func (c *Control) publish() {
 	}
 }
 
-// decision is a Hold of processes on a place.
+// decision is the Hold of a flow of processes at a place, before it is in force.
 type decision struct {
 	Hold
 	process Process
@@ -295,7 +296,7 @@ func Preview(mechanisms, protected []string, w Want) (ladder.Machine, []Hold) {
 	m := Examine(mechanisms)
 	var cgroups *cgroup.Controller
 	if m[ladder.CgroupV1].OK || m[ladder.CgroupV2].OK {
-		cgroups, _ = cgroup.Open(func() []int { return nil }) // Examine has found it
+		cgroups, _ = cgroup.Open(func() []int { return nil }) // no error: Examine has found the controller
 	}
 	var holds []Hold
 	for _, d := range decide(w, m, cgroups, protected, func() []int { return nil }) {
@@ -337,9 +338,10 @@ func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []st
 	return all
 }
 
-// oneMechanism leaves a flow on a device with one mechanism, also if its directories there have different
-// ones, and a cgroup with the first entry that names it. The freezer holds on all devices, so it holds
-// nothing that is held elsewhere.
+// oneMechanism removes decisions, so that one mechanism holds a flow on a device, even if the ladder has
+// chosen different ones for its directories there, and that only the first entry that names a cgroup holds
+// the cgroup. The freezer stops I/O on all devices, so it does not hold a flow that another mechanism holds
+// on any device.
 func oneMechanism(all []*decision) {
 	type use struct {
 		flow   string
@@ -347,7 +349,7 @@ func oneMechanism(all []*decision) {
 	}
 	by := map[use]ladder.Mechanism{}
 	owner := map[string]string{}   // flow by cgroup
-	otherwise := map[string]bool{} // flows that another mechanism than the freezer holds
+	otherwise := map[string]bool{} // flows that a mechanism other than the freezer holds
 	for _, d := range all {
 		k := use{d.Flow, d.place.Device}
 		if d.taken == ladder.Gate || by[k] == "" {
@@ -366,16 +368,16 @@ func oneMechanism(all []*decision) {
 		switch first := by[use{d.Flow, d.place.Device}]; {
 		case d.taken == "":
 		case d.taken != first:
-			pass("the %s holds the flow on this device already, in another directory", first)
+			pass("the mechanism %s already holds the flow on this device, because of another directory", first)
 		case d.taken == ladder.Freezer && otherwise[d.Flow]:
 			pass("another mechanism holds the flow on another device, and the freezer would hold it on all")
 		case d.taken != ladder.Gate && owner[d.process.Cgroup] != d.Flow:
-			pass("the cgroup belongs to %s, which comes first", owner[d.process.Cgroup])
+			pass("an earlier entry, %s, holds the cgroup", owner[d.process.Cgroup])
 		}
 	}
 }
 
-// applyGate starts, changes or ends the gate.
+// applyGate starts, changes or ends the gate, as the policy asks for.
 func (c *Control) applyGate(w Want, holds []*decision) {
 	var places, flows []string
 	for _, h := range holds {
@@ -389,8 +391,8 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 			flows = append(flows, h.Flow)
 		}
 	}
-	// A process belongs to the first entry that matches, also if the gate does not hold that entry: then
-	// it passes.
+	// A process belongs to the first entry that matches it. If the gate does not hold that entry, the
+	// process passes at the gate.
 	var rules []gate.Rule
 	for _, p := range w.Processes {
 		class := uint32(slices.Index(flows, p.Flow) + 1)
@@ -415,9 +417,9 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 	}
 }
 
-// changeGate makes the gate hold the flows' processes on places, and watch the other directories of the
-// policy: the kernel never reports the operations on a file that was opened before its file system was
-// watched.
+// changeGate makes the gate hold the flows' processes on the file systems of places, and watch the other
+// file systems of the policy. A file system is watched early, because the kernel never reports operations
+// on a file that was opened before.
 func (c *Control) changeGate(watch, places, flows []string, rules []gate.Rule) error {
 	if g := c.gate; g != nil {
 		select {
@@ -438,7 +440,7 @@ func (c *Control) changeGate(watch, places, flows []string, rules []gate.Rule) e
 	}
 	if c.gate == nil {
 		if wait := retryAfter - time.Since(c.failed); wait > 0 && !c.failed.IsZero() {
-			return fmt.Errorf("the gate has ended; it starts again in %v", wait.Round(time.Second))
+			return fmt.Errorf("the gate has ended; the next start is in %v", wait.Round(time.Second))
 		}
 		if err := c.startGate(); err != nil {
 			c.failed = time.Now()
@@ -453,7 +455,7 @@ func (c *Control) changeGate(watch, places, flows []string, rules []gate.Rule) e
 		g.pass = pass
 	}
 	if !slices.Equal(rules, g.rules) || !slices.Equal(flows, g.flows) {
-		if err := g.Classes(nil); err != nil { // nothing is held while the numbers change
+		if err := g.Classes(nil); err != nil { // nothing is held while classes change their flows
 			return err
 		}
 		g.setFlows(flows)
@@ -498,7 +500,7 @@ func (c *Control) startGate() error {
 	o := c.options.Gate
 	o.Journal, o.HoldAtMost = c.journal, holdAtMost
 	o.Held = func(request gate.Request) {
-		allow := func() { _ = r.Gate.Allow(request.ID) } // an error means that the gate has ended: then everything passes
+		allow := func() { _ = r.Gate.Allow(request.ID) } // after an error the gate has ended, and everything passes
 		flow, ok := r.flow(request.Class)
 		if !ok {
 			allow()
@@ -513,7 +515,7 @@ func (c *Control) startGate() error {
 	r.Gate = g
 	c.gate = r
 	if missing := g.Missing(); missing != "" {
-		c.options.Log.Warn("the gate process has less protection than it should have", "missing", missing)
+		c.options.Log.Warn("the system does not permit all protections of the gate process; the gate works, but a lack of memory or CPU time may end it", "missing", missing)
 	}
 	return nil
 }
@@ -534,7 +536,7 @@ func (r *running) flow(class uint32) (string, bool) {
 	return r.flows[class-1], true
 }
 
-// applyCgroups sets and lifts limits and weights of cgroups.
+// applyCgroups sets the limits and weights of cgroups that the policy asks for, and lifts the others.
 func (c *Control) applyCgroups(holds []*decision) {
 	if c.cgroups == nil {
 		return
@@ -545,7 +547,8 @@ func (c *Control) applyCgroups(holds []*decision) {
 			wanted[held{d.process.Cgroup, d.place.Device}] = true
 		}
 	}
-	// Lift lifts the limits of a cgroup on all devices; those that are wanted are set again below.
+	// Lift lifts the limits of a cgroup on all devices. The limits that the policy asks for are set again
+	// below.
 	var errs []error
 	for k, g := range c.groups {
 		if !wanted[k] {
@@ -578,7 +581,7 @@ func (c *Control) holdCgroup(d *decision) error {
 		return err
 	}
 	c.groups[k] = g
-	// A policy's limit counts reads and writes together; the kernel has one limit for each.
+	// The kernel has a limit for reads and one for writes, but none for both together.
 	limits := cgroup.Limits{ReadBytes: p.Limit, WriteBytes: p.Limit}
 	if err := c.cgroups.Limit(c.journal, g, k.device, limits, "the policy limits "+p.Flow); err != nil {
 		return err
@@ -589,7 +592,7 @@ func (c *Control) holdCgroup(d *decision) error {
 	return nil
 }
 
-// applyConnections paces and shapes connections.
+// applyConnections paces or shapes the connections that the policy limits, and lifts the other rates.
 func (c *Control) applyConnections(w Want) {
 	paced, shaped := map[pacing.Socket]bool{}, map[shaper.Connection]bool{}
 	for _, n := range w.Connections {
@@ -651,7 +654,7 @@ func (c *Control) Status() Status {
 	return s
 }
 
-// Close lets everything go and puts back all changes.
+// Close lets all held operations pass and puts all changes back.
 func (c *Control) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -59,7 +59,7 @@ func daemon(order string) error {
 	c.Apply(Want{Enforce: true, Places: []Place{{path, d, "disk"}}, Processes: []Process{
 		{Flow: "process:gated", UID: gate.AnyUser, Command: "nobody-has-it", Limit: 1 << 20},
 	}})
-	// The gate holds whatever the file system allows, so the cgroup is held by a second control's ladder.
+	// With the gate the ladder would not go on to cgroups.
 	c.machine[ladder.Gate] = ladder.Availability{Why: "switched off by the test"}
 	c.Apply(Want{Enforce: true, Places: []Place{{path, d, "disk"}}, Processes: []Process{
 		{Flow: "process:group", UID: gate.AnyUser, Cgroup: group, Limit: 2 << 20},
@@ -79,7 +79,7 @@ func options(journal string, held func(string, gate.Request, func())) Options {
 		Gate: gate.Options{Command: []string{os.Args[0]}}, Held: held, Log: slog.New(slog.DiscardHandler)}
 }
 
-// machine is what a test changes: a mounted disk and a cgroup of version 1.
+// machine has what a test changes: a mounted disk and a cgroup of version 1.
 type machine struct {
 	*testing.T
 	disk    *disk.Disk
@@ -223,8 +223,8 @@ func TestHoldsThatAreNotPossible(t *testing.T) {
 	}
 }
 
-// The state in force is what counts: a limit that somebody has lifted is set again. Of two entries for one
-// cgroup, the first one counts, and the second one takes over when the first is gone.
+// Apply compares the policy with the state in force: a limit that somebody has lifted is set again. If two
+// entries name one cgroup, the first one counts, and the second one takes over when the first is removed.
 func TestTheStateInForceCounts(t *testing.T) {
 	m := start(t)
 	c := m.open("cgroup")
@@ -254,7 +254,7 @@ func TestTheStateInForceCounts(t *testing.T) {
 	}
 }
 
-// One mechanism holds a flow on a device, also if its directories there have different ones.
+// One mechanism holds a flow on a device, even if different ones are chosen for its directories there.
 func TestOneMechanismForADevice(t *testing.T) {
 	disk, other := cgroup.Device{Major: 7, Minor: 1}, cgroup.Device{Major: 7, Minor: 2}
 	decide := func(flow, group string, at cgroup.Device, m ladder.Mechanism) *decision {
@@ -276,7 +276,7 @@ func TestOneMechanismForADevice(t *testing.T) {
 	}
 }
 
-// A start puts back what a killed daemon has left. Its gate has ended with it.
+// A start puts back the changes of a killed daemon. The gate of the killed daemon has ended with it.
 func TestAKilledDaemonLeavesNothing(t *testing.T) {
 	m := start(t)
 	cmd := exec.Command(os.Args[0])
@@ -314,7 +314,8 @@ func TestAKilledDaemonLeavesNothing(t *testing.T) {
 	}
 }
 
-// The gate runs while a rule needs it, and a process that a rule without a hold matches first passes.
+// The gate runs while the policy is enforced. A process passes if the first entry that matches it is only
+// observed.
 func TestTheGateFollowsThePolicy(t *testing.T) {
 	m := start(t)
 	flows := make(chan string, 64)

@@ -13,11 +13,12 @@ import (
 	"penstock/node/control/freezer"
 )
 
-// This file holds cgroups to a limit by the freezer, the last rung of the ladder. What the processes of a
-// cgroup have read and written, by their own counters, determines for which part of the time they run.
+// This file holds cgroups to a limit by the freezer, the last rung of the ladder for files. The duty, which
+// is the part of the time for which a cgroup runs, follows from the bytes that its processes have read and
+// written, by the kernel's counters of these processes.
 
 const (
-	dutyPeriod = time.Second // between two changes of a duty
+	dutyPeriod = time.Second // interval between two changes of a duty
 	// maxFrozenProcesses bounds the processes whose counters are read.
 	maxFrozenProcesses = 1024
 )
@@ -29,10 +30,10 @@ type frozen struct {
 	duty    float64
 	moved   map[int]uint64 // by process: bytes read and written
 	since   time.Time
-	refused int // how often the freezer had refused at the last look
+	refused int // how often the freezer had refused, when it was last asked
 }
 
-// applyFreezer holds what the ladder gives to the freezer.
+// applyFreezer holds the cgroups for which the ladder has chosen the freezer.
 func (c *Control) applyFreezer(holds []*decision, now time.Time) {
 	wanted := map[string]bool{}
 	for _, d := range holds {
@@ -87,7 +88,7 @@ func (c *Control) freeze(p Process, now time.Time) error {
 	}
 	rate := 0.
 	for pid, bytes := range moved {
-		// A process that was not there a second ago has moved all of it since.
+		// A process that did not exist a second ago has moved all its bytes since.
 		if before := f.moved[pid]; bytes > before {
 			rate += float64(bytes - before)
 		}
@@ -108,7 +109,7 @@ func (c *Control) freeze(p Process, now time.Time) error {
 	return nil
 }
 
-// hasProtected reports whether a cgroup has one of the processes, so that it must not be frozen.
+// hasProtected reports whether a cgroup contains one of the processes, which must not be frozen.
 func hasProtected(path string, pids []int) bool {
 	g, err := freezerGroup(path)
 	if err != nil {

@@ -13,26 +13,26 @@ import (
 	"penstock/node/device"
 )
 
-// An operation that bypasses the page cache is a stream of its own. Its file is a stand-in: the
-// arbiter sees bytes that are not resident or not saved; to stage or drain them means to let the
-// thread's own system call run, and to wait until it has returned. So the depth counts the request,
-// and its latency is measured, as for the daemon's own requests.
+// An operation that bypasses the page cache is a stream of its own. The loop sees a substitute for its file,
+// whose bytes are not resident (for a read) or not saved (for a write). When the loop stages or drains these
+// bytes, the substitute lets the thread's own system call run, and waits until the call has returned. So the
+// request counts for the depth, and its latency is measured, as for the daemon's own requests.
 //
-// A long operation cannot be cut into quanta: its first quantum lets all of it run. The rest is charged
-// when the call has returned, and the thread's next direct operation waits until that is done.
+// A long operation cannot be cut into quanta: the request for its first quantum lets all of it run. The other
+// quanta are charged when the call has returned, and the thread's next direct operation waits until then.
 //
-// A system call may have two events, as copy_file_range(2) has for its two files. The second one passes
-// at once, and is charged: if it waited, the call would not return, and the first request would keep its
+// A system call may have two events, as copy_file_range(2) has for its two files. The second event passes
+// at once, and is charged. If it waited, the call would not return, and the first request would keep its
 // place at the device.
 
 const (
-	pollFirst = 200 * time.Microsecond // between two looks at the thread; doubles
+	pollFirst = 200 * time.Microsecond // first interval between two looks at the thread; it doubles
 	pollLast  = 4 * time.Millisecond
 	// returnsWithin is the longest wait for a system call. It is well below the time after which a device
 	// counts as stuck (Config.Stuck, 12 s), because a process can make its call take as long as it likes.
 	returnsWithin = 4 * time.Second
-	// directPatience is the longest wait of a direct operation for its turn. The arbiter does not let
-	// closed streams pass by itself.
+	// directPatience is the longest wait of a direct operation for its turn. The bound is needed, because
+	// the arbiter does not let closed streams pass by itself.
 	directPatience = 30 * time.Second
 )
 
@@ -46,7 +46,7 @@ func (s *Scheduler) direct(loop *device.Loop, op Operation) {
 			d.second, d.done = true, true
 			d.pass()
 		} else if !last.hasNext {
-			// The last operation's rest is still to be charged.
+			// The rest of the thread's last operation has not been charged yet.
 			last.hasNext = true
 			s.threads[op.TID] = d
 			s.waiting[d] = struct{}{}
@@ -109,7 +109,7 @@ type directFile struct {
 	part    part
 	since   time.Time
 	ready   chan struct{} // part.at is set
-	ended   chan struct{} // the stream has ended, and all is charged
+	ended   chan struct{} // closed when the stream has ended and all is charged
 	second  bool          // the second event of a system call: it is only charged
 	hasNext bool          // the thread's next operation waits for the end; protected by the scheduler's mu
 
@@ -117,7 +117,7 @@ type directFile struct {
 	closed sync.Once
 	mu     sync.Mutex
 	begun  bool
-	before int64 // calls of the thread that had returned when it passed; -1: not known
+	before int64 // number of the thread's calls that had returned when the operation passed; -1: not known
 	done   bool
 
 	waiting sync.Mutex // held while one request waits for the system call
@@ -159,7 +159,7 @@ func (d *directFile) running() bool {
 	return err == nil && now == before
 }
 
-// Query implements device.File: nothing is resident; nothing is saved until the operation is done.
+// Query implements device.File. Nothing is resident, and nothing is saved until the operation is done.
 func (d *directFile) Query(_, length int64) (blockfile.Pages, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -169,7 +169,7 @@ func (d *directFile) Query(_, length int64) (blockfile.Pages, error) {
 	return blockfile.Pages{Unsaved: length}, nil
 }
 
-// Stage implements device.File. The end of the stream charges what has not been staged.
+// Stage implements device.File. Bytes that have not been staged are charged at the end of the stream.
 func (d *directFile) Stage(int64, int64) error {
 	d.run()
 	<-d.ready
@@ -189,7 +189,7 @@ func (d *directFile) Size() (int64, error) { return d.op.Offset + d.op.Length, n
 // Space implements device.File.
 func (d *directFile) Space() (int64, error) { return d.Size() }
 
-// Close implements device.File: the stream has ended, so nothing holds the operation.
+// Close implements device.File. The stream has ended, so Close lets the operation pass.
 func (d *directFile) Close() error {
 	d.closed.Do(func() {
 		d.pass()
@@ -228,7 +228,7 @@ func (d *directFile) await() {
 	for deadline := time.Now().Add(returnsWithin); time.Now().Before(deadline); {
 		time.Sleep(wait)
 		if now, err := d.calls(); err != nil || now != before {
-			return // it returned, or the thread is gone
+			return // the call has returned, or the thread has ended
 		}
 		wait = min(2*wait, pollLast)
 	}
@@ -244,7 +244,7 @@ func (d *directFile) calls() (int64, error) {
 }
 
 // parseCalls returns the sum of a thread's read and write calls, from its io file in procfs. (The library
-// reads only that of processes.)
+// procfs reads only the file of a whole process.)
 func parseCalls(b []byte) (sum int64, err error) {
 	found := 0
 	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
@@ -262,7 +262,7 @@ func parseCalls(b []byte) (sum int64, err error) {
 		}
 	}
 	if found != 2 {
-		return 0, fmt.Errorf("the kernel does not count system calls (%q)", b)
+		return 0, fmt.Errorf("the thread's io file in /proc has no count of system calls (%q); the kernel needs CONFIG_TASK_XACCT", b)
 	}
 	return sum, nil
 }

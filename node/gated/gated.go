@@ -1,9 +1,10 @@
 // Package gated schedules the file I/O of processes that have no agent.
 //
 // Problem: a process beside Hadoop, such as a backup, a short-circuit reader or a Python worker,
-// takes as much of a disk as it can. The gate (node/control/gate) holds each of its operations
-// until the daemon answers. This package decides nothing: it makes streams of the operations, so that
-// the device's arbiter schedules them like those of agents, with a weight, a limit and a share.
+// uses as much of a disk as it can. The gate (node/control/gate) holds each of its operations until
+// the daemon answers; an operation that may continue is said to pass. This package makes streams of the
+// operations, so that the device's arbiter schedules them like streams of agents, with a weight, a limit
+// and a share. The package itself decides nothing about shares.
 //
 // What is hard is that an operation says little. Buffered reads are staged: the daemon brings the
 // range into the page cache, and the operation passes when the range is there. Package core/access
@@ -12,8 +13,8 @@
 // neither staged nor drained. Each is one device request of its flow: it passes when the arbiter
 // starts the request, and the request ends when the thread's system call has returned.
 //
-// If in doubt, operations pass: when the device has no loop, when its loop hangs, when the file
-// cannot be opened, and beyond the bounds.
+// In cases of doubt, operations pass: when the device has no loop, when its loop hangs, when the file
+// cannot be opened, and when a bound is reached.
 package gated
 
 import (
@@ -31,14 +32,14 @@ import (
 
 const (
 	maxStreams = 4096 // of all threads and files; the least recently used one is closed
-	// reportAfter is the time after which a write that was let through counts as done. Before that, it
-	// counts when the thread's next operation on the file arrives.
+	// reportAfter is the time after which a write that has passed counts as done. It counts as done
+	// earlier if the thread's next operation on the file arrives.
 	reportAfter = 20 * time.Millisecond
-	idleAfter   = 5 * time.Second // without operations, a stream is closed
+	idleAfter   = 5 * time.Second // a stream without operations is closed after this time
 	tickPeriod  = 20 * time.Millisecond
 )
 
-// Operation is a file operation of a process, which the gate holds.
+// Operation is a process's file operation that the gate holds.
 type Operation struct {
 	Flow, User     string
 	PID, TID       int
@@ -55,7 +56,7 @@ type Operation struct {
 
 // Options of a Scheduler.
 type Options struct {
-	// Target returns what governs the file system dev; ok is false if nothing does.
+	// Target returns the loop that governs the file system dev; ok is false if none does.
 	Target func(dev uint64) (t Target, ok bool)
 	// Expect returns how long a device request takes. It is used for operations whose end cannot
 	// be observed.
@@ -84,10 +85,10 @@ type Scheduler struct {
 	last  uint32
 }
 
-// Stats are counts since the start.
+// Stats are counts since the scheduler was made.
 type Stats struct {
-	Operations  int64 // that were announced
-	Ungoverned  int64 // of these, passed because nothing governs the device, or because of an error
+	Operations  int64 // number of operations that were announced
+	Ungoverned  int64 // number of these that passed because nothing governs the device, or because of an error
 	Streams     int   // open now
 	StreamsMade int64
 }
@@ -99,7 +100,7 @@ type key struct {
 	write         bool
 }
 
-// New returns a scheduler. Run drives its clock.
+// New returns a scheduler. The caller must call Run.
 func New(o Options) *Scheduler {
 	if o.Procfs == "" {
 		o.Procfs = "/proc"
@@ -118,8 +119,8 @@ func (s *Scheduler) Stats() Stats {
 	return stats
 }
 
-// Mark implements device.Marker. All streams belong to one connection, so that agents have their turns
-// beside the gate, however many threads it holds.
+// Mark implements device.Marker. All streams of the gate belong to one connection, so that the loop serves
+// agents in their turn, however many threads the gate holds.
 func (s *Scheduler) Mark(id uint32, position int64) {
 	s.marks.Lock()
 	p := s.parts[id]
@@ -184,7 +185,7 @@ func (s *Scheduler) Handle(op Operation) {
 	}
 }
 
-// buffered passes an operation to the stream of its thread.
+// buffered gives an operation to the stream of its thread.
 func (s *Scheduler) buffered(target Target, op Operation, handle func(*stream, Operation) error) bool {
 	k := key{op.Device, op.Inode, op.TID, op.Write}
 	st, known := s.streams.Get(k)
@@ -240,8 +241,8 @@ type stream struct {
 	scheduler *Scheduler
 	reads     access.Reads
 	writes    access.Writes
-	part      *part // the present stream of the device; nil before the first
-	made      int   // parts
+	part      *part // the device's present stream; nil before the first one
+	made      int   // number of parts so far
 	used      time.Time
 	wrote     int64 // end of the last write; 0 before the first
 
@@ -276,7 +277,8 @@ func (p *part) moveTo(position int64) {
 	}
 }
 
-// wait calls allow when the mark has reached need. An operation that waits already passes.
+// wait calls allow when the mark has reached need. If another operation is waiting, wait lets it pass
+// first.
 func (p *part) wait(need int64, allow func()) {
 	p.mu.Lock()
 	earlier := p.allow
@@ -352,7 +354,7 @@ func (st *stream) write(op Operation) error {
 	st.report()
 	fresh := st.writes.Next(op.Offset, op.Length) || st.part == nil
 	if !fresh {
-		// A write that has failed, on a full disk for example, leaves a gap that never becomes backlog.
+		// A write that has failed, for example on a full disk, leaves a gap that never becomes backlog.
 		size, err := st.part.at.Block.Size()
 		fresh = err != nil || size < op.Offset
 	}
@@ -368,14 +370,14 @@ func (st *stream) write(op Operation) error {
 	return nil
 }
 
-// written is a file whose writes were observed, so that positions need no other evidence than its size.
-// Its space is smaller than its size when it has holes.
+// written is a file whose writes were observed, so that its size alone shows which positions were written.
+// The space that it occupies shows less, because it may have holes.
 type written struct{ *blockfile.File }
 
 // Space implements device.File.
 func (written) Space() (int64, error) { return math.MaxInt64, nil }
 
-// open replaces the device's stream.
+// open replaces the device's stream by a new one.
 func (st *stream) open(op Operation, file device.File, from, to int64) {
 	st.end()
 	st.part, st.wrote = &part{scheduler: st.scheduler}, 0
@@ -384,8 +386,8 @@ func (st *stream) open(op Operation, file device.File, from, to int64) {
 		Kind: device.Persistent, Write: op.Write, Block: file, From: from, To: to})
 }
 
-// report reports the last write that was let through. It may be running still; then only a part of it
-// counts, and the thread's next operation reports it again.
+// report reports the last write that has passed. If the write is still running, only a part of it counts,
+// and report is called again at the thread's next operation.
 func (st *stream) report() {
 	if st.wrote > 0 && st.part != nil && !st.part.waits() {
 		st.Loop.Progress(st.part.at, st.wrote)

@@ -317,7 +317,7 @@ func (f *fixture) thread(tid int) (returned func()) {
 	return write
 }
 
-// Operations longer than a quantum have the limit, too, and leave nothing behind.
+// The limit also holds operations that are longer than a quantum. They leave no stream behind.
 func TestLongDirectOperations(t *testing.T) {
 	for _, write := range []bool{false, true} {
 		f := newFixture(t, map[string]device.Rule{"slow": {Weight: 1, Mode: device.Enforce, Limit: 32 * mib}})
@@ -369,7 +369,7 @@ func TestTwoEventsOfOneCall(t *testing.T) {
 	}
 }
 
-// A write that has failed leaves no gap behind which the next one waits.
+// A write that has failed leaves no gap for which the next write would wait.
 func TestAFailedWrite(t *testing.T) {
 	f := newFixture(t, nil)
 	file := f.file("w", 0)
@@ -384,7 +384,7 @@ func TestAFailedWrite(t *testing.T) {
 	}
 }
 
-// When the daemon begins to enforce, streams from before do not keep their freedom.
+// When the daemon begins to enforce, streams that were opened before do not remain ungoverned.
 func TestReset(t *testing.T) {
 	f := newFixture(t, map[string]device.Rule{"slow": {Weight: 1, Mode: device.Enforce, Limit: mib}})
 	file := f.file("cold", 32*mib)
@@ -404,7 +404,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A thread that is gone, or whose device's loop ends, holds nothing up.
+// A thread that has ended, or whose device's loop has ended, does not delay other operations.
 func TestEndLetsOperationsPass(t *testing.T) {
 	f := newFixture(t, map[string]device.Rule{"slow": {Weight: 1, Mode: device.Enforce, Limit: mib}})
 	file := f.file("cold", 32*mib)

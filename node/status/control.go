@@ -3,16 +3,16 @@ package status
 // Control is the state of kernel control: the processes, containers and connections without an agent
 // that the policy holds.
 type Control struct {
-	Mode string `json:"mode"` // off, observe or enforce; off also if it could not be opened
-	// Enforced is set if the daemon's mode and this one are enforce; otherwise nothing is changed.
+	Mode string `json:"mode"` // off, observe or enforce; also off if kernel control could not be opened
+	// Enforced is set if this mode and the daemon's own mode are enforce; otherwise nothing is changed.
 	Enforced   bool        `json:"enforced"`
 	Mechanisms []Mechanism `json:"mechanisms"` // in the order in which they are tried
 	Holds      []Hold      `json:"holds"`
-	LeftOff    int         `json:"left_off"` // holds that are not in the list
-	Changes    int         `json:"changes"`  // to the system that are in force and will be put back
-	Restored   int         `json:"restored"` // changes of a crashed daemon that were put back at the start
+	LeftOff    int         `json:"left_off"` // number of holds that are not in the list
+	Changes    int         `json:"changes"`  // number of changes to the system that are in force and will be put back
+	Restored   int         `json:"restored"` // number of changes of a crashed daemon that were put back at the start
 	Gate       *Gate       `json:"gate"`     // null: the gate does not run
-	Error      string      `json:"error"`    // the last one that belongs to no hold
+	Error      string      `json:"error"`    // the last error that belongs to no hold
 }
 
 // Mechanism is a mechanism of the kernel.
@@ -22,12 +22,12 @@ type Mechanism struct {
 	Why       string `json:"why"` // why it is not available, and what can be done
 }
 
-// Hold is something that the policy asks to hold.
+// Hold is a flow on a device, or a connection, that the policy asks to hold.
 type Hold struct {
 	Flow      string `json:"flow"`
 	Where     string `json:"where"`     // the device, or the ends of the connection
 	Mechanism string `json:"mechanism"` // empty: none can hold it
-	Held      bool   `json:"held"`      // in force
+	Held      bool   `json:"held"`      // whether the hold is in force
 	Weight    int    `json:"weight"`
 	Limit     int64  `json:"limit"` // bytes per second; 0: none
 	Gap       string `json:"gap"`   // what the mechanism does not do
@@ -44,20 +44,20 @@ type Rung struct {
 // Gate has the counts of the gate.
 type Gate struct {
 	Held     uint64 `json:"held"`     // operations that waited for the daemon's answer
-	Holding  uint64 `json:"holding"`  // that wait now
+	Holding  uint64 `json:"holding"`  // operations that wait now
 	Resident uint64 `json:"resident"` // reads of held processes that were in the page cache
 	Passed   uint64 `json:"passed"`   // operations of other processes
 	// Escaped are operations of held processes that cannot be held: mmap(2), truncate(2), fallocate(2),
 	// and calls that the gate could not examine.
 	Escaped uint64 `json:"escaped"`
-	LetGo   uint64 `json:"let_go"` // passed because of a bound, a late heartbeat, or too long a wait
-	Opened  uint64 `json:"opened"` // times that the gate opened because the daemon's heartbeat was late
-	// Ungoverned are operations that the gate held and no device loop governs.
+	LetGo   uint64 `json:"let_go"` // operations that passed because of a bound, a late heartbeat, or a wait that was too long
+	Opened  uint64 `json:"opened"` // number of times that the gate opened because the daemon's heartbeat was late
+	// Ungoverned are operations that the gate held although no device loop governs them; they passed.
 	Ungoverned int64 `json:"ungoverned"`
-	Streams    int   `json:"streams"` // open now
+	Streams    int   `json:"streams"` // number of streams that are open now
 }
 
-// Held reports whether something of a flow is held.
+// Held reports whether a flow is held on a device, or one of its connections is.
 func (c *Control) Held(flow string) bool {
 	for _, h := range c.Holds {
 		if h.Flow == flow && h.Held {
