@@ -93,7 +93,7 @@ func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err e
 	if m.watch, err = processes.New("hadoop-yarn"); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(m.setScheduler(), m.makeGroups(), m.compileContained(ctx)); err != nil {
+	if err := errors.Join(m.makeGroups(), m.compileContained(ctx)); err != nil {
 		return nil, err
 	}
 	if err := m.writeInputs(ctx, q); err != nil {
@@ -130,16 +130,6 @@ func (m *machine) stop() (err error) {
 	if m.watch != nil {
 		m.watch.Close()
 	}
-	return err
-}
-
-// setScheduler turns off what bfq has and CFQ had not: it prefers processes that have just begun, and a
-// DataNode has a new thread for each block.
-func (m *machine) setScheduler() error {
-	if m.setup.Scheduler != "bfq" {
-		return nil
-	}
-	_, err := m.Book.SetFile(filepath.Join("/sys/block", stand.KernelName(m.Disks[0]), "queue/iosched/low_latency"), "0")
 	return err
 }
 
