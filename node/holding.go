@@ -177,10 +177,20 @@ func (h *holding) follow(ctx context.Context) {
 	}
 	close(stop)
 	scheduled.Wait()
-	if c := h.controller(); c != nil {
-		if err := c.Close(); err != nil {
+	c := h.controller()
+	if c == nil {
+		return
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
 			h.daemon.log.Error("a change to the system could not be put back; the next start tries again", "error", err)
 		}
+	case <-time.After(stopWait):
+		// A process of the gate waits for a disk. The kernel ends it with the daemon.
+		h.daemon.log.Error("kernel control has not ended in time; the next start puts back what is left", "waited", stopWait)
 	}
 }
 
