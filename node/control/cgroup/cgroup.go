@@ -1,24 +1,24 @@
-// Package cgroup limits and weighs the block I/O of a container by the cgroup in which it runs.
+// Package cgroup sets limits and weights for the block I/O of the processes in a cgroup.
 //
 // Problem: the kernel can hold the I/O of every process of a cgroup, but what works depends on the
-// version of cgroups, on the controllers that are on, and on the device's I/O scheduler. A weight
-// without a scheduler that knows weights is accepted and does nothing. The files belong to somebody
-// else, such as systemd or the NodeManager, who may change or remove them at any time.
+// version of cgroups, on the controllers that are on, and on the device's I/O scheduler. Without an I/O
+// scheduler that supports weights, the kernel accepts a weight and ignores it. The files belong to
+// somebody else, such as systemd or the NodeManager, who may change or remove them at any time.
 //
-// Choice: the table of mounts says where the controller is: io of cgroup v2, or blkio of v1. A
-// cgroup is a folder below that mount which is opened without following links, and is known by its
-// inode, so that a later cgroup of the same name is never taken for it. Each value is one change in
-// the journal: its value before is read from the kernel, and is put back only while the cgroup is
-// the same and the value is still the one that was set. What would do nothing is refused.
+// Choice: the table of mounts shows where the controller is: io of cgroup v2, or blkio of v1. A
+// cgroup is a folder below that mount, which is opened without following links. The cgroup is identified
+// by its inode, so that a later cgroup of the same name is never mistaken for it. Each value is one
+// change in the journal. The value before is read from the kernel. It is put back only if the cgroup is
+// still the same and the present value is still the one that was set. A value without effect is refused.
 //
-// Limits of v2 also hold buffered writes: the kernel knows which cgroup made a page dirty, if that
-// cgroup has the controller of memory too (HoldsBufferedWrites). Limits of v1 do not: the kernel's
-// own threads write the pages back, and they belong to the root cgroup. There only reads that miss
-// the page cache, direct I/O, and the writer's own fsync are held. A weight works only while the
-// device is the bottleneck.
+// Limits of v2 also hold buffered writes, because the kernel knows which cgroup made a page dirty, if
+// that cgroup also has the memory controller (HoldsBufferedWrites). Limits of v1 do not: the kernel's
+// own threads write the pages back, and these threads belong to the root cgroup. So limits of v1 hold
+// only reads that miss the page cache, direct I/O, and the writer's own fsync. A weight has an effect
+// only while the device is the bottleneck.
 //
-// The paper about a monitor and controller of I/O in shared clusters uses v1, and its buffered
-// writer is not held (its Table 2). This package is therefore not the first choice for writers.
+// The monitor-and-controller paper uses v1, and its buffered writer is not held (its Table 2). This
+// package is therefore not the first choice for writers.
 package cgroup
 
 import (
@@ -47,8 +47,8 @@ var ErrNoEffect = errors.New("a weight would have no effect")
 // Bounds of the values, from the kernel.
 const (
 	WeightMin    = 1
-	WeightMaxBFQ = 1000  // of the I/O scheduler bfq
-	WeightMaxIO  = 10000 // of the cost model, iocost
+	WeightMaxBFQ = 1000  // largest weight of the I/O scheduler bfq
+	WeightMaxIO  = 10000 // largest weight of the cost model, iocost
 	OpsMax       = 1<<32 - 2
 )
 
@@ -61,14 +61,14 @@ type Limits struct {
 // values returns the limits in the order of keysMax.
 func (l Limits) values() []int64 { return []int64{l.ReadBytes, l.WriteBytes, l.ReadOps, l.WriteOps} }
 
-// Validate returns an error for limits that the kernel cannot have.
+// Validate returns an error for limits that the kernel does not accept.
 func (l Limits) Validate() error {
 	for i, v := range l.values() {
 		switch {
 		case v < 0:
-			return fmt.Errorf("limit %s %d: use 0 for no limit, or more", keysMax[i], v)
+			return fmt.Errorf("limit %s %d: use a positive number, or 0 for no limit", keysMax[i], v)
 		case i >= 2 && v > OpsMax:
-			return fmt.Errorf("limit %s %d: at most %d requests a second are possible", keysMax[i], v, int64(OpsMax))
+			return fmt.Errorf("limit %s %d: use at most %d requests per second", keysMax[i], v, int64(OpsMax))
 		}
 	}
 	return nil
@@ -111,21 +111,21 @@ func locate() (Hierarchy, error) {
 	}
 	h, err := Find(V1, controllerV1)
 	if err != nil {
-		return Hierarchy{}, errors.New("the kernel's controller of block I/O is neither in cgroup v2 (io in cgroup.controllers) " +
-			"nor mounted as blkio of v1: mount it, boot with cgroup v2, or run the daemon outside of containers")
+		return Hierarchy{}, errors.New("find the block I/O controller of cgroups: cgroup v2 does not have it (io in cgroup.controllers), " +
+			"and blkio of v1 is not mounted: mount it, boot with cgroup v2, or run the daemon outside of containers")
 	}
 	return h, nil
 }
 
-// Available returns why the I/O of cgroups cannot be held on this machine, and what to do about it;
-// nil if it can.
+// Available returns nil if the I/O of cgroups can be held on this machine. Otherwise the error says why not
+// and what to do.
 func Available() error {
 	h, err := locate()
 	if err != nil {
 		return err
 	}
 	if err := unix.Faccessat(unix.AT_FDCWD, filepath.Join(h.Mount, "cgroup.procs"), unix.W_OK, unix.AT_EACCESS); err != nil {
-		return fmt.Errorf("the files of cgroup %s at %s cannot be written: %w; run the daemon as root, outside of containers with read-only cgroups", h.Version, h.Mount, err)
+		return fmt.Errorf("write to the files of cgroup %s at %s: %w; run the daemon as root, outside of containers with read-only cgroups", h.Version, h.Mount, err)
 	}
 	if h.Version == V1 {
 		if _, err := os.Stat(filepath.Join(h.Mount, keysV1[0])); err != nil {
@@ -138,23 +138,23 @@ func Available() error {
 // Version returns the version of cgroups that has the controller.
 func (c *Controller) Version() Version { return c.hierarchy.Version }
 
-// OfProcess returns the cgroup of a process. Processes in its hierarchy's root can only be held after
-// they were moved to a cgroup.
+// OfProcess returns the cgroup of a process. A process in the root of the hierarchy can be held only after it
+// was moved to another cgroup.
 func (c *Controller) OfProcess(pid int) (Group, error) { return c.hierarchy.OfProcess(pid) }
 
 // At returns the cgroup at a path from the root of the hierarchy, as in /proc/PID/cgroup.
 func (c *Controller) At(path string) (Group, error) { return c.hierarchy.At(path) }
 
-// Limit sets all four limits of a cgroup on a device; a limit of 0 is lifted. If one of them cannot be
-// set, those of this cgroup on this device are lifted. If the cgroup must no longer be held, since a
-// protected process has entered it, all its limits and weights are lifted.
+// Limit sets all four limits of a cgroup on a device; it lifts a limit of 0. If one of the limits cannot
+// be set, Limit lifts all limits of this cgroup on this device. If the cgroup must no longer be held,
+// because a protected process has entered it, Limit lifts all limits and weights of the cgroup.
 //
-// Limit may be called again and again. A limit that is in force is not written again. A limit that
-// somebody else has changed or lifted meanwhile is set again, and their value is the one that is put
+// Limit may be called again and again. It does not write a limit that is in force. It sets a limit again
+// that somebody else has changed or lifted in the meantime, and that person's value is the one that is put
 // back later.
 //
-// Buffered writes may not be held: see HoldsBufferedWrites. The device must be a whole disk or a mapped device:
-// partitions have no limits of their own.
+// A limit may not hold buffered writes: see HoldsBufferedWrites. The device must be a whole disk or a mapped
+// device, because partitions have no limits of their own.
 func (c *Controller) Limit(j *journal.Journal, g Group, d Device, l Limits, why string) error {
 	if err := l.Validate(); err != nil {
 		return err
@@ -178,8 +178,8 @@ func (c *Controller) Limit(j *journal.Journal, g Group, d Device, l Limits, why 
 	return c.change(j, g, knobs, values, why)
 }
 
-// HoldsBufferedWrites returns why limits of a cgroup do not hold its buffered writes; nil if they do.
-// The file system must attribute writeback too, as ext4, xfs and btrfs do.
+// HoldsBufferedWrites returns nil if limits of a cgroup hold its buffered writes, and otherwise why they do
+// not. The file system must also attribute writeback to cgroups, as ext4, xfs and btrfs do.
 func (c *Controller) HoldsBufferedWrites(g Group) error {
 	if g.Hierarchy.Version == V1 {
 		return fmt.Errorf("cgroup %s: limits of cgroup v1 do not hold buffered writes; boot with cgroup v2, or use another mechanism", g)
@@ -200,12 +200,14 @@ func (c *Controller) HoldsBufferedWrites(g Group) error {
 }
 
 // Weight sets the weight of a cgroup on a device, relative to the other cgroups below the same
-// parent; a cgroup without a weight has 100. With bfq, weights of readers that keep few requests in
-// flight are met only if the device's queue/iosched/strict_guarantees is 1: otherwise bfq lets other
-// cgroups' requests in between, for throughput, and a test measured 1 to 1.5 for the weights 400:100. It returns an error that wraps ErrNoEffect where a weight
-// would do nothing (see CanWeigh).
+// parent; a cgroup without a weight has 100. It returns an error that wraps ErrNoEffect if the weight
+// would have no effect (see CanWeigh).
 //
-// A kernel older than 5.4 with cgroup v1 has one weight for all devices; then the last one counts.
+// If readers keep few requests in flight, bfq meets their weights only if the device's
+// queue/iosched/strict_guarantees is 1. Otherwise bfq serves requests of other cgroups in between, for
+// throughput: TestWeightsOrderReaders saw ratios of 1 to 1.5 for the weights 400:100.
+//
+// A kernel older than 5.4 with cgroup v1 has one weight for all devices, which is then the last one set.
 func (c *Controller) Weight(j *journal.Journal, g Group, d Device, weight int, why string) error {
 	file, maximum, err := c.weigher(d)
 	if err != nil {
@@ -231,14 +233,14 @@ func (c *Controller) Weight(j *journal.Journal, g Group, d Device, weight int, w
 	return c.change(j, g, []knob{k}, []string{strconv.Itoa(weight)}, why)
 }
 
-// CanWeigh returns why a weight on the device would have no effect; nil if it has one. Weights need
+// CanWeigh returns nil if a weight on the device would have an effect, and otherwise why not. Weights need
 // the I/O scheduler bfq on the device or, with cgroup v2, the cost model of io.cost.qos.
 func (c *Controller) CanWeigh(d Device) error {
 	_, _, err := c.weigher(d)
 	return err
 }
 
-// weigher returns the file and the largest weight.
+// weigher returns the file for weights on a device, and the largest weight.
 func (c *Controller) weigher(d Device) (file string, maximum int, err error) {
 	folder, err := deviceFolder(d)
 	if err != nil {
@@ -287,10 +289,10 @@ func deviceFolder(d Device) (string, error) {
 	return folder, nil
 }
 
-// change sets the knobs of a cgroup. An empty value puts back the knob.
+// change sets the knobs of a cgroup to values. A knob with an empty value is put back.
 func (c *Controller) change(j *journal.Journal, g Group, knobs []knob, values []string, why string) (err error) {
 	if g.Hierarchy != c.hierarchy {
-		return fmt.Errorf("cgroup %s: it is not in the hierarchy of block I/O at %s", g, c.hierarchy.Mount)
+		return fmt.Errorf("cgroup %s is not in the hierarchy of the block I/O controller at %s", g, c.hierarchy.Mount)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -337,7 +339,8 @@ func recorded(j *journal.Journal) map[string]string {
 	return ours
 }
 
-// set records the change of a knob and makes it, unless it is in force. ours is from recorded.
+// set records the change of a knob and makes the change, unless the value is in force already. ours is the
+// result of recorded.
 func set(j *journal.Journal, f *Folder, t target, value string, ours map[string]string, why string) error {
 	text, err := f.Read(t.knob.file)
 	if err != nil {
@@ -345,17 +348,18 @@ func set(j *journal.Journal, f *Folder, t target, value string, ours map[string]
 	}
 	before := t.knob.get(text)
 	if last, known := ours[t.String()]; known && last != before {
-		// Somebody else has changed it: what was set before is over, and this value is put back later.
+		// Somebody else has changed the knob. So our earlier change is over, and the present value is the one
+		// that is put back later.
 		if err := j.PutBack(Mechanism, t.String()); err != nil {
 			return err
 		}
-		if text, err = f.Read(t.knob.file); err != nil { // it may be what an earlier change has left, after all
+		if text, err = f.Read(t.knob.file); err != nil { // PutBack may have changed the value
 			return err
 		}
 		before = t.knob.get(text)
 	}
 	if before == value {
-		return nil // it has been set before, or it is so without this daemon and stays so
+		return nil // the value is in force, by an earlier call or without this daemon
 	}
 	return j.Make(journal.Change{Mechanism: Mechanism, Target: t.String(), Before: before, After: value, Why: why}, func() error {
 		if err := f.Write(t.knob.file, t.knob.set(value)); err != nil {
@@ -410,14 +414,14 @@ func ancestors(g Group) (paths []string) {
 	return paths
 }
 
-// Lift puts back all limits and weights of a cgroup. It may have been removed.
+// Lift puts back all limits and weights of a cgroup, which may have been removed.
 func (c *Controller) Lift(j *journal.Journal, g Group) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return lift(j, func(t target) bool { return t.id == g.ID })
 }
 
-// Sweep ends the records of the cgroups that have been removed, so that they do not fill the journal.
+// Sweep removes the records of cgroups that no longer exist, so that they do not fill the journal.
 func (c *Controller) Sweep(j *journal.Journal) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -457,7 +461,7 @@ func lift(j *journal.Journal, chosen func(target) bool) error {
 			rest = append(rest, t)
 		}
 	}
-	// rest has the latest first, so the controller is turned off from the bottom.
+	// rest has the latest change first, so the controller is turned off in lower cgroups first.
 	for _, t := range rest {
 		used := func(other target) bool {
 			return other.knob.file != fileSubtree && (t.path == "/" || strings.HasPrefix(other.path, t.path+"/"))
@@ -469,9 +473,9 @@ func lift(j *journal.Journal, chosen func(target) bool) error {
 	return errors.Join(errs...)
 }
 
-// Undo puts a change back: see journal.Undo. It does nothing if the cgroup was removed, even if there
-// is another one of its name, and if the value is no longer the one that was set. The io controller
-// of cgroup v2 stays on if somebody has set limits or weights below meanwhile, which would be lost.
+// Undo puts a change back: see journal.Undo. It does nothing if the value is no longer the one that was
+// set, or if the cgroup was removed, even if another one has its name now. It leaves the io controller of
+// cgroup v2 on if somebody else has set limits or weights in a cgroup below: turning it off would lose them.
 func Undo(ch journal.Change) error {
 	t, err := parseTarget(ch.Target)
 	if err != nil {

@@ -71,7 +71,7 @@ var undo = map[string]journal.Undo{Mechanism: Undo}
 
 func nobody() []int { return nil }
 
-// machine is what a test changes: a disk of known speed, and cgroups of v1.
+// machine has what a test changes: a disk of known speed, and cgroups of v1.
 type machine struct {
 	t          *testing.T
 	book       *ledger.Ledger
@@ -82,8 +82,8 @@ type machine struct {
 	path       string // of the journal
 }
 
-// start returns nil on a machine without cgroup v1, root or modelled disks, where it checks that Available
-// or the disk says so. The tests of cgroup v2 run in a guest: see e2e/guest.
+// start returns nil on a machine without cgroup v1, root or modelled disks. There it checks that Available
+// or the disk reports this. The tests of cgroup v2 run in a guest: see e2e/guest.
 func start(t *testing.T, model disk.Model) *machine {
 	t.Helper()
 	if err := Available(); err != nil || disk.Available() != nil {
@@ -237,7 +237,7 @@ func TestLimitHoldsDirectReads(t *testing.T) {
 		t.Error("cgroup v1 is said to hold buffered writes")
 	}
 	r := m.read(made, 0)
-	r.takes(mib) // it reads, and what it may read at once is spent
+	r.takes(mib) // the process reads, and has used up what the kernel lets it read at once
 	held := r.takes(4 * mib)
 	if held < 1500*time.Millisecond {
 		t.Errorf("4 MiB took %v under a limit of 2 MiB/s", held)
@@ -260,8 +260,8 @@ func TestLimitHoldsDirectReads(t *testing.T) {
 	}
 }
 
-// A daemon that is killed leaves its limits behind. The next start puts back what was there, also
-// what somebody else had set.
+// A killed daemon leaves its limits behind. The next start puts back the values before, including those that
+// somebody else had set.
 func TestCrashIsPutBack(t *testing.T) {
 	m := start(t, fast)
 	if m == nil {
@@ -302,7 +302,7 @@ func TestCrashIsPutBack(t *testing.T) {
 	m.must(j.Close())
 }
 
-// What somebody else has changed since stays, and so does another cgroup of the same name.
+// Undo leaves a value that somebody else has changed since, and another cgroup of the same name, as it is.
 func TestUndoLeavesWhatIsNotOurs(t *testing.T) {
 	m := start(t, fast)
 	if m == nil {
@@ -338,8 +338,8 @@ func TestUndoLeavesWhatIsNotOurs(t *testing.T) {
 	m.expect(made, keysV1[0], ours)
 }
 
-// A limit may be set every second. What is in force is not changed, what somebody else has lifted is
-// set again, and the value that somebody else has set is the one that is put back.
+// Limit may be called every second. It does not write a limit that is in force. It sets a limit again that
+// somebody else has lifted, and the value that somebody else has set is the one that is put back.
 func TestLimitIsRepeated(t *testing.T) {
 	m := start(t, fast)
 	if m == nil {
@@ -371,7 +371,7 @@ func TestLimitIsRepeated(t *testing.T) {
 	}
 	for _, step := range []struct {
 		what             string
-		theirs, ours     int64 // theirs < 0: they do nothing
+		theirs, ours     int64 // what somebody else sets, and what Limit sets; theirs < 0: nobody else sets anything
 		putBack, records int64
 	}{
 		{"nobody has changed it", -1, 2 * mib, 9 * mib, 2},
@@ -589,7 +589,7 @@ func TestWhatHasNoEffectIsRefused(t *testing.T) {
 // Two groups of readers share a slow disk in the order of their weights. Each group has several
 // readers, so that it has requests waiting even if the machine's CPUs are busy. With bfq's default, a
 // disk that takes several requests at once gets requests of both groups, and the test saw ratios
-// from 1 to 1.5. With strict guarantees it gets one at a time, and the ratio was 4.
+// from 1 to 1.5. With strict guarantees the disk gets one request at a time, and the ratio was 4.
 func TestWeightsOrderReaders(t *testing.T) {
 	m := start(t, disk.HDD(disk.HDDRate))
 	if m == nil {

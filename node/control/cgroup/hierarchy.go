@@ -16,7 +16,7 @@ import (
 // Version is a version of the kernel's interface to cgroups.
 type Version int
 
-// Both versions may be in use at the same time, each with controllers of its own.
+// Versions. Both may be in use at the same time, each with other controllers.
 const (
 	V1 Version = 1
 	V2 Version = 2
@@ -32,7 +32,7 @@ func parseVersion(text string) (Version, error) {
 	case "v2":
 		return V2, nil
 	}
-	return 0, fmt.Errorf("%q is no version of cgroups: use v1 or v2", text)
+	return 0, fmt.Errorf("%q is not a version of cgroups: use v1 or v2", text)
 }
 
 // Names of the controllers of block I/O, in v1 and in v2.
@@ -44,7 +44,7 @@ const (
 // Hierarchy is a mounted hierarchy of cgroups.
 type Hierarchy struct {
 	Version    Version
-	Controller string // the controller that was looked for
+	Controller string // the controller that Find was called with
 	Mount      string // where the hierarchy is mounted
 
 	// base is the path of the cgroup that is mounted there: "/", except in some containers.
@@ -65,8 +65,8 @@ func Find(version Version, controller string) (Hierarchy, error) {
 	return h, nil
 }
 
-// find prefers a mount of the whole hierarchy to a mount of a part, and of several equal mounts the
-// last one, which may cover the others.
+// find returns a hierarchy from the table of mounts. It prefers a mount of the whole hierarchy to a mount of
+// a part. Of several equal mounts it returns the last one, which may cover the others.
 func find(mounts []*procfs.MountInfo, version Version, controller string) (found Hierarchy, ok bool) {
 	for _, m := range mounts {
 		switch version {
@@ -81,7 +81,7 @@ func find(mounts []*procfs.MountInfo, version Version, controller string) (found
 		}
 		h := Hierarchy{Version: version, Controller: controller, Mount: unescape(m.MountPoint), base: unescape(m.Root)}
 		if path.Clean(h.base) != h.base || !strings.HasPrefix(h.base, "/") {
-			continue // /..: mounted from outside of this process's cgroup namespace, so paths cannot be compared
+			continue // a path with /.. is outside of this process's cgroup namespace, so paths cannot be compared
 		}
 		if !ok || h.base == "/" || found.base != "/" {
 			found, ok = h, true
@@ -119,9 +119,9 @@ type Group struct {
 	Hierarchy Hierarchy
 	// Path is the path from the root of the hierarchy, as in /proc/PID/cgroup. It begins with a slash.
 	Path string
-	// ID is the inode of the cgroup's folder. The kernel numbers cgroups in such a way that no other
-	// cgroup gets the same number until the machine restarts. (The times of the folder are of no use:
-	// the kernel forgets them when it frees memory.)
+	// ID is the inode of the cgroup's folder. The kernel gives no other cgroup the same number until the
+	// machine restarts. (The time stamps of the folder cannot identify it, because the kernel forgets
+	// them when it frees memory.)
 	ID uint64
 }
 
@@ -166,16 +166,16 @@ func (h Hierarchy) pathOf(pid int) (string, error) {
 			return strings.TrimSuffix(l.Path, " (deleted)"), nil
 		}
 	}
-	return "", fmt.Errorf("process %d has no cgroup %s with the controller %s", pid, h.Version, h.Controller)
+	return "", fmt.Errorf("find the cgroup of process %d: the process has no cgroup %s with the controller %s", pid, h.Version, h.Controller)
 }
 
 // below returns the path of a cgroup's folder from the mount point.
 func (h Hierarchy) below(group string) (string, error) {
 	switch {
 	case len(group) > maxPath:
-		return "", fmt.Errorf("the path of a cgroup has %d bytes: at most %d are possible", len(group), maxPath)
+		return "", fmt.Errorf("the path of a cgroup has %d bytes: use at most %d", len(group), maxPath)
 	case !strings.HasPrefix(group, "/") || path.Clean(group) != group || strings.ContainsRune(group, 0):
-		return "", fmt.Errorf("%q is no path of a cgroup: it begins with a slash and has no empty, . or .. parts", group)
+		return "", fmt.Errorf("%q is not the path of a cgroup: such a path begins with a slash and has no empty part and no part . or ..", group)
 	case group == "/..", strings.HasPrefix(group, "/../"):
 		return "", fmt.Errorf("the cgroup %s is outside of this process's cgroup namespace: run the daemon in the machine's own namespace", group)
 	case group == h.base:
@@ -185,7 +185,7 @@ func (h Hierarchy) below(group string) (string, error) {
 	}
 	rest, ok := strings.CutPrefix(group, h.base+"/")
 	if !ok {
-		return "", fmt.Errorf("the cgroup %s is not below %s, which is all that is mounted at %s: run the daemon outside of containers", group, h.base, h.Mount)
+		return "", fmt.Errorf("the cgroup %s is not below %s, and only the part below it is mounted at %s: run the daemon outside of containers", group, h.base, h.Mount)
 	}
 	return rest, nil
 }
@@ -208,7 +208,7 @@ func (g Group) Open() (*Folder, error) {
 	}
 	if f.id != g.ID {
 		f.Close()
-		return nil, fmt.Errorf("cgroup %s: %w; another one has its name", g, ErrGone)
+		return nil, fmt.Errorf("cgroup %s: %w; another cgroup has its name now", g, ErrGone)
 	}
 	return f, nil
 }
@@ -238,7 +238,8 @@ func (g Group) open() (*Folder, error) {
 	return f, nil
 }
 
-// identify returns the inode of a folder, if that is a cgroup of the hierarchy's version.
+// identify returns the inode of a folder. It returns an error if the folder is not a cgroup of the
+// hierarchy's version.
 func (h Hierarchy) identify(fd int) (uint64, error) {
 	var system unix.Statfs_t
 	if err := unix.Fstatfs(fd, &system); err != nil {
@@ -249,7 +250,7 @@ func (h Hierarchy) identify(fd int) (uint64, error) {
 		magic = unix.CGROUP2_SUPER_MAGIC
 	}
 	if int64(system.Type) != magic {
-		return 0, fmt.Errorf("something else than cgroup %s is mounted over %s", h.Version, h.Mount)
+		return 0, fmt.Errorf("another file system is mounted over cgroup %s at %s: unmount it", h.Version, h.Mount)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -258,7 +259,7 @@ func (h Hierarchy) identify(fd int) (uint64, error) {
 	return st.Ino, nil
 }
 
-// Folder is the open folder of a cgroup. It stays the same cgroup, even if that is removed and
+// Folder is the open folder of a cgroup. It always means this cgroup, even if the cgroup is removed and
 // another one gets its name.
 type Folder struct {
 	group Group
@@ -272,8 +273,8 @@ func (f *Folder) Close() error { return unix.Close(f.fd) }
 // maxValue is the size of the longest file that Read returns, in bytes.
 const maxValue = 1 << 20
 
-// Read returns the text of a file of the cgroup, without the line end. A file that does not exist
-// has an error that wraps fs.ErrNotExist. A removed cgroup has an error that wraps ErrGone.
+// Read returns the text of a file of the cgroup, without the line end. The error wraps fs.ErrNotExist if the
+// file does not exist, and ErrGone if the cgroup has been removed.
 func (f *Folder) Read(name string) (string, error) {
 	b, err := f.readAt(f.fd, name, maxValue)
 	if err != nil {
@@ -296,7 +297,8 @@ func (f *Folder) Write(name, value string) error {
 	return nil
 }
 
-// failed describes a failed operation. A missing file may mean that the cgroup has been removed.
+// failed returns an error that describes a failed operation. If the file is missing because the cgroup has
+// been removed, the error wraps ErrGone.
 func (f *Folder) failed(operation, name string, err error) error {
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, fs.ErrNotExist) {
 		var st unix.Stat_t
@@ -307,7 +309,7 @@ func (f *Folder) failed(operation, name string, err error) error {
 	return fmt.Errorf("cgroup %s: %s %s: %w", f.group, operation, name, err)
 }
 
-// removed reports whether the cgroup has been removed: then the folder has no files any more.
+// removed reports whether the cgroup has been removed. The folder of a removed cgroup has no files.
 func (f *Folder) removed() bool {
 	fd, err := beneath(f.fd, "cgroup.procs", unix.O_RDONLY)
 	if err != nil {

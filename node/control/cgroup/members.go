@@ -19,13 +19,13 @@ const (
 	maxMembers = 64 << 20 // bytes of one cgroup.procs
 )
 
-// Refuse returns an error if the cgroup must not be held: if it is the root of its hierarchy, if it
-// or a cgroup below contains this process, its parent, the machine's first process, or one of the
-// given processes, and also if this cannot be found out. A process is in a cgroup if one of its
-// threads is. The error wraps ErrProtected, except when the cgroup could not be read.
+// Refuse returns an error if the cgroup must not be held. This is the case if the cgroup is the root of
+// its hierarchy, or if the cgroup or one below it contains this process, its parent, the machine's first
+// process, or one of the given processes. A process is in a cgroup if one of its threads is. The error
+// wraps ErrProtected. If the cgroup cannot be read, Refuse returns another error.
 func (f *Folder) Refuse(pids []int) error {
 	if f.group.Root() {
-		return fmt.Errorf("cgroup %s: %w: it is the root, which contains everything", f.group, ErrProtected)
+		return fmt.Errorf("cgroup %s: %w: this cgroup is the root, which contains all processes", f.group, ErrProtected)
 	}
 	protected := append([]int{1, os.Getpid(), os.Getppid()}, pids...)
 	// A copy, because reading the entries of a folder moves the position in its descriptor.
@@ -39,7 +39,7 @@ func (f *Folder) Refuse(pids []int) error {
 		return f.failed("find the processes in", "cgroup.procs", err)
 	}
 	if pid != 0 {
-		return fmt.Errorf("cgroup %s: %w: process %d. Move that process to a cgroup of its own", f.group, ErrProtected, pid)
+		return fmt.Errorf("cgroup %s: %w: process %d; move that process to a cgroup of its own", f.group, ErrProtected, pid)
 	}
 	return nil
 }
@@ -48,14 +48,14 @@ func (f *Folder) Refuse(pids []int) error {
 func (f *Folder) search(dir *os.File, protected []int, seen *int) (pid int, err error) {
 	defer dir.Close()
 	if *seen++; *seen > maxBelow {
-		return 0, fmt.Errorf("more than %d cgroups are below it", maxBelow)
+		return 0, fmt.Errorf("there are more than %d cgroups below this one", maxBelow)
 	}
 	text, err := f.readAt(int(dir.Fd()), "cgroup.procs", maxMembers)
 	// The processes of a threaded cgroup are listed only in the cgroup above it, in which the search
 	// has found them, unless it began here.
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		if *seen == 1 {
-			return 0, errors.New("it is a threaded cgroup: hold the cgroup of the whole process instead")
+			return 0, errors.New("the cgroup is a threaded one: hold the cgroup of the whole process instead")
 		}
 		err = nil
 	}
@@ -77,7 +77,7 @@ func (f *Folder) search(dir *os.File, protected []int, seen *int) (pid int, err 
 		}
 		child, err := beneath(int(dir.Fd()), e.Name(), unix.O_RDONLY|unix.O_DIRECTORY)
 		if errors.Is(err, unix.ENOENT) {
-			continue // removed meanwhile, so it was empty
+			continue // the cgroup was removed in the meantime, so it was empty
 		}
 		if err != nil {
 			return 0, err

@@ -19,7 +19,7 @@ func parseDevice(text string) (Device, error) {
 	if d := (Device{uint32(a), uint32(b)}); ok && err1 == nil && err2 == nil && d.String() == text {
 		return d, nil
 	}
-	return Device{}, fmt.Errorf("%q is no number of a device such as 8:16", text)
+	return Device{}, fmt.Errorf("%q is not the number of a device, such as 8:16", text)
 }
 
 // Files of cgroups.
@@ -71,8 +71,8 @@ const (
 	off = "off"
 )
 
-// get returns the knob's value in the text of its file. It is compared with set's argument, so it
-// has the same form.
+// get returns the knob's value in the text of its file. The value has the form of set's argument, so that the
+// two can be compared.
 func (k knob) get(text string) string {
 	form := forms[k.file]
 	if k.file == fileSubtree {
@@ -121,10 +121,10 @@ func (k knob) set(value string) string {
 func (k knob) check() error {
 	form, ok := forms[k.file]
 	if !ok {
-		return fmt.Errorf("%q is no file that this mechanism changes", k.file)
+		return fmt.Errorf("the mechanism cgroup does not change a file %q", k.file)
 	}
 	if form.plain != (k.device == "") {
-		return fmt.Errorf("%s: the device is %q", k.file, k.device)
+		return fmt.Errorf("%s: the device %q does not fit this file", k.file, k.device)
 	}
 	if !form.plain {
 		if _, err := parseDevice(k.device); err != nil {
@@ -142,8 +142,8 @@ func (k knob) check() error {
 	return nil
 }
 
-// target is what a change of the journal is about. Its text is the Target of the change. The number
-// of the cgroup is a part of it, so that a cgroup and a later one of the same name are two targets.
+// target is the knob and the cgroup of a change in the journal. Its text is the Target of the change. The
+// text contains the inode of the cgroup, so that a cgroup and a later one of the same name are two targets.
 type target struct {
 	version Version
 	knob    knob
@@ -182,7 +182,7 @@ func parseTarget(text string) (t target, err error) {
 		return target{}, err
 	}
 	if t.id, err = strconv.ParseUint(fields[4], 10, 64); err != nil {
-		return target{}, fmt.Errorf("%q is no inode of a cgroup", fields[4])
+		return target{}, fmt.Errorf("%q is not the inode of a cgroup", fields[4])
 	}
 	t.path = fields[5]
 	if t.String() != text {

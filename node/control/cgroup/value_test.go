@@ -67,7 +67,7 @@ func FuzzParseTarget(f *testing.F) {
 	})
 }
 
-// What is written is read back, whatever else is in the file.
+// get returns the value that set has written, whatever else is in the file.
 func FuzzKnob(f *testing.F) {
 	f.Add("8:16 rbps=1 wbps=max riops=max wiops=max\n", "max")
 	f.Add("default 100\n8:16 400", "400")

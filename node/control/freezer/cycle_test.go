@@ -13,7 +13,7 @@ import (
 	"penstock/node/control/cgroup"
 )
 
-// cgroups are cgroups that can be frozen, in memory.
+// cgroups is a model of cgroups that can be frozen, in memory.
 type cgroups struct {
 	mu        sync.Mutex
 	since     map[string]time.Time // when a cgroup was frozen; absent if it is thawed
@@ -21,8 +21,8 @@ type cgroups struct {
 	longest   time.Duration
 	freezes   int
 	protected []int
-	refuse    error // of freezing
-	stuck     int   // so many attempts to thaw fail
+	refuse    error // returned by freeze, unless nil
+	stuck     int   // number of attempts to thaw that still fail
 }
 
 func newCgroups() *cgroups {
@@ -204,7 +204,7 @@ func TestDutyIsChangedWhileHeld(t *testing.T) {
 	})
 }
 
-// A helper that hangs is killed, the daemon thaws, and another helper works on.
+// The daemon kills a helper that hangs, thaws, and starts another helper, which continues.
 func TestHangingHelperIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCgroups()
@@ -268,8 +268,8 @@ func TestRefusalsAreCounted(t *testing.T) {
 	})
 }
 
-// If the helper cannot thaw, the daemon tries, and tries again in each cycle and at the end. If nothing
-// helps, it says so.
+// If the helper cannot thaw, the daemon tries, and tries again in each cycle and in Close. If all attempts
+// fail, Close returns an error.
 func TestDaemonThawsWhatTheHelperCannot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for failures := 1; failures <= 4; failures++ {
@@ -319,7 +319,8 @@ func TestHelperThawsWhenTheDaemonEnds(t *testing.T) {
 	})
 }
 
-// The helper itself bounds the time, whatever an order says, and an order without sense ends it, thawed.
+// The helper bounds the time of each freeze, whatever the order says. After an order that it cannot parse, it
+// thaws everything and ends.
 func TestHelperHasBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCgroups()

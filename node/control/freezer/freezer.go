@@ -1,19 +1,19 @@
-// Package freezer holds the processes of a cgroup to a part of the time: it stops them for up to
-// 200 ms, lets them run, and so on. This is the last resort, for processes whose I/O no other
-// mechanism can hold.
+// Package freezer lets the processes of a cgroup run for only a part of the time, which is called the
+// duty: it stops the processes for up to 200 ms, lets them run, and so on. This is the last resort, for
+// processes whose I/O no other mechanism can hold.
 //
-// Problem: the kernel's freezer stops every process of a cgroup until somebody thaws it. If the
-// daemon is killed while a cgroup is frozen, nobody does. What is hard is that each process that
-// could thaw it can be killed or stopped as well.
+// Problem: the kernel's freezer stops every process of a cgroup until somebody thaws the cgroup. If
+// the daemon is killed while a cgroup is frozen, nobody does that. What is hard is that each process
+// that could thaw the cgroup can be killed or stopped as well.
 //
 // Choice: two processes, each of which can thaw.
-//   - A helper, which is this program started a second time, is the only one that freezes. Each order
-//     to freeze says for how long. The helper thaws when that time is over, without a further order,
-//     and thaws everything and ends when the pipe from the daemon closes. The kernel closes that pipe
-//     however the daemon ends. A daemon that hangs is no danger either.
-//   - The daemon knows what it has ordered. If the helper ends, or has not reported the thaw in time,
-//     because it is stopped or the machine is overloaded, the daemon kills the helper, thaws
-//     everything itself, and starts another helper. A killed helper cannot freeze any more.
+//   - Only the helper freezes. It is a second process of this program. Each order to freeze has a
+//     duration. The helper thaws when this time is over, without a further order. When the pipe from the
+//     daemon closes, the helper thaws everything and ends. The kernel closes that pipe however the daemon
+//     ends. If the daemon hangs, nothing stays frozen either.
+//   - The daemon knows its orders. If the helper ends, or does not report the thaw in time because it is
+//     stopped or the machine is overloaded, the daemon kills the helper, thaws everything itself, and
+//     starts another helper. A killed helper cannot freeze any more.
 //
 // So no single death or stall leaves a process frozen for longer than maxFrozen and patience together,
 // 450 ms. A parent-death signal for the helper would be worse: it would be killed before it can thaw.
@@ -22,10 +22,10 @@
 // own and ignores the usual signals, so that neither an interrupt at the terminal nor the stop of the
 // service ends both.
 //
-// The helper looks for protected processes in the cgroup before each freeze. A cgroup that somebody
-// else has frozen is left alone. The duty is exact: the time to run follows from how long the cgroup
-// was really frozen. The cost is latency: a held process is late by up to 200 ms, and whoever waits
-// for it is too; so this must never be a daemon of Hadoop.
+// The helper looks for protected processes in the cgroup before each freeze. The freezer
+// leaves a cgroup alone that somebody else has frozen. The duty is exact, because the time to run is
+// computed from the time for which the cgroup was really frozen. The cost is latency: a held process is
+// late by up to 200 ms, and so are all that wait for it. So a daemon of Hadoop must never be held.
 package freezer
 
 import (
@@ -44,26 +44,26 @@ import (
 const Mechanism = "freezer"
 
 const (
-	// period is the length of a cycle of running and being frozen, and so the longest that a cgroup is
-	// frozen at a time.
+	// period is the length of a cycle of running and being frozen. So it is also the longest time for
+	// which a cgroup is frozen at once.
 	period    = 200 * time.Millisecond
 	maxFrozen = period
-	// patience is how late the helper's report may be before the daemon thaws by itself.
+	// patience is how late the helper's report may be. After that the daemon thaws by itself.
 	patience = 250 * time.Millisecond
-	// restartPause is the least time between two starts of the helper.
+	// restartPause is the shortest time between two starts of the helper.
 	restartPause = time.Second
-	// maxHeld is how many cgroups can be held at a time.
+	// maxHeld is the maximum number of cgroups that are held at the same time.
 	maxHeld = 256
 
-	// MinDuty is the smallest duty. With less, processes would hardly run, and what they owe others,
-	// such as heartbeats, would be late.
+	// MinDuty is the smallest duty. With a smaller one, processes would hardly run, and their heartbeats
+	// to others would be late.
 	MinDuty = 0.05
 )
 
 // Errors of holding a cgroup.
 var (
-	ErrFull   = fmt.Errorf("%d cgroups are held by the freezer, which is the limit", maxHeld)
-	ErrClosed = errors.New("the freezer was closed")
+	ErrFull   = fmt.Errorf("the freezer holds %d cgroups, which is the limit; name fewer in the policy", maxHeld)
+	ErrClosed = errors.New("the freezer is closed, because the daemon is stopping")
 
 	errStuck = errors.New("the cgroup could not be thawed")
 )
@@ -76,7 +76,7 @@ type Freezer struct {
 	ordering sync.Mutex // held during Hold
 
 	mu     sync.Mutex
-	held   map[string]*hold // by the change's target
+	held   map[string]*hold // by the Target of the change in the journal
 	closed bool
 }
 
@@ -96,10 +96,11 @@ type Held struct {
 	Group  cgroup.Group
 	Duty   float64
 	Since  time.Time
-	Times  int           // how often it was frozen
-	Frozen time.Duration // for how long in all
-	// Refused is how often it was not frozen, and Why is the latest reason: it contains a protected
-	// process, somebody else has frozen it, it was removed, or the helper did not run.
+	Times  int           // number of times that the cgroup was frozen
+	Frozen time.Duration // sum of the times for which it was frozen
+	// Refused is the number of times that the cgroup could not be frozen. Why is the latest reason: the
+	// cgroup contains a protected process, somebody else has frozen it, it was removed, or the helper did
+	// not run.
 	Refused int
 	Why     error
 }
@@ -115,17 +116,17 @@ func Start(protected func() []int) (*Freezer, error) {
 	return &Freezer{protected: protected, helper: h, held: map[string]*hold{}}, nil
 }
 
-// Hold lets a cgroup run for the given part of the time, MinDuty to 1. A duty of 1 lifts it. A second
+// Hold lets a cgroup run for the part duty of the time, MinDuty to 1. A duty of 1 ends the hold. A further
 // call changes the duty.
 func (f *Freezer) Hold(j *journal.Journal, g cgroup.Group, duty float64, why string) error {
 	if !(duty >= MinDuty && duty <= 1) {
-		return fmt.Errorf("duty %v of cgroup %s: use %v to 1", duty, g, MinDuty)
+		return fmt.Errorf("hold cgroup %[2]s by the freezer: the duty is %[1]v: use %[3]v to 1", duty, g, MinDuty)
 	}
 	if duty == 1 {
 		return f.Lift(j, g)
 	}
 	t := targetOf(g).String()
-	// Not f.mu: the journal locks its entry before it calls Undo, which needs f.mu.
+	// f.mu cannot be held here, because the journal locks its entry before it calls Undo, which needs f.mu.
 	f.ordering.Lock()
 	defer f.ordering.Unlock()
 	if err := f.mayHold(g); err != nil {
@@ -135,7 +136,7 @@ func (f *Freezer) Hold(j *journal.Journal, g cgroup.Group, duty float64, why str
 	return j.Make(change, func() error { return f.begin(g, duty) })
 }
 
-// mayHold returns an error if a cgroup that is not held must not be.
+// mayHold returns an error if a cgroup that is not held yet must not be held.
 func (f *Freezer) mayHold(g cgroup.Group) error {
 	t := targetOf(g)
 	f.mu.Lock()
@@ -180,7 +181,7 @@ func (f *Freezer) begin(g cgroup.Group, duty float64) error {
 	return nil
 }
 
-// Lift thaws a cgroup for good.
+// Lift ends the hold of a cgroup, which then runs all the time.
 func (f *Freezer) Lift(j *journal.Journal, g cgroup.Group) error {
 	return j.PutBack(Mechanism, targetOf(g).String())
 }
@@ -203,7 +204,7 @@ func (f *Freezer) Held() (all []Held) {
 	return all
 }
 
-// Close thaws all cgroups and ends the helper. The journal still has its records, which do nothing.
+// Close thaws all cgroups and ends the helper. The records stay in the journal; undoing them does nothing.
 func (f *Freezer) Close() error {
 	f.mu.Lock()
 	f.closed = true
@@ -216,8 +217,8 @@ func (f *Freezer) Close() error {
 	return errors.Join(append(errs, f.helper.close())...)
 }
 
-// end ends the cycle of a cgroup and returns when it is thawed and nobody will freeze it any more. It
-// returns an error if the cgroup could not be thawed.
+// end ends the cycle of a cgroup. It returns when the cgroup is thawed and this process will not freeze it
+// any more. It returns an error if the cgroup could not be thawed.
 func (f *Freezer) end(h *hold) error {
 	h.once.Do(func() { close(h.stop) })
 	<-h.done
@@ -247,7 +248,7 @@ func (f *Freezer) unstick(h *hold) error {
 // cycle freezes a cgroup again and again until it is stopped.
 func (f *Freezer) cycle(h *hold) {
 	defer close(h.done)
-	// The cgroup runs first, so that a hold that is lifted at once does nothing.
+	// The cgroup runs first, so that a hold that is lifted at once has no effect.
 	timer := time.NewTimer(h.running(0))
 	defer timer.Stop()
 	for {
@@ -294,9 +295,9 @@ func (h *hold) running(frozen time.Duration) time.Duration {
 	return time.Duration(float64(frozen) * h.state.Duty / (1 - h.state.Duty))
 }
 
-// cycles has a function for each target that this process has held. The function ends the cycle. A
-// journal puts a change back by Undo, which knows only the change, and which must end the cycle too:
-// it would freeze again.
+// cycles has a function for each target that this process holds. The function ends the cycle. The
+// journal puts a change back by Undo, which knows only the change. Undo uses cycles to end the cycle,
+// which would otherwise freeze the cgroup again.
 var cycles = registry{end: map[string]func() error{}}
 
 type registry struct {
@@ -310,7 +311,7 @@ func (r *registry) add(target string, end func() error) {
 	r.end[target] = end
 }
 
-// take removes and returns a function; nil if this process has not held the target.
+// take removes and returns the function of a target; nil if this process does not hold the target.
 func (r *registry) take(target string) func() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -319,10 +320,10 @@ func (r *registry) take(target string) func() error {
 	return end
 }
 
-// Undo puts a change back: see journal.Undo. If this process holds the cgroup, Undo ends that, which
-// thaws it. What was left by a dead process is thawed if it is frozen; then Undo cannot know whether
-// somebody else has frozen it meanwhile. Undo does nothing if the cgroup was removed, even if there is
-// another one of its name.
+// Undo puts a change back: see journal.Undo. If this process holds the cgroup, Undo ends the hold, which
+// thaws the cgroup. If a dead process has left the cgroup frozen, Undo thaws it; it cannot know whether
+// somebody else has frozen the cgroup in the meantime. Undo does nothing if the cgroup was removed, even if
+// another one has its name now.
 func Undo(c journal.Change) error {
 	t, err := parseTarget(c.Target)
 	if err != nil {

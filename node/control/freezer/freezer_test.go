@@ -89,8 +89,8 @@ type counter struct {
 	folder string
 }
 
-// startCounter returns nil on a machine whose freezer of cgroup v1 cannot be used, after it has checked
-// that OfProcess says so. The freezer of v2 is tested in a guest: see e2e/guest.
+// startCounter returns nil on a machine whose freezer of cgroup v1 cannot be used. It has then checked that
+// OfProcess returns an error. The freezer of v2 is tested in a guest: see e2e/guest.
 func startCounter(t *testing.T, name string) *counter {
 	t.Helper()
 	h, err := cgroup.Find(cgroup.V1, controller)
@@ -222,7 +222,7 @@ func TestRealProcessIsHeldToItsDuty(t *testing.T) {
 	if state.Times == 0 || state.Frozen/time.Duration(state.Times) > maxFrozen*3/2 || len(f.Held()) != 0 || len(j.Changes()) != 0 {
 		t.Errorf("%+v; %v", state, j.Changes())
 	}
-	// A freeze of somebody else is not undone.
+	// The freezer does not undo the freeze of somebody else.
 	c.must(f.Hold(j, c.group, 0.5, "a test"))
 	for f.Held()[0].Times == 0 {
 		time.Sleep(tick)
@@ -301,7 +301,7 @@ func (c *counter) startDaemon(path string) (*exec.Cmd, int) {
 	return cmd, helper
 }
 
-// released returns when the process counts, which must be within a second.
+// released waits until the process counts, and reports an error if that takes more than a second.
 func (c *counter) released(what string) {
 	c.Helper()
 	if took := c.counts(1); took > time.Second {
@@ -309,7 +309,7 @@ func (c *counter) released(what string) {
 	}
 }
 
-// ended returns when a process that is not a child has ended.
+// ended waits until a process that is not a child of this process has ended.
 func (c *counter) ended(pid int) {
 	c.Helper()
 	for began := time.Now(); syscall.Kill(pid, 0) == nil; time.Sleep(tick) {
@@ -418,7 +418,7 @@ func TestNextStartThaws(t *testing.T) {
 	c.must(os.WriteFile(filepath.Join(c.folder, fileV1), []byte("THAWED"), 0))
 }
 
-// A stop in the usual way thaws, and leaves no helper and no record.
+// Close thaws, and leaves no helper and no record.
 func TestCloseThaws(t *testing.T) {
 	c := startCounter(t, "close")
 	if c == nil {

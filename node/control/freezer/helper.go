@@ -16,8 +16,8 @@ import (
 	"penstock/node/control/cgroup"
 )
 
-// kernel freezes and thaws cgroups, by their target in the journal. freeze returns the function that
-// thaws what it has frozen.
+// kernel has the functions that freeze and thaw cgroups, which are named by their target in the journal.
+// freeze returns the function that thaws the cgroup again.
 type kernel struct {
 	freeze func(target string, protected []int) (thaw func() error, err error)
 	thaw   func(target string) error
@@ -40,8 +40,8 @@ var realKernel = kernel{
 	},
 }
 
-// order is a line from the daemon to the helper: to freeze a cgroup for a time, or to thaw what an
-// earlier order has frozen.
+// order is a line from the daemon to the helper. It asks the helper to freeze a cgroup for a time, or to thaw
+// what an earlier order has frozen.
 type order struct {
 	ID        uint64        `json:"id"`
 	Thaw      bool          `json:"thaw,omitempty"`
@@ -50,7 +50,8 @@ type order struct {
 	Protected []int         `json:"protected,omitempty"`
 }
 
-// report is a line from the helper to the daemon: the cgroup of an order was thawed, or not frozen.
+// report is a line from the helper to the daemon. It reports that the cgroup of an order was thawed, or why it
+// was not frozen.
 type report struct {
 	ID     uint64        `json:"id"`
 	Frozen time.Duration `json:"frozen_ns,omitempty"`
@@ -71,17 +72,17 @@ func (r report) err() error {
 // helperVariable makes this program the helper.
 const helperVariable = "PENSTOCK_FREEZER_HELPER"
 
-// RunIfHelper checks whether this process was started as a freezer's helper. If so, it does the
-// helper's work and ends the process. The main function of a program that calls Start, and the
-// TestMain of its tests, must call it first.
+// RunIfHelper does the helper's work and ends the process if this process was started as a freezer's helper.
+// Otherwise it does nothing. The main function of a program that calls Start, and the TestMain of its tests,
+// must call RunIfHelper first.
 func RunIfHelper() {
 	if os.Getenv(helperVariable) == "" {
 		return
 	}
-	// The helper ends when the daemon ends, and only then. A write to a closed pipe must not end it
-	// before it has thawed.
+	// The helper must end only when the daemon has ended. A write to a closed pipe must not end the helper
+	// before it has thawed everything.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE)
-	_ = os.WriteFile("/proc/self/comm", []byte(helperName), 0) // a name for ps, no more
+	_ = os.WriteFile("/proc/self/comm", []byte(helperName), 0) // only for the output of ps
 	if err := serve(os.Stdin, os.Stdout, realKernel); err != nil {
 		fmt.Fprintln(os.Stderr, "penstock's freezer:", err)
 		os.Exit(1)
@@ -94,7 +95,7 @@ const helperName = "penstock-freeze" // at most 15 bytes
 // maxOrder is the longest line between daemon and helper, in bytes.
 const maxOrder = 1 << 20
 
-var errTwice = errors.New("an order with this number is being carried out")
+var errTwice = errors.New("the helper is already carrying out an order with this number")
 
 // serve is the helper's work. It returns when the daemon's end of in is closed and nothing is frozen.
 func serve(in io.Reader, out io.Writer, k kernel) error {
@@ -107,7 +108,7 @@ func serve(in io.Reader, out io.Writer, k kernel) error {
 		for lines.Scan() {
 			var o order
 			if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
-				ended <- fmt.Errorf("an order that cannot be read: %w", err)
+				ended <- fmt.Errorf("parse an order of the daemon: %w", err)
 				return
 			}
 			orders <- o
@@ -126,7 +127,7 @@ func serve(in io.Reader, out io.Writer, k kernel) error {
 		if err != nil {
 			r.Err, r.Gone = err.Error(), errors.Is(err, cgroup.ErrGone)
 		}
-		_ = lines.Encode(r) // without a daemon, in is closed too
+		_ = lines.Encode(r) // if this fails, the daemon has ended, and in is closed, too
 	}
 	thaw := func(id uint64) error {
 		i, ok := icy[id]
@@ -151,7 +152,7 @@ func serve(in io.Reader, out io.Writer, k kernel) error {
 				return errors.Join(errs...)
 			}
 			if o.Thaw {
-				_ = thaw(o.ID) // the daemon gets the error
+				_ = thaw(o.ID) // the report to the daemon has the error
 				break
 			}
 			began := time.Now()
@@ -167,7 +168,8 @@ func serve(in io.Reader, out io.Writer, k kernel) error {
 			icy[o.ID] = ice{thaw, began, began.Add(min(o.For, maxFrozen))}
 		case <-timer.C:
 		}
-		// What is due is thawed before the next order is read, also if orders arrive all the time.
+		// Cgroups whose time is over are thawed before the next order is read, even if orders arrive all the
+		// time.
 		var next time.Time
 		for id, i := range icy {
 			if !time.Now().Before(i.until) {
@@ -182,7 +184,7 @@ func serve(in io.Reader, out io.Writer, k kernel) error {
 	}
 }
 
-// child is a started helper.
+// child is the process of a helper.
 type child struct {
 	pid     int
 	orders  io.WriteCloser
@@ -215,7 +217,7 @@ func spawn() (*child, error) {
 	return &child{cmd.Process.Pid, orders, reports, func() { _ = cmd.Process.Kill() }, func() { _ = cmd.Wait(); reports.Close() }}, nil
 }
 
-// helper is the daemon's side of the helper.
+// helper starts the child, sends it orders and waits for its reports.
 type helper struct {
 	spawn func() (*child, error)
 	k     kernel
@@ -223,7 +225,7 @@ type helper struct {
 	sending sync.Mutex // one order at a time
 
 	mu      sync.Mutex
-	child   *child // nil: it does not run
+	child   *child // nil: no child runs
 	started time.Time
 	last    uint64 // the ID of the last order
 	waiting map[uint64]waiting
@@ -249,7 +251,7 @@ func newHelper(spawn func() (*child, error), k kernel) (*helper, error) {
 	return h, h.start()
 }
 
-var errNoHelper = errors.New("the freezer's helper has ended; it is started again soon, and until then nothing is frozen")
+var errNoHelper = errors.New("the freezer's helper has ended, so nothing is frozen; another helper starts within seconds")
 
 // start starts the child. The caller holds h.mu.
 func (h *helper) start() error {
@@ -269,7 +271,7 @@ func (h *helper) start() error {
 	return nil
 }
 
-// follow passes on the child's reports until it ends, and then thaws what it has left frozen.
+// follow delivers the child's reports until the child ends, and then thaws what the child has left frozen.
 func (h *helper) follow(c *child, ended chan struct{}) {
 	defer close(ended)
 	lines := bufio.NewScanner(c.reports)
@@ -287,11 +289,11 @@ func (h *helper) follow(c *child, ended chan struct{}) {
 		}
 		err := r.err()
 		if err != nil && r.Frozen > 0 && !r.Gone {
-			err = h.thaw(w.target, err) // the helper could not
+			err = h.thaw(w.target, err) // the helper could not thaw the cgroup
 		}
 		w.done <- result{r.Frozen, err}
 	}
-	// Only a child that has surely ended freezes nothing any more.
+	// Thaw only after the child has ended, because a running child could freeze again.
 	c.kill()
 	c.wait()
 	h.mu.Lock()
@@ -304,8 +306,8 @@ func (h *helper) follow(c *child, ended chan struct{}) {
 	}
 }
 
-// thaw thaws a cgroup that the helper has not thawed, because of the error because. It returns that
-// error, and the reason if this has not worked either, which wraps errStuck.
+// thaw thaws a cgroup that the helper has not thawed because of the error because. It returns that error. If
+// thaw fails, too, it also returns an error that wraps errStuck.
 func (h *helper) thaw(target string, because error) error {
 	if err := h.k.thaw(target); err != nil && !errors.Is(err, cgroup.ErrGone) {
 		return errors.Join(because, fmt.Errorf("%w: %w", errStuck, err))
@@ -313,8 +315,8 @@ func (h *helper) thaw(target string, because error) error {
 	return because
 }
 
-// freeze freezes a cgroup for a time and returns when it is thawed, with the time for which it was
-// frozen. When stop is closed, it is thawed at once.
+// freeze freezes a cgroup for a time. It returns when the cgroup is thawed, with the time for which it was
+// frozen. When stop is closed, the cgroup is thawed at once.
 func (h *helper) freeze(target string, length time.Duration, protected []int, stop <-chan struct{}) (time.Duration, error) {
 	h.mu.Lock()
 	if h.child == nil {
@@ -338,7 +340,7 @@ func (h *helper) freeze(target string, length time.Duration, protected []int, st
 		case r := <-done:
 			return r.frozen, r.err
 		case <-late.C:
-			c.kill() // follow then thaws
+			c.kill() // then follow thaws the cgroup
 		case <-stop:
 			stop = nil
 			h.send(c, order{ID: id, Thaw: true})

@@ -13,7 +13,7 @@ import (
 	"penstock/node/control/cgroup"
 )
 
-// States of a cgroup by its own setting, whatever the cgroups above it do.
+// States of a cgroup by its own setting. The cgroups above it have no influence on them.
 const (
 	frozen = "frozen"
 	thawed = "thawed"
@@ -29,8 +29,8 @@ const (
 	fileV2   = "cgroup.freeze"
 )
 
-// OfProcess returns the cgroup by which a process can be frozen: of v1, if its freezer is mounted and
-// the process is not in the root there; otherwise of v2, which needs Linux 5.2.
+// OfProcess returns the cgroup by which a process can be frozen. This is a cgroup of v1 if the freezer of v1
+// is mounted and the process is not in its root. Otherwise it is a cgroup of v2, which needs Linux 5.2.
 func OfProcess(pid int) (cgroup.Group, error) {
 	var errs []error
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
@@ -41,7 +41,7 @@ func OfProcess(pid int) (cgroup.Group, error) {
 		}
 		g, err := h.OfProcess(pid)
 		if err == nil && g.Root() {
-			err = fmt.Errorf("cgroup %s: it is the root, which cannot be frozen: move the process to a cgroup of its own", g)
+			err = fmt.Errorf("cgroup %s: the root cannot be frozen: move the process to a cgroup of its own", g)
 		}
 		if err == nil {
 			_, err = targetOf(g).read()
@@ -54,8 +54,8 @@ func OfProcess(pid int) (cgroup.Group, error) {
 	return cgroup.Group{}, fmt.Errorf("process %d cannot be frozen: %w", pid, errors.Join(errs...))
 }
 
-// Available returns why cgroups cannot be frozen on this machine, and what to do about it; nil if they
-// can.
+// Available returns nil if cgroups can be frozen on this machine. Otherwise the error says why not and what
+// to do.
 func Available() error {
 	var errs []error
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
@@ -64,7 +64,7 @@ func Available() error {
 			if err = unix.Faccessat(unix.AT_FDCWD, filepath.Join(h.Mount, "cgroup.procs"), unix.W_OK, unix.AT_EACCESS); err == nil {
 				return nil
 			}
-			err = fmt.Errorf("the files of cgroup %s at %s cannot be written: %w; run the daemon as root, outside of containers with read-only cgroups", h.Version, h.Mount, err)
+			err = fmt.Errorf("write to the files of cgroup %s at %s: %w; run the daemon as root, outside of containers with read-only cgroups", h.Version, h.Mount, err)
 		}
 		errs = append(errs, err)
 	}
@@ -83,7 +83,7 @@ func targetOf(g cgroup.Group) target { return target{g.Hierarchy.Version, g.ID, 
 // String returns the Target of the change, with the path last, since it may contain spaces.
 func (t target) String() string { return fmt.Sprintf("%s %d %s", t.version, t.id, t.path) }
 
-// parseTarget reads what String returns.
+// parseTarget parses the text that String returns.
 func parseTarget(text string) (t target, err error) {
 	fields := strings.SplitN(text, " ", 3)
 	if len(fields) != 3 {
@@ -169,9 +169,9 @@ func (t target) thaw() error {
 	return write(t.version, f, thawed)
 }
 
-// freeze freezes the cgroup, unless it contains a protected process or is frozen already. It returns
-// the function that thaws it, through the folder that is open already: a thaw must not depend on more
-// than it needs.
+// freeze freezes the cgroup. It returns an error if the cgroup contains a protected process or is frozen
+// already. It also returns the function that thaws the cgroup, which uses the folder that is open already,
+// so that thawing cannot fail at the opening of the folder.
 func (t target) freeze(protected []int) (thaw func() error, err error) {
 	g, err := t.group()
 	if err != nil {
@@ -198,7 +198,7 @@ func (t target) freeze(protected []int) (thaw func() error, err error) {
 }
 
 func errFrozen(g cgroup.Group) error {
-	return fmt.Errorf("cgroup %s: somebody else has frozen it, so it is left alone", g)
+	return fmt.Errorf("cgroup %s: somebody else has frozen this cgroup, so the freezer leaves it alone", g)
 }
 
 // refuse returns an error if the cgroup must not be frozen.

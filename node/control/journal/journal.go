@@ -6,13 +6,14 @@
 // calls. What is hard is that no moment is safe: a crash can come before, during and after a change.
 //
 // Choice: a file of JSON lines in the daemon's runtime folder. A line is written before the change
-// that it describes; the page cache keeps it when the process is killed, and a reboot removes the
-// changes themselves. Undoing is idempotent and trusts the system, not the file: each mechanism's
-// Undo changes a value only if it is still the one that the daemon set. When a change of a change
-// is interrupted, either of the two values may be in force, so the file keeps both, and Undo is
-// called for both.
+// that it describes. The page cache keeps the line when the process is killed, and a reboot removes
+// the changes themselves. Undoing is idempotent and trusts the system, not the file: each mechanism's
+// Undo changes a value only if the value is still the one that the daemon set. When a value is changed
+// again and this is interrupted, either of the two values may be in force. So the file keeps both, and
+// Undo is called for both.
 //
-// A living process holds a lock on the file, so that a second daemon cannot undo its changes.
+// The process that has opened the journal holds a lock on the file, so that a second daemon cannot undo
+// the changes.
 package journal
 
 import (
@@ -35,14 +36,14 @@ const (
 	maxChanges = 16384     // in force at the same time
 	maxLine    = 64 << 10  // bytes
 	maxFile    = 256 << 20 // bytes; what is larger was not written by a journal
-	slackLines = 1024      // outdated lines that a small file may have
+	slackLines = 1024      // outdated lines up to which the file is not written again
 )
 
 var (
-	// ErrInUse means that a living process holds the journal.
+	// ErrInUse means that a running process has opened the journal.
 	ErrInUse = errors.New("the journal of changes is in use by another daemon; stop that daemon first")
 	// ErrFull means that too many changes are in force.
-	ErrFull = fmt.Errorf("%d changes to the system are in force, which is the limit", maxChanges)
+	ErrFull = fmt.Errorf("%d changes to the system are in force, which is the limit; name fewer processes or connections in the policy", maxChanges)
 )
 
 // Change is one change to the system.
@@ -61,7 +62,7 @@ type Undo func(c Change) error
 // Restored is a change that Open found in the file of a dead process.
 type Restored struct {
 	Change
-	Err error // why it was not undone; the change stays in the journal
+	Err error // why the change was not undone; it then stays in the journal
 }
 
 // Journal is the record of the changes that are in force. Its methods may be called by several
@@ -78,16 +79,16 @@ type Journal struct {
 	order   []*entry // oldest first
 	entries map[key]*entry
 	closed  bool
-	broken  error // a line could not be written whole; no new changes
+	broken  error // not nil: a line was written in part only, so no further change is made
 }
 
 type key struct{ mechanism, target string }
 
-// entry is a target that was changed. mu is held while the target is changed or put back.
+// entry is a changed target. mu is held while the target is changed or put back.
 type entry struct {
 	mu     sync.Mutex
 	change Change
-	// earlier are further values that may be in force, because a later change was interrupted or failed.
+	// earlier are other values that may be in force, because a change was interrupted or has failed.
 	earlier []string
 	gone    bool
 	// recorded is the entry's last line in the file. The journal's mu protects it.
@@ -114,9 +115,9 @@ func (k *key) UnmarshalJSON(b []byte) error {
 }
 
 // Open opens the journal in the file path. It first undoes the changes that a dead process has left
-// there, the latest first; Restored returns them. It fails with ErrInUse if the process is alive,
-// and if the file or its folder could have been written by another user. undo has the Undo of each
-// mechanism.
+// there, the latest first; Restored returns them. undo has the Undo of each mechanism. Open returns
+// ErrInUse if the process that uses the journal is alive. It returns another error if another user could
+// have written the file.
 func Open(path string, undo map[string]Undo) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("journal of changes: %w", err)
@@ -140,13 +141,12 @@ func Open(path string, undo map[string]Undo) (*Journal, error) {
 // Restored returns the changes that Open found in the file of a dead process, the latest first.
 func (j *Journal) Restored() []Restored { return j.restored }
 
-// Make records the change c and calls do, which makes it. If the target has been changed before, the
-// first value of Before stays. If do fails, Make puts back what was there before the first change of
-// this target, unless the target was changed before: then the earlier change stays in force.
-// Make may call do only when the record is in the file: if it cannot be written, do is not called.
+// Make records the change c and then calls do, which makes the change. If the record cannot be written,
+// Make does not call do. If an earlier change of the target is in force, the value Before of that change
+// stays. If do fails, an earlier change stays in force; without one, Make puts back c.Before.
 func (j *Journal) Make(c Change, do func() error) error {
 	if j.undo[c.Mechanism] == nil {
-		return fmt.Errorf("change %s: the mechanism %q has no way to put a change back", c.Target, c.Mechanism)
+		return fmt.Errorf("change %s: the journal was opened without the Undo of the mechanism %q", c.Target, c.Mechanism)
 	}
 	e, err := j.lockedEntry(key{c.Mechanism, c.Target})
 	if err != nil {
@@ -157,7 +157,7 @@ func (j *Journal) Make(c Change, do func() error) error {
 	old, first := e.change, e.change.Target == ""
 	if !first {
 		if len(e.earlier) >= maxEarlier {
-			return fmt.Errorf("change %s: %d changes in a row have failed", c.Target, maxEarlier)
+			return fmt.Errorf("change %s: the last %d changes of this target have failed, so no further one is made; put the target back first", c.Target, maxEarlier)
 		}
 		c.Before = old.Before
 		if !slices.Contains(e.earlier, old.After) {
@@ -177,17 +177,17 @@ func (j *Journal) Make(c Change, do func() error) error {
 			return errors.Join(err, j.undoLocked(e))
 		}
 		e.change = old
-		e.earlier = append(e.earlier, c.After) // it may have been made in part
+		e.earlier = append(e.earlier, c.After) // the change may have been made in part
 		return errors.Join(err, j.append(e, line{Change: &old, Earlier: e.earlier}))
 	}
 	e.earlier = nil
 	return nil
 }
 
-// maxEarlier bounds the values of a target that may be in force.
+// maxEarlier is the maximum number of earlier values of a target.
 const maxEarlier = 16
 
-// PutBack undoes the change of a target. It does nothing if the target was not changed.
+// PutBack undoes the change of a target. It does nothing if no change of the target is in force.
 func (j *Journal) PutBack(mechanism, target string) error {
 	j.mu.Lock()
 	e := j.entries[key{mechanism, target}]
@@ -235,7 +235,7 @@ func (j *Journal) Close() error {
 		j.mu.Unlock()
 		return nil
 	}
-	j.closed = true // no new changes
+	j.closed = true // so that no further change is made
 	todo := slices.Clone(j.order)
 	j.mu.Unlock()
 
@@ -273,7 +273,7 @@ func (j *Journal) lockedEntry(k key) (*entry, error) {
 		j.mu.Lock()
 		if j.closed {
 			j.mu.Unlock()
-			return nil, errors.New("the daemon stops")
+			return nil, errors.New("the journal is closed, because the daemon is stopping")
 		}
 		e := j.entries[k]
 		if e == nil {
@@ -307,8 +307,8 @@ func (j *Journal) forget(e *entry) {
 	j.order = slices.DeleteFunc(j.order, func(other *entry) bool { return other == e })
 }
 
-// lock opens and locks the file. A process that closed its journal meanwhile has removed the file;
-// then lock tries again.
+// lock opens and locks the file. If another process has closed the journal in the meantime and thereby
+// removed the file, lock tries again.
 func (j *Journal) lock() error {
 	for {
 		file, err := os.OpenFile(j.path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
@@ -338,8 +338,8 @@ func (j *Journal) lock() error {
 	}
 }
 
-// ownersOnly verifies that only this user can have written the file: the daemon does as root what it
-// says.
+// ownersOnly verifies that only this user can have written the file, because the daemon does as root what
+// the file says.
 func ownersOnly(file os.FileInfo, dir string) error {
 	folder, err := os.Stat(dir)
 	if err != nil {
@@ -348,15 +348,15 @@ func ownersOnly(file os.FileInfo, dir string) error {
 	for _, info := range []os.FileInfo{file, folder} {
 		stat := info.Sys().(*syscall.Stat_t)
 		if int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o022 != 0 {
-			return fmt.Errorf("%s may be written by others (owner %d, mode %o): give it to uid %d and remove the others' right to write",
+			return fmt.Errorf("other users may write %s (owner %d, mode %o): make uid %d its owner, and remove the write permission of group and others",
 				info.Name(), stat.Uid, info.Mode().Perm(), os.Geteuid())
 		}
 	}
 	return nil
 }
 
-// load reads the changes that were not undone. It ignores an incomplete last line, which belongs to a
-// change that was not made, and all lines if the machine has been started since.
+// load reads the changes that were not undone. It ignores an incomplete last line, because the change of
+// that line was not made. It ignores all lines if the machine has been restarted since they were written.
 func (j *Journal) load() error {
 	if info, err := j.file.Stat(); err != nil || info.Size() > maxFile {
 		return errors.Join(err, tooLarge(info))
@@ -365,7 +365,7 @@ func (j *Journal) load() error {
 	if err != nil {
 		return err
 	}
-	// What another boot of the machine has left may be damaged, and is not in force any more.
+	// A journal from before a restart of the machine may be damaged, and its changes are no longer in force.
 	first, _, whole := bytes.Cut(content, []byte("\n"))
 	if l, err := parse(append(bytes.Clone(first), '\n')); whole && (err != nil && bytes.ContainsRune(first, 0) || err == nil && len(l) == 1 && l[0].Boot != "" && l[0].Boot != bootID()) {
 		return nil
@@ -401,7 +401,7 @@ func tooLarge(info os.FileInfo) error {
 	if info == nil {
 		return nil
 	}
-	return fmt.Errorf("%d bytes: this is not a journal of changes; remove it", info.Size())
+	return fmt.Errorf("the file has %d bytes, so it is not a journal of changes; remove it", info.Size())
 }
 
 // parse reads the lines of a journal.
@@ -419,14 +419,14 @@ func parse(content []byte) ([]line, error) {
 			return nil, fmt.Errorf("line %d: %w", n+1, err)
 		}
 		if c := l.Change; c != nil && (c.Mechanism == "" || c.Target == "") {
-			return nil, fmt.Errorf("line %d: a change without mechanism or target", n+1)
+			return nil, fmt.Errorf("line %d: the change has no mechanism or no target", n+1)
 		}
 		lines = append(lines, l)
 	}
 	return lines, scanner.Err()
 }
 
-// append writes a line about e. When most lines of the file are outdated, it writes the file again.
+// append writes a line about e. When most lines of the file are outdated, append replaces the file.
 func (j *Journal) append(e *entry, l line) error {
 	b, err := json.Marshal(l)
 	if err != nil {
@@ -467,7 +467,7 @@ func (j *Journal) rewrite() error {
 	lines := 1
 	for _, e := range j.order {
 		if e.recorded.Change == nil {
-			continue // its first line is not written yet
+			continue // the entry's first line has not been written yet
 		}
 		if err := out.Encode(e.recorded); err != nil {
 			return err
@@ -496,7 +496,7 @@ func (j *Journal) rewrite() error {
 	return old.Close()
 }
 
-// bootID returns the kernel's name of this run of the machine.
+// bootID returns the kernel's random id of the present boot.
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

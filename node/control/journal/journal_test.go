@@ -22,14 +22,14 @@ func files(c Change) error {
 	return errors.Join(err, write(c.Target, c.Before))
 }
 
-// write replaces a file's content at once, as the kernel's own files change.
+// write replaces a file's content in one step, as the content of the kernel's own files changes.
 func write(path, value string) error {
 	return errors.Join(os.WriteFile(path+".new", []byte(value), 0o600), os.Rename(path+".new", path))
 }
 
 var undoFiles = map[string]Undo{"file": files}
 
-// set sets a file by the journal.
+// set sets the content of a file, with a record in the journal.
 func set(j *Journal, path, value string) error {
 	before, err := os.ReadFile(path)
 	if err != nil {
@@ -93,7 +93,7 @@ func open(t *testing.T, dir string) *Journal {
 	return j
 }
 
-// die ends the journal as the death of its process does.
+// die ends the journal in the way in which the death of its process would.
 func die(t *testing.T, j *Journal) {
 	t.Helper()
 	if err := j.file.Close(); err != nil {
@@ -200,7 +200,7 @@ func TestFailedChanges(t *testing.T) {
 	}
 }
 
-// A change that was made although it has failed is known after further failures, too.
+// A failed change may have been made. The journal remembers its value, also after further failures.
 func TestTwoFailedChanges(t *testing.T) {
 	dir := t.TempDir()
 	a := fileWith(t, dir, "a", "old")
@@ -379,7 +379,7 @@ func TestManyGoroutines(t *testing.T) {
 	}
 }
 
-// Kills a process at random moments of its changes, and opens its journal.
+// A process is killed at random moments of its changes. The next Open puts back what was there.
 func TestKilledProcess(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -401,7 +401,7 @@ func TestKilledProcess(t *testing.T) {
 		if _, err := out.Read(make([]byte, 6)); err != nil {
 			t.Fatal(err)
 		}
-		// It is killed when its journal has grown by a random number of bytes.
+		// The process is killed when its journal has grown by a random number of bytes.
 		path, size := filepath.Join(dir, "run", "journal"), int64(random.IntN(100_000))
 		for {
 			info, err := os.Stat(path)
