@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkMarkedFileSystem measures what a mark costs a process that passes. "watched" is a file
-// system that is ready, "marked" one on which another user's operations are held, and "contested" is
-// a file on it that this other user has used, so that each operation is an event.
+// BenchmarkMarkedFileSystem measures how much a mark delays a process that passes. "watched" is a file
+// system after Watch. "marked" is a file system on which operations of another user are held. "contested" is
+// a file on such a file system that the other user has used, so that each operation causes an event.
 func BenchmarkMarkedFileSystem(b *testing.B) {
 	dir := disk(b, "ext4")
 	var g *Gate
@@ -49,8 +49,8 @@ func BenchmarkMarkedFileSystem(b *testing.B) {
 	} {
 		for _, state := range states {
 			b.Run(op.name+"/"+state.name, func(b *testing.B) {
-				must(b, g.Watch(dir)) // the file can be held
-				// Files stay: an inode number that is used again would still be contested.
+				must(b, g.Watch(dir)) // operations on files that are opened from now on can be held
+				// The files are not deleted: a new file with the same inode number would still be contested.
 				name := filepath.Join(dir, op.name+"-"+state.name)
 				must(b, os.WriteFile(name, buf, 0o666))
 				must(b, os.Chmod(name, 0o666))
@@ -60,7 +60,7 @@ func BenchmarkMarkedFileSystem(b *testing.B) {
 				must(b, f.Sync())
 				must(b, state.set())
 				if state.name == "contested" {
-					// Its operations are not seen before the file is no longer ignored.
+					// Operations of the other user are not seen while the file is ignored.
 					p := startHelper(b, []how{as(foreignUser)}, "writer", name, "1", "1000000")
 					select {
 					case <-seen: // by an earlier benchmark

@@ -8,20 +8,20 @@ const (
 	tickMask     = 1<<22 - 1
 	epochMask    = 1<<8 - 1
 	ruleMask     = 1<<12 - 1
-	// cacheLife is how long the class of a thread is used before it is looked up again, in ticks. It
-	// bounds how late a new user, control group or command of a process is noticed, and how long a
-	// reused thread id has the class of its predecessor.
+	// cacheLife is how long the rule of a thread is used before the thread is examined again, in ticks.
+	// So the gate notices a new user, control group or command of a process within this time, and a
+	// thread id that is used again has the rule of the former thread for this time at most.
 	cacheLife = 10
 )
 
 // cache maps threads to the rule that matches them. Two threads whose ids differ by a multiple of
-// cacheEntries displace each other. It is used by several threads without locks: an entry is one
-// word, 22 bits of thread id, 22 of the tick when it was made, 8 of the epoch of the rules, 12 of the
-// rule's number.
+// cacheEntries displace each other. Several threads use the cache without locks, because an entry is one
+// word: 22 bits of the thread id, 22 bits of the tick when the entry was made, 8 bits of the epoch of the
+// rules, and 12 bits of the rule's number.
 type cache struct{ entries [cacheEntries]atomic.Uint64 }
 
-// get returns the number of the rule that matches the thread (0: none, it passes) and whether it is
-// known.
+// get returns the number of the rule that matches the thread, or 0 if the thread passes. known reports
+// whether the cache has the thread.
 func (c *cache) get(tid int32, tick, epoch uint32) (rule int, known bool) {
 	if tid <= 0 || tid >= maxTID {
 		return 0, false

@@ -22,7 +22,7 @@ func TestAHeldProcessContinues(t *testing.T) {
 		what   string
 		signal syscall.Signal
 		victim func(daemon, supervisor, gate int) int
-		stays  bool // the gate process opens and lives
+		stays  bool // the gate process opens the gate and continues to run
 	}{
 		{"the gate process is killed", syscall.SIGKILL, func(_, _, gate int) int { return gate }, false},
 		{"the gate process is stopped", syscall.SIGSTOP, func(_, _, gate int) int { return gate }, false},
@@ -79,7 +79,7 @@ func TestKillsAndStops(t *testing.T) {
 		time.Sleep(time.Duration(random.Int64N(int64(2 * tick))))
 		first := random.IntN(len(victims))
 		what := fmt.Sprintf("round %d: signal %v to process %d of daemon, supervisor, gate", n, signals[n%2], first+1)
-		if first == 1 && n%2 == 1 { // a stopped supervisor harms nobody, until another process stops too
+		if first == 1 && n%2 == 1 { // a stopped supervisor delays nobody, unless another process is stopped, too
 			must(t, syscall.Kill(victims[first], syscall.SIGSTOP))
 			first = []int{0, 2}[random.IntN(2)]
 			what += fmt.Sprintf(", then to process %d", first+1)
@@ -137,7 +137,7 @@ func (r *round) signal(t *testing.T, victim int, signal syscall.Signal) time.Dur
 	return took
 }
 
-// end ends the daemon; the other two processes must follow, whatever their state.
+// end ends the daemon. The other two processes must then end, whatever their state.
 func (r *round) end(t *testing.T) {
 	t.Helper()
 	r.daemon.kill()
@@ -146,14 +146,14 @@ func (r *round) end(t *testing.T) {
 	must(t, os.Remove(r.name))
 }
 
-// gone reports whether a process has ended, perhaps as a zombie.
+// gone reports whether a process has ended. A zombie counts as ended.
 func gone(pid int) bool {
 	state := stateOf(pid)
 	return state == "" || state == "Z"
 }
 
-// What a killed daemon leaves, the next daemon's journal ends. A stopped supervisor and a stopped gate
-// process cannot end by themselves.
+// The journal of the next daemon ends the processes that a killed daemon has left. A stopped supervisor and
+// a stopped gate process cannot end by themselves.
 func TestTheJournalEndsWhatIsLeft(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "journal", "changes")
 	must(t, os.Mkdir(filepath.Dir(file), 0o755))
@@ -166,7 +166,7 @@ func TestTheJournalEndsWhatIsLeft(t *testing.T) {
 	}
 	for _, c := range j.Changes() {
 		must(t, Undo(c))
-		must(t, Undo(c)) // twice does no harm
+		must(t, Undo(c)) // a second call does nothing
 	}
 	<-g.Done()
 	noMarks(t, g.targets())
@@ -196,7 +196,7 @@ func TestUndoLeavesAnotherProcessWithTheSameID(t *testing.T) {
 	}
 }
 
-// A daemon that hangs, but whose goroutine of heartbeats runs, opens the gate too.
+// The gate also opens if the daemon hangs and only its goroutine for heartbeats still runs.
 func TestAHangingDaemonOpensTheGate(t *testing.T) {
 	dir := disk(t, "ext4")
 	h := newHeld(t)
@@ -226,7 +226,7 @@ func TestAHangingDaemonOpensTheGate(t *testing.T) {
 	if r.ID == first.ID || r.Length != 3 {
 		t.Errorf("after the opening: %+v", r)
 	}
-	must(t, g.Allow(first.ID)) // it was let go long ago
+	must(t, g.Allow(first.ID)) // this operation has passed long ago
 	if !p.waiting() {
 		t.Error("a late answer to another request let the process go")
 	}

@@ -76,7 +76,7 @@ func operate(words []string) error {
 	return awaitLine()
 }
 
-// memory is a pipe's or file's other end that is not on the held file system.
+// memory makes the other file of an operation: a file in memory, which is not on the held file system.
 func memory(t *target) error {
 	fd, err := unix.MemfdCreate("other", 0)
 	t.other = os.NewFile(uintptr(fd), "other")
@@ -294,7 +294,7 @@ func ring(op byte, file int, flags byte, buf []byte) error {
 		unix.Close(-file)
 		file = 0
 	}
-	const submission, completion = 40, 80 // offsets of the offsets in params
+	const submission, completion = 40, 80 // where params has the offsets of the two rings
 	e := entries[:64]
 	e[0], e[1] = op, flags
 	binary.NativeEndian.PutUint32(e[4:], uint32(file))

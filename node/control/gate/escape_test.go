@@ -15,7 +15,7 @@ import (
 // What the gate sees of each way to read and write a file. docs/design/control.md has this table.
 func TestWhatIsHeldAndWhatEscapes(t *testing.T) {
 	rows := []struct{ operation, want string }{
-		// The first: after a mark has been removed, the kernel needs a moment to forget it.
+		// This row is first, because the kernel needs a moment to forget a removed mark.
 		{"opened before the mark", "not seen"},
 		{"read", "read 0+65536"},
 		{"pread", "read 4096+65536"},
@@ -68,7 +68,8 @@ func TestWhatIsHeldAndWhatEscapes(t *testing.T) {
 	}
 }
 
-// seen returns what the gate reports of an operation: its kind and range if it is held, or a word.
+// seen returns what the gate reports of an operation: its kind and range if it is held, and otherwise why it
+// passes, or "not seen".
 func seen(t *testing.T, dir, operation string) string {
 	h := newHeld(t)
 	g := startGate(t, Options{Held: h.take})
@@ -110,7 +111,7 @@ func seen(t *testing.T, dir, operation string) string {
 			if line != "done <nil>" {
 				all = append(all, line)
 			}
-			must(t, g.Classes(nil)) // the worker has counted before
+			must(t, g.Classes(nil)) // returns after the worker has counted
 			s := freshStats(t, g)
 			switch {
 			case len(all) > 0: // io_uring tries a read twice: the second time it is resident

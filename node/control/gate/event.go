@@ -38,7 +38,7 @@ func parseEvent(b []byte, e *event) (rest []byte, err error) {
 	length := int(binary.NativeEndian.Uint32(b))
 	begin := int(binary.NativeEndian.Uint16(b[6:]))
 	if b[4] != eventVersion || length > len(b) || begin < eventBytes || begin > length {
-		return nil, fmt.Errorf("event of version %d with %d of %d bytes, information at %d: this kernel's events are not understood",
+		return nil, fmt.Errorf("event of version %d with %d of %d bytes, information at %d: this program cannot read the fanotify events of this kernel",
 			b[4], length, len(b), begin)
 	}
 	*e = event{

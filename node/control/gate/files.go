@@ -13,7 +13,7 @@ import (
 const (
 	// maxFiles is the number of files that the daemon keeps open for later requests.
 	maxFiles = 1024
-	// fileLife is how long an unused file is kept open. A deleted file uses space until then.
+	// fileLife is how long an unused file is kept open. Until then, a deleted file still uses space.
 	fileLife = 5 * time.Second
 )
 
@@ -26,22 +26,22 @@ type File struct {
 	cache *fileCache
 }
 
-// Keep makes the file valid until a further call of Release. It returns f.
+// Keep keeps the file valid until Release is called once more. It returns f.
 func (f *File) Keep() *File {
 	f.refs.Add(1)
 	return f
 }
 
-// Release ends the validity that Keep has given. It does not wait for the file to be closed.
+// Release ends the effect of one call of Keep. It does not wait for the file to be closed.
 func (f *File) Release() {
 	if f.refs.Add(-1) == 0 {
 		f.cache.closer.close(f.key.dev, f.File)
 	}
 }
 
-// closer closes files in a goroutine of its own for each device. The last close of a deleted file
-// frees its blocks, and waits for the device, or for the end of a freeze of the file system. The
-// daemon's heartbeat must not wait for that.
+// closer closes files, in one goroutine for each device. The last close of a deleted file frees the
+// file's blocks, which may have to wait for the device or for the thawing of the file system. The daemon's
+// heartbeat must not wait for that.
 type closer struct {
 	mu      sync.Mutex
 	waiting map[uint64][]*os.File // by device; an entry has a goroutine
@@ -83,7 +83,7 @@ func (c *closer) run(dev uint64) {
 	}
 }
 
-// full reports whether as many files of a device wait to be closed as can be kept open.
+// full reports whether maxFiles files of a device wait to be closed.
 func (c *closer) full(dev uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,8 +111,9 @@ func (c *closer) wait(limit time.Duration, devs ...uint64) {
 	}
 }
 
-// fileCache contains the files of the last requests, so that a descriptor is sent once per file and
-// not once per request. A file that is open keeps its inode number, so a key means one file.
+// fileCache contains the files of the last requests, so that the gate process sends a descriptor once per
+// file and not once per request. The kernel does not use the inode number of an open file again, so a key
+// means one file.
 type fileCache struct {
 	mu     sync.Mutex
 	files  map[fileKey]*File
@@ -132,7 +133,7 @@ func (c *fileCache) get(key fileKey, fd int) *File {
 	defer c.mu.Unlock()
 	if known := c.files[key]; known != nil {
 		if sent != nil {
-			sent.Close() // not the last of this file
+			sent.Close() // other descriptors of this file are open, so that this close does not wait
 		}
 		known.used = time.Now()
 		return known.Keep()
@@ -147,7 +148,7 @@ func (c *fileCache) get(key fileKey, fd int) *File {
 		return nil
 	}
 	if err != nil || (fileKey{st.Dev, st.Ino}) != key {
-		c.closer.close(key.dev, sent) // the operation has been let go while its file was sent
+		c.closer.close(key.dev, sent) // the operation passed while its file was sent
 		return nil
 	}
 	f := &File{File: sent, key: key, used: time.Now(), cache: c}
@@ -194,7 +195,8 @@ func (c *fileCache) sweep() {
 	c.drop(func(_ fileKey, f *File) bool { return now.Sub(f.used) > fileLife })
 }
 
-// forget closes the files of a device, so that it can be unmounted. It waits for that, but not long.
+// forget closes the files of a device, so that its file system can be unmounted. It waits for a limited time
+// until they are closed.
 func (c *fileCache) forget(dev uint64) {
 	c.mu.Lock()
 	c.drop(func(key fileKey, _ *File) bool { return key.dev == dev })
@@ -202,7 +204,7 @@ func (c *fileCache) forget(dev uint64) {
 	c.closer.wait(callLimit, dev)
 }
 
-// clear begins to close all files.
+// clear begins to close all files. It does not wait.
 func (c *fileCache) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lingering returns a descriptor whose last close waits, as that of a deleted file does while its disk
-// is busy: a TCP socket with data that the peer does not read. end ends the wait; the end of the test
-// does so too.
+// lingering returns a descriptor whose last close waits, like the last close of a deleted file on a busy
+// disk. It is a TCP socket with data that the peer does not read. end ends the wait, and so does the end of
+// the test.
 func lingering(t *testing.T) (fd int, end func()) {
 	t.Helper()
 	socket := func() int {
@@ -60,7 +60,7 @@ func closing(c *fileCache) (n int) {
 	return n
 }
 
-// A close that waits, of a file that is no longer used, does not stop the heartbeat.
+// The heartbeat does not wait for the close of an unused file.
 func TestAHeartbeatDoesNotWaitForACloseOfAFile(t *testing.T) {
 	g := startGate(t, Options{Held: newHeld(t).take})
 	fd, end := lingering(t)
@@ -71,7 +71,7 @@ func TestAHeartbeatDoesNotWaitForACloseOfAFile(t *testing.T) {
 	}
 	g.files.mu.Unlock()
 	until(t, "the heartbeat begins to close the file", func() bool { return closing(&g.files) == 1 })
-	for range 4 { // each needs 2 heartbeats; the gate opens after 5 that are missing
+	for range 4 { // each round needs 2 heartbeats; the gate opens when 5 are missing
 		freshStats(t, g)
 	}
 	if s := g.Stats(); s.Openings != 0 || s.Open || g.Err() != nil {
@@ -146,8 +146,8 @@ func TestBoundOfFilesThatWaitToBeClosed(t *testing.T) {
 	}
 }
 
-// An operation whose file the daemon cannot receive, because it has too many open files, is allowed,
-// also if its file was asked for before. Later ones are held again.
+// If the daemon has too many open files to receive the file of an operation, the operation is allowed, also
+// if the daemon has asked for the file. Later operations are held again.
 func TestAnOperationWithoutItsFileIsAllowed(t *testing.T) {
 	dir := disk(t, "ext4")
 	h := newHeld(t)

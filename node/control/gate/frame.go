@@ -19,8 +19,8 @@ const (
 	// From the gate.
 	frameHello   = 'H' // process id, whether the kernel reports ranges
 	framePong    = 'P' // sequence, statistics
-	frameRequest = 'R' // a request; with a descriptor of the file if the daemon may not have it
-	frameDone    = 'D' // sequence, why not
+	frameRequest = 'R' // a request; with a descriptor of the file, unless it was sent before
+	frameDone    = 'D' // sequence, the error as text; empty: none
 )
 
 const (
@@ -38,7 +38,7 @@ const (
 	lastAction   = actionRemove
 )
 
-var errShort = errors.New("a frame between daemon and gate is too short")
+var errShort = errors.New("a message between the daemon and the gate process is too short")
 
 // reader reads the fields of a frame. After a field that is missing, err is set and fields are zero.
 type reader struct {
@@ -72,7 +72,7 @@ func (r *reader) text() string {
 // end returns the first error, or an error if something is left.
 func (r *reader) end() error {
 	if r.err == nil && len(r.b) > 0 {
-		return fmt.Errorf("a frame between daemon and gate has %d more bytes than expected", len(r.b))
+		return fmt.Errorf("a message between the daemon and the gate process has %d more bytes than expected", len(r.b))
 	}
 	return r.err
 }

@@ -1,33 +1,35 @@
-// Package gate holds the file I/O of any process, buffered writes too, without the help of the
+// Package gate holds the file I/O of any process, including buffered writes, without the help of the
 // process.
 //
-// Problem: a process that has no agent must wait for its turn at the disk. A control group cannot
-// hold buffered writes (version 1), and nothing but a freezer holds a process that does not cooperate.
+// Problem: a process that has no agent must wait for its turn at the disk. Control groups of version 1
+// do not hold buffered writes, and the freezer stops the whole process.
 //
 // Choice: pre-content events of fanotify (FAN_PRE_ACCESS, Linux 6.14). On a marked file system, each
-// read(2) and write(2) waits until a listener answers. The event has the thread, the file and the
-// range. /proc/TID/syscall of the thread, which is blocked, shows whether it reads or writes. Older
-// kernels have FAN_ACCESS_PERM: reads only, without a range.
+// read(2) and write(2) waits until a listener answers. The operation passes when the answer allows it.
+// The event has the thread, the file and the range. The thread is blocked, and its /proc/TID/syscall
+// shows whether it reads or writes. Older kernels have FAN_ACCESS_PERM, which reports reads only, without
+// a range.
 //
-// What is hard: a listener that hangs holds every process on the file system for ever. A listener that
-// is killed lets all go. So the listener is a small process of its own, the gate process. Its memory
-// is locked, its priority is high, and it does no file I/O where it holds. Its parent, the supervisor,
-// kills it when its heartbeat is late. The heartbeat is an event in the same queue as the others: it
-// shows that events are read and examined. A wait that the daemon wants may last for seconds and is no
-// late heartbeat. When the daemon's own heartbeat is late, the gate process removes its marks and lets
-// everything go.
+// What is hard: a listener that hangs holds every process that uses the file system, for ever. When a
+// listener is killed, the kernel lets all operations pass. So the listener is a small process of its own,
+// the gate process. Its memory is locked, its priority is high, and it does no file I/O on the file
+// systems that it holds. Its parent, the supervisor, kills it when its heartbeat is late. The heartbeat is
+// an event in the same queue as the other events, so it shows that events are read and examined. It does
+// not depend on the answers of the daemon, which may take seconds. When the daemon's own heartbeat is
+// late, the gate opens: the gate process removes its marks and lets everything pass.
 //
-// A mark is for a file system, not for a process. Most processes pass, and should not pay. The gate
-// process decides about them alone, from a table of threads, and then asks the kernel to let that file
-// alone for 100 ms. So a process that passes pays for one event per file and 100 ms. In exchange, a
-// process that is to be held is not seen for 100 ms on a file that another process has just used. Once
-// it is seen, its file is not let alone for 10 s.
+// A mark is for a file system, not for a process, but most processes pass and should not be slowed down.
+// The gate process decides about these without the daemon, from a table of threads. Then it asks the
+// kernel to ignore the file for 100 ms, which means to report no operations on it. So a process that
+// passes causes at most one event per file in 100 ms. The disadvantage: on a file that another process
+// has just used, a process that is to be held is not seen for up to 100 ms. Once it has been seen, its
+// file is not ignored for 10 s.
 //
-// The kernel decides when a file is opened whether its operations will ever be reported. What was
-// opened before the first mark of its file system is never held. Watch makes files ready to be held
-// without events: the mark exists, and the kernel ignores it.
+// When a file is opened, the kernel decides whether it will ever report operations on that file.
+// Operations on a file that was opened before the first mark of its file system are never held. Watch
+// makes a file system ready, without events: it sets a mark that the kernel ignores.
 //
-// The monitor-and-controller paper (its tables 1 and 2) holds containers by control groups and could
+// The monitor-and-controller paper (its Tables 1 and 2) holds containers by control groups, and could
 // not hold the buffered writer.
 package gate
 
@@ -61,7 +63,7 @@ const (
 
 // Options describe a gate.
 type Options struct {
-	// Command starts this program again. A last word is added, RoleSupervisor or RoleGate; the program
+	// Command starts this program again. Start adds a last word, RoleSupervisor or RoleGate. The program
 	// must then call RunSupervisor or RunGate and do nothing else.
 	Command []string
 	// Held is called for each operation that waits, one call at a time. It must not block. Each
@@ -71,11 +73,11 @@ type Options struct {
 	// and the gate opens. It may be nil.
 	Alive func() bool
 	// Protected are the files and folders that the daemon needs to make progress: its binary, log,
-	// settings and runtime folder. A file system that has one of them cannot be marked.
+	// settings and runtime folder. A file system that contains one of them cannot be marked.
 	Protected []string
 	// HoldAtMost is the longest wait of an operation. Default 30 s, at least 1 s.
 	HoldAtMost time.Duration
-	// Journal records the two processes. It may be nil if the caller does so.
+	// Journal records the two processes. It may be nil if the caller records them.
 	Journal *journal.Journal
 	// ReadsOnly uses FAN_ACCESS_PERM, as on kernels before 6.14.
 	ReadsOnly bool
@@ -89,9 +91,9 @@ const (
 
 // Request is an operation that waits.
 //
-// The receiver of a Read should bring the range into the page cache before it calls Allow. If it does
-// not, the kernel reads ahead of the process, and the process later finds pages that nobody was
-// charged for.
+// The receiver of a Read should bring the range into the page cache before it calls Allow. Otherwise the
+// kernel reads ahead of the process, and the process later finds resident pages for which it was not
+// charged.
 type Request struct {
 	ID       uint64
 	Class    uint32
@@ -102,14 +104,14 @@ type Request struct {
 	// io_uring, and calls that could not be examined.
 	Async bool
 	// Offset and Length are the range, in bytes. Both are -1 if the kernel does not report it. The
-	// length is what the process has asked for; a read may be cut by the end of the file. For calls
-	// other than read(2), write(2), pread(2) and pwrite(2), the range has whole pages.
+	// length is the one that the process has asked for; a read may end earlier, at the end of the file.
+	// For calls other than read(2), write(2), pread(2) and pwrite(2), the range has whole pages.
 	Offset, Length int64
 	// Resident is the part of a buffered Read that is in the page cache, in bytes.
 	Resident   int64
 	Dev, Inode uint64
-	// File is the file, open for reading. It is valid until Held returns; Keep extends that. It is nil
-	// if the operation was let go before its file arrived.
+	// File is the file, open for reading. It is valid until Held returns, and longer after Keep. It is
+	// nil if the operation passed before its file arrived.
 	File *File
 }
 
@@ -125,7 +127,7 @@ type Gate struct {
 	seq     uint64
 	calls   map[uint64]chan string
 	places  map[uint64]*place // by device
-	process int               // the gate process's id
+	process int               // id of the gate process
 	closing bool
 
 	files fileCache
@@ -134,9 +136,9 @@ type Gate struct {
 	asked [maxHeld]uint64
 
 	statsMu  sync.Mutex
-	stats    Stats // as the gate process counts
-	pongs    int   // answers to heartbeats
-	silent   int   // heartbeats without an answer
+	stats    Stats // the counters of the gate process
+	pongs    int   // number of answers to heartbeats
+	silent   int   // number of heartbeats since the last answer
 	fileless uint64
 	ranged   bool
 	missing  string
@@ -189,7 +191,7 @@ func start(o Options) (*Gate, error) {
 	}
 	command, err := joinCommand(append(append([]string(nil), o.Command...), RoleGate))
 	if err != nil || len(o.Command) == 0 {
-		return nil, errors.Join(errors.New("Options.Command must be the program and its words"), err)
+		return nil, errors.Join(errors.New("Options.Command must have the program and its arguments"), err)
 	}
 	executable, err := os.Executable()
 	if err != nil {
@@ -235,18 +237,18 @@ func start(o Options) (*Gate, error) {
 	if err := <-started; err != nil {
 		g.conn.Close()
 		control.Close()
-		return nil, fmt.Errorf("start its supervisor: %w", err)
+		return nil, fmt.Errorf("start the gate's supervisor: %w", err)
 	}
 	if _, err := control.Write(command); err != nil {
 		g.kill()
-		return nil, fmt.Errorf("command its supervisor: %w", err)
+		return nil, fmt.Errorf("send the command to the gate's supervisor: %w", err)
 	}
 	go g.receive()
 	go g.beat()
 	return g, nil
 }
 
-// socketPair returns the ends of a socket that keeps the borders of messages.
+// socketPair returns the two ends of a socket that preserves the boundaries of messages.
 func socketPair(name string) (mine, theirs *os.File, err error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -263,8 +265,8 @@ func socketPair(name string) (mine, theirs *os.File, err error) {
 	return os.NewFile(uintptr(pair[0]), name), os.NewFile(uintptr(pair[1]), name), nil
 }
 
-// parent starts the supervisor and waits for its end. The supervisor ends when the thread ends that
-// has started it, so the thread stays.
+// parent starts the supervisor and waits for its end. The kernel ends the supervisor when the thread that
+// has started it ends, so parent keeps that thread.
 func (g *Gate) parent(cmd *exec.Cmd, started chan<- error) {
 	runtime.LockOSThread()
 	err := cmd.Start()
@@ -294,7 +296,7 @@ func (g *Gate) parent(cmd *exec.Cmd, started chan<- error) {
 
 func orEnd(err error) error {
 	if err == nil {
-		return errors.New("its supervisor has ended")
+		return errors.New("the gate's supervisor has ended")
 	}
 	return err
 }
@@ -312,7 +314,8 @@ func (g *Gate) kill() {
 	<-g.ended
 }
 
-// record enters the processes into the journal, so that the next start ends what a crash leaves.
+// record enters the two processes into the journal, so that the next start ends those that a crash has
+// left.
 func (g *Gate) record() error {
 	if g.options.Journal == nil {
 		return nil
@@ -320,7 +323,7 @@ func (g *Gate) record() error {
 	for target, pid := range g.targets() {
 		start, err := startOf(pid)
 		if err != nil {
-			return fmt.Errorf("the start time of the %s: %w", target, err)
+			return fmt.Errorf("read the start time of the %s: %w", target, err)
 		}
 		change := journal.Change{
 			Mechanism: Mechanism, Target: target, After: process{pid, start}.String(),
@@ -339,12 +342,12 @@ func (g *Gate) targets() map[string]int {
 	return map[string]int{"supervisor of the gate": g.supervisor, "gate process": g.process}
 }
 
-// Close ends the gate. Everything that is held continues.
+// Close ends the gate. All held operations pass.
 func (g *Gate) Close() error {
 	g.mu.Lock()
 	g.closing = true
 	g.mu.Unlock()
-	g.conn.Close() // the gate process ends with it, and the supervisor with the gate process
+	g.conn.Close() // then the gate process ends, and after it the supervisor
 	select {
 	case <-g.ended:
 	case <-time.After(callLimit):
@@ -364,23 +367,23 @@ func (g *Gate) Close() error {
 // Done returns a channel that is closed when the gate has ended, for any reason. Nothing is held then.
 func (g *Gate) Done() <-chan struct{} { return g.ended }
 
-// Err returns why the gate has ended, or nil while it lives.
+// Err returns why the gate has ended, or nil while it runs.
 func (g *Gate) Err() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.err
 }
 
-// Ranged reports whether operations have ranges, and writes are held.
+// Ranged reports whether requests have ranges and writes are held, which needs Linux 6.14.
 func (g *Gate) Ranged() bool { return g.ranged }
 
-// Missing names the protections that the system does not permit the gate process, for a warning. It is
-// empty if there are none. The gate works without them, but a lack of memory or of processor time may
-// end it.
+// Missing returns the names of the protections that the system does not permit the gate process, for a
+// warning; it is empty if there are none. The gate works without them, but a lack of memory or CPU time
+// may end it.
 func (g *Gate) Missing() string { return g.missing }
 
-// Stats returns the counters that the last heartbeat has brought, at most 100 ms old, with the
-// operations that this process has let go itself.
+// Stats returns the counters of the last heartbeat's answer, which are about 100 ms old at most while the
+// gate works. Operations that the daemon has allowed for lack of their file are added.
 func (g *Gate) Stats() Stats {
 	g.statsMu.Lock()
 	defer g.statsMu.Unlock()
@@ -390,18 +393,18 @@ func (g *Gate) Stats() Stats {
 }
 
 // Watch prepares the file system of dir: files that are opened from now on can be held later. It
-// costs each operation on the file system a fraction of a microsecond, and no event.
+// adds a fraction of a microsecond to each operation on the file system, and causes no event.
 func (g *Gate) Watch(dir string) error { return g.prepare(dir, func(p *place) { p.watched = true }) }
 
 // Mark holds the operations of selected processes on the file system of dir. It fails with ErrRefused
 // if the daemon or the system needs the file system to make progress.
 func (g *Gate) Mark(dir string) error { return g.prepare(dir, func(p *place) { p.held = true }) }
 
-// Unmark ends Mark. What waits continues; requests that are on their way must still be answered. If the
-// file system is watched, it stays watched.
+// Unmark ends Mark. Operations that wait pass. Requests that are on their way to Held must still be
+// answered. If the file system is watched, it stays watched.
 func (g *Gate) Unmark(dir string) error { return g.end(dir, func(p *place) { p.held = false }) }
 
-// Unwatch ends Watch, and Mark.
+// Unwatch ends Watch and, if the file system is marked, Mark.
 func (g *Gate) Unwatch(dir string) error { return g.end(dir, func(p *place) { *p = place{} }) }
 
 func (g *Gate) prepare(dir string, change func(*place)) error {
@@ -486,7 +489,7 @@ func (g *Gate) mark(p *place, f *os.File) error {
 	return g.call(func(seq uint64) []byte { return append(appendU64([]byte{frameMark}, seq), byte(what)) }, f)
 }
 
-// markAgain repeats the marks after the gate has removed them.
+// markAgain sets the marks again after the gate process has removed them.
 func (g *Gate) markAgain() {
 	g.mu.Lock()
 	var again []place
@@ -499,16 +502,16 @@ func (g *Gate) markAgain() {
 		if err != nil {
 			continue // it is no longer mounted
 		}
-		g.mark(&p, f) // a failure ends the gate or the mark; the daemon sees both in Stats
+		g.mark(&p, f) // after a failure, Err or the counters of Stats show that nothing is held
 		f.Close()
 	}
 }
 
-// Classes replaces the rules. A process that was examined within the last second may be held or pass
-// by its former user, control group or command for the rest of the second; new rules apply at once.
+// Classes replaces the rules. New rules apply at once. If a process changes its user, control group or
+// command, the gate notices that within a second.
 func (g *Gate) Classes(rules []Rule) error {
 	if len(rules) > MaxRules {
-		return fmt.Errorf("%d rules of the gate: at most %d are possible", len(rules), MaxRules)
+		return fmt.Errorf("set the gate's rules: there are %d, and at most %d are possible", len(rules), MaxRules)
 	}
 	for _, r := range rules {
 		if err := r.Validate(); err != nil {
@@ -518,17 +521,18 @@ func (g *Gate) Classes(rules []Rule) error {
 	return g.call(func(seq uint64) []byte { return appendRules(nil, seq, rules) }, nil)
 }
 
-// Pass replaces the list of processes that pass, whatever the rules say. This process is always in it.
+// Pass replaces the list of processes that pass, whatever the rules say. The calling process is always in
+// that list.
 // After Pass and Classes, the gate examines each thread again.
 func (g *Gate) Pass(pids []int) error {
 	if len(pids) > MaxPasses-1 {
-		return fmt.Errorf("%d processes in the gate's pass list: at most %d are possible", len(pids), MaxPasses-1)
+		return fmt.Errorf("set the gate's pass list: it has %d processes, and at most %d are possible", len(pids), MaxPasses-1)
 	}
 	pids = append([]int{os.Getpid()}, pids...)
 	return g.call(func(seq uint64) []byte { return appendPass(nil, seq, pids) }, nil)
 }
 
-// Allow lets requests go. An id that is not waiting is ignored.
+// Allow lets the operations of requests pass. It ignores the id of an operation that does not wait.
 func (g *Gate) Allow(ids ...uint64) error {
 	var room [256]byte
 	for len(ids) > 0 {
@@ -597,7 +601,7 @@ func (g *Gate) send(frame []byte, f *os.File) error {
 	return nil
 }
 
-// beat sends heartbeats, and ends the gate if it does not answer them.
+// beat sends heartbeats, and ends the gate if the gate process does not answer them.
 func (g *Gate) beat() {
 	every := time.NewTicker(beatPeriod)
 	defer every.Stop()
@@ -630,10 +634,10 @@ func (g *Gate) receive() {
 	for {
 		n, oobn, flags, _, err := g.conn.ReadMsgUnix(frame, oob)
 		if err != nil || n == 0 {
-			return // the supervisor ends too
+			return // the supervisor ends, too
 		}
 		fd := descriptorIn(oob[:oobn])
-		lost := flags&unix.MSG_CTRUNC != 0 // this process has as many open files as it may
+		lost := flags&unix.MSG_CTRUNC != 0 // this process has reached its limit of open files
 		if err := g.frame(frame[0], frame[1:n], fd, lost); err != nil {
 			g.fail(err)
 			return
@@ -642,11 +646,11 @@ func (g *Gate) receive() {
 }
 
 func (g *Gate) fail(err error) {
-	fmt.Fprintf(g.messages, "the daemon does not understand the gate process: %v\n", err)
+	fmt.Fprintf(g.messages, "the daemon cannot read a message of the gate process: %v\n", err)
 	g.conn.Close()
 }
 
-// frame obeys a frame of the gate process. fd is the descriptor that came with it, or -1; lost reports
+// frame handles a frame of the gate process. fd is the descriptor that came with it, or -1; lost reports
 // whether a descriptor was sent and could not be received.
 func (g *Gate) frame(kind byte, body []byte, fd int, lost bool) error {
 	if kind == frameRequest {
@@ -704,8 +708,8 @@ func (g *Gate) frame(kind byte, body []byte, fd int, lost bool) error {
 	return fmt.Errorf("a frame of the unknown kind %q", kind)
 }
 
-// request passes an operation on to the daemon, with its file. An operation whose file cannot be had
-// is allowed.
+// request calls Held for an operation, with its file. If the file cannot be received, request allows the
+// operation.
 func (g *Gate) request(body []byte, fd int, lost bool) error {
 	r, err := parseRequest(body)
 	if err != nil {
@@ -718,7 +722,7 @@ func (g *Gate) request(body []byte, fd int, lost bool) error {
 	r.File = g.files.get(key, fd)
 	if r.File == nil && fd < 0 {
 		if asked := &g.asked[r.ID%maxHeld]; !lost && *asked != r.ID {
-			// The cache has dropped it. The gate sends the request again, with the file.
+			// The cache no longer has the file. The gate process sends the request again, with the file.
 			*asked = r.ID
 			return g.send(appendU64([]byte{frameFile}, r.ID), nil)
 		}

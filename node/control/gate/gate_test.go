@@ -8,7 +8,7 @@ import (
 	"penstock/lab/proc"
 )
 
-// A buffered write of a selected process waits until it is allowed; the request says what it is.
+// A buffered write of a selected process waits until it is allowed. The request describes the write.
 func TestABufferedWriteWaitsForItsAnswer(t *testing.T) {
 	dir := disk(t, "ext4")
 	h := newHeld(t)
@@ -38,7 +38,7 @@ func TestABufferedWriteWaitsForItsAnswer(t *testing.T) {
 	if got := p.line(); got != "write <nil>" {
 		t.Errorf("the write returned %q", got)
 	}
-	p.begin() // a read of what is in the page cache asks nobody
+	p.begin() // a read of resident bytes passes without a request
 	if got := p.line(); got != "read <nil>" {
 		t.Errorf("the read returned %q", got)
 	}
@@ -47,7 +47,7 @@ func TestABufferedWriteWaitsForItsAnswer(t *testing.T) {
 
 	p.begin()
 	r = h.next(t)
-	must(t, g.Unmark(dir)) // lets it go
+	must(t, g.Unmark(dir)) // the write passes
 	if got := p.line(); got != "write <nil>" {
 		t.Errorf("the write returned %q", got)
 	}

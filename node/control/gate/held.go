@@ -13,8 +13,8 @@ type heldOperation struct {
 	since   uint32
 }
 
-// heldTable contains the operations that wait. An id is the number of a slot, and the number of
-// times that the slot was used: a late answer to an earlier operation finds nothing.
+// heldTable contains the operations that wait. An id is the number of a slot together with the number of
+// times that the slot was used. So a late answer to an earlier operation of the slot finds nothing.
 type heldTable struct {
 	mu    sync.Mutex
 	slots [maxHeld]heldOperation
@@ -77,8 +77,8 @@ func (t *heldTable) takeIf(chosen func(*heldOperation) bool) (fds []int32) {
 	return fds
 }
 
-// use calls f with an operation that still waits, and reports whether it does. The operation cannot
-// be answered while f runs.
+// use calls f with an operation if it still waits, and reports whether it does. No other thread can answer
+// the operation while f runs.
 func (t *heldTable) use(id uint64, f func(*heldOperation)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// patience is how long a test waits for what must happen.
+// patience is the longest time that a test waits for an event.
 const patience = 20 * time.Second
 
 // must ends the test if err is an error.
@@ -56,7 +56,8 @@ func must(t testing.TB, err error) {
 // disk mounts a file system in memory, of the type ext4 or xfs, and returns its folder.
 func disk(t testing.TB, kind string) string {
 	t.Helper()
-	// Not t.TempDir: the image must be in memory, and the ledger removes the folder in its order.
+	// t.TempDir is not used, because the image must be in memory, and because the ledger must unmount
+	// the file system before it removes the folder.
 	run, err := os.MkdirTemp("/dev/shm", "penstock-gate-")
 	must(t, err)
 	must(t, os.Chmod(run, 0o755))
@@ -136,7 +137,7 @@ func (h *held) next(t testing.TB) Request {
 	}
 }
 
-// none fails if a request waits.
+// none reports an error if an operation is held.
 func (h *held) none(t testing.TB, why string) {
 	t.Helper()
 	select {
@@ -168,7 +169,7 @@ func startGate(t testing.TB, o Options) *Gate {
 	return g
 }
 
-// noMarks fails if a process of the gate lives, or has a mark.
+// noMarks reports an error if one of the processes still runs, or has a mark.
 func noMarks(t testing.TB, pids map[string]int) {
 	t.Helper()
 	for what, pid := range pids {

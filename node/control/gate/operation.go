@@ -12,12 +12,12 @@ import (
 type Op uint8
 
 const (
-	// Unknown is an operation whose direction cannot be found out: io_uring or asynchronous I/O on a
+	// Unknown is an operation whose direction cannot be determined: io_uring or asynchronous I/O on a
 	// file that is open for reading and writing.
 	Unknown Op = iota
 	Read
 	Write
-	// Map is mmap(2). The accesses to the mapping itself are not seen.
+	// Map is mmap(2). The gate does not see accesses to the mapping itself.
 	Map
 	// Resize is truncate(2), ftruncate(2) or fallocate(2).
 	Resize
@@ -35,7 +35,8 @@ const noFile = -1
 type call struct {
 	op Op
 	fd int // noFile: the call does not name it
-	// to is the second descriptor of a call that reads fd and writes to: either may be meant.
+	// to is the second descriptor of a call that reads from fd and writes to to. An event may be about
+	// either of them.
 	to int
 	// search means that the descriptor is not an argument of the call.
 	search bool
@@ -45,10 +46,10 @@ type call struct {
 	count, at int64
 }
 
-// noCall is a call of which nothing is known.
+// noCall is a call about which nothing is known.
 var noCall = call{fd: noFile, to: noFile, count: -1, at: -1}
 
-// parseCall reads the text of /proc/TID/syscall. It returns ok false if the thread is not blocked.
+// parseCall parses the text of /proc/TID/syscall. ok is false if the thread is not blocked.
 func parseCall(text []byte) (c call, ok bool) {
 	text = bytes.TrimSpace(text)
 	number, args, _ := bytes.Cut(text, []byte(" "))
@@ -150,7 +151,7 @@ func parseDescriptor(text []byte) (d descriptor, ok bool) {
 	return d, ok
 }
 
-// op returns the only operation that the descriptor permits.
+// op returns the only kind of operation that the descriptor permits, or Unknown.
 func (d descriptor) op() Op {
 	switch d.flags & unix.O_ACCMODE {
 	case unix.O_RDONLY:
@@ -166,7 +167,7 @@ func (d descriptor) appending() bool { return d.flags&unix.O_APPEND != 0 }
 
 const (
 	blockBytes = 64 // struct iocb
-	maxBlocks  = 64 // of one call that are examined
+	maxBlocks  = 64 // operations of one call that are examined
 )
 
 // block is an operation of io_submit(2).

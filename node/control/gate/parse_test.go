@@ -293,7 +293,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// FuzzProc reads what other processes can influence in /proc.
+// FuzzProc parses the files of /proc whose content other processes can influence.
 func FuzzProc(f *testing.F) {
 	f.Add([]byte("0 0x5 0x7f00 0x1000 0x0 0x0 0x0 0x7ffd 0x7f01\n"))
 	f.Add([]byte("pos:\t0\nflags:\t0100002\nmnt_id:\t24\nino:\t13\n"))

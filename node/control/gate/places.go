@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemPlaces are folders whose files the gate, its supervisor, the daemon or the system need to make
-// progress.
+// systemPlaces are folders with files that the gate process, its supervisor, the daemon or the system need
+// to make progress.
 var systemPlaces = []string{"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr"}
 
 // supported are the file systems that can be held, by the number that statfs(2) returns. Btrfs has
-// pre-content events too, but each of its subvolumes has a device number of its own, while a mark is
-// for all of them: a folder of the system in another subvolume would be held unnoticed.
+// pre-content events, too. But a mark on btrfs is for all subvolumes, and each subvolume has a device number
+// of its own. So the check of device numbers would not notice a system folder in another subvolume.
 var supported = map[int64]string{unix.EXT4_SUPER_MAGIC: "ext4", unix.XFS_SUPER_MAGIC: "xfs"}
 
 // ErrRefused means that a file system must not be held.
@@ -68,7 +68,7 @@ func mayHold(f *os.File, protected []string) error {
 				return err
 			}
 			if same {
-				return fmt.Errorf("%w: %s (%s) is on it, and would wait for itself; put the data on a file system of its own",
+				return fmt.Errorf("%w: the file system also contains %s (%s), and the gate could wait for itself; put the data on a file system of its own",
 					ErrRefused, path, what)
 			}
 		}
@@ -84,8 +84,8 @@ func mayHoldType(kind int64) error {
 	return nil
 }
 
-// onDevice reports whether a file is on a device. A file that does not exist counts as in the nearest
-// folder that exists: it may be created there.
+// onDevice reports whether a file is on a device. For a file that does not exist, onDevice examines the
+// nearest folder above it, because the file may be created there.
 func onDevice(path string, dev uint64) (bool, error) {
 	for {
 		var st unix.Stat_t
@@ -94,7 +94,7 @@ func onDevice(path string, dev uint64) (bool, error) {
 			return st.Dev == dev, nil
 		}
 		if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
-			return false, fmt.Errorf("where is %s: %w", path, err)
+			return false, fmt.Errorf("find the file system of %s: %w", path, err)
 		}
 		parent := filepath.Dir(path)
 		if parent == path {
@@ -108,7 +108,7 @@ func onDevice(path string, dev uint64) (bool, error) {
 func swapFiles() ([]string, error) {
 	f, err := os.Open("/proc/swaps")
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // a kernel without swap
+		return nil, nil // the kernel has no swap
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list the swap files: %w", err)
@@ -123,7 +123,7 @@ func swapFiles() ([]string, error) {
 	return swaps, nil
 }
 
-// swapFile returns the path in a line of /proc/swaps if it is a file, and no partition.
+// swapFile returns the path in a line of /proc/swaps; ok is false if the line is about a partition.
 func swapFile(line string) (path string, ok bool) {
 	fields := strings.Fields(line)
 	if len(fields) < 2 || fields[1] != "file" {
@@ -132,7 +132,7 @@ func swapFile(line string) (path string, ok bool) {
 	return unescape(fields[0]), true
 }
 
-// unescape replaces the kernel's \040 and the like.
+// unescape replaces the octal codes that the kernel writes for special characters, such as \040 for a space.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

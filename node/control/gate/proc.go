@@ -64,7 +64,7 @@ func (p *procReader) facts(tid int, cgroups bool) (facts, bool) {
 func (p *procReader) call(tid int) (call, bool) {
 	text, ok := p.read(tid, "syscall")
 	if !ok {
-		return noCall, true // it ended or was killed
+		return noCall, true // the thread has ended
 	}
 	return parseCall(text)
 }
@@ -85,7 +85,7 @@ func startOf(pid int) (uint64, error) {
 	}
 	start, ok := parseStart(text)
 	if !ok {
-		return 0, fmt.Errorf("/proc/%d/stat is not understood", pid)
+		return 0, fmt.Errorf("parse /proc/%d/stat: it has no start time", pid)
 	}
 	return start, nil
 }

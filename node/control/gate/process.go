@@ -18,8 +18,8 @@ const (
 	maxText = 255
 )
 
-// Rule selects processes that are to be held. All fields that are set must match. The first rule that
-// matches a process decides. Processes that no rule matches pass.
+// Rule selects processes that are to be held. A process must match all fields that are set. The first rule
+// that matches a process decides. A process that no rule matches passes.
 type Rule struct {
 	// Class is the number that the daemon gives to the processes of the rule. 0 lets them pass.
 	Class uint32
@@ -51,15 +51,15 @@ func (r Rule) Validate() error {
 	return nil
 }
 
-// facts are what rules ask about a process.
+// facts are the properties of a process that rules compare.
 type facts struct {
 	pid, parent, uid int
 	comm             string
 	cgroups          []byte // the text of /proc/PID/cgroup
 }
 
-// kernelThread reports whether the process is a thread of the kernel. It works for many processes, so
-// it is never held.
+// kernelThread reports whether the process is a thread of the kernel. Such a thread works for many
+// processes, so it is never held.
 func (f *facts) kernelThread() bool {
 	const kthreadd = 2
 	return f.pid == kthreadd || f.parent == kthreadd
@@ -128,7 +128,7 @@ func parseStart(text []byte) (uint64, bool) {
 	if end < 0 {
 		return 0, false
 	}
-	const startTime = 19 // the fields after the command
+	const startTime = 19 // index of the start time among the fields after the command
 	fields := bytes.Fields(text[end+1:])
 	if len(fields) <= startTime {
 		return 0, false

@@ -41,7 +41,7 @@ func TestRulesSelectProcesses(t *testing.T) {
 		{"the first rule decides", []Rule{{Class: 0, UID: foreignUser}, {Class: 4, UID: AnyUser, Comm: "exe"}}, 0},
 	} {
 		must(t, g.Classes(test.rules))
-		// The file may be ignored for the rest of a tick; the rule holds from the next one.
+		// The kernel may ignore the file for the rest of the tick. The rule applies from the next tick on.
 		freshStats(t, g)
 		selected.begin()
 		if test.class > 0 {
@@ -177,7 +177,7 @@ func TestMarksThatAreRefused(t *testing.T) {
 	}
 }
 
-// An operation that nobody answers goes on after HoldAtMost.
+// An operation that the daemon does not answer passes after HoldAtMost.
 func TestAForgottenOperationContinues(t *testing.T) {
 	dir := disk(t, "ext4")
 	h := newHeld(t)
@@ -258,7 +258,7 @@ func TestUnmarkAfterUnmounting(t *testing.T) {
 	g := startGate(t, Options{Held: newHeld(t).take})
 	must(t, g.Mark(dir))
 	must(t, g.Unmark(dir))
-	must(t, g.Unmark(dir)) // twice does no harm
+	must(t, g.Unmark(dir)) // a second call does nothing
 	must(t, g.Watch(dir))
 	must(t, g.Mark(dir))
 	if n := marks(g.process); n != 1 {

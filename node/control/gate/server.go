@@ -20,16 +20,17 @@ const (
 	tick = 100 * time.Millisecond
 	// lateTicks is how late the daemon's heartbeat may be, in ticks.
 	lateTicks = 5
-	// maxQueued is the number of events that wait for the worker. Further ones pass.
+	// maxQueued is the maximum number of events that wait for the worker. Further operations pass.
 	maxQueued = 1024
-	// maxIgnored is the number of files that the kernel lets alone at the same time.
+	// maxIgnored is the maximum number of files that the kernel ignores at the same time.
 	maxIgnored = 4096
 	// maxDescriptors is the limit of open files. When they run out, the kernel refuses the operation
 	// that waits. So the limit is far above what the bounds of the gate allow.
 	maxDescriptors = 1 << 14
-	// memoryLimit is the memory that the Go runtime uses before it collects garbage all the time.
+	// memoryLimit is the soft memory limit of the Go runtime, in bytes (debug.SetMemoryLimit).
 	memoryLimit = 48 << 20
-	// contestLife is how long a file that a selected process used is not ignored, in ticks.
+	// contestLife is how long a file is contested, in ticks: a selected process has used it, so that
+	// the kernel is not asked to ignore it.
 	contestLife    = 100
 	contestEntries = 1 << 10
 )
@@ -63,7 +64,7 @@ type server struct {
 	mask     uint64
 	ranged   bool
 	null     int // open on /dev/null
-	beatFile int // the gate modifies it, and gets an event
+	beatFile int // file of heartbeats: the ticker writes to it, and the kernel queues an event
 
 	tick   atomic.Uint32
 	silent atomic.Int32 // ticks since the daemon's last heartbeat
@@ -74,7 +75,7 @@ type server struct {
 	held   *heldTable
 	count  counters
 
-	missing []string // what the system has not permitted
+	missing []string // protections that the system has not permitted
 
 	queue chan event
 	nudge chan struct{} // a heartbeat, from the loop to the worker
@@ -84,7 +85,7 @@ type server struct {
 	contested     atomic.Uint32 // the tick of the last entry
 	everContested atomic.Bool
 
-	// The worker's own.
+	// Used by the worker only.
 	proc procReader
 	sent [1 << 10]fileKey
 	pids [1 << 12]struct{ tid, pid int32 }
@@ -98,7 +99,7 @@ func (k fileKey) hash() uint64 {
 	return h ^ h>>29
 }
 
-// ruleSet is what decides about a process.
+// ruleSet has the rules and the pass list, which decide about a process.
 type ruleSet struct {
 	epoch   uint32
 	rules   []Rule
@@ -141,7 +142,7 @@ func (s *server) stats() Stats {
 }
 
 func newServer() (*server, error) {
-	// Four: the loop must find a processor of the Go runtime when an event comes.
+	// With four, the loop finds a free processor of the Go runtime when an event arrives.
 	runtime.GOMAXPROCS(4)
 	debug.SetMemoryLimit(memoryLimit)
 	missing := raise(1)
@@ -190,8 +191,8 @@ func newGroup(ranged bool) (int, error) {
 	return group, nil
 }
 
-// openBeatFile returns a file in memory. It is opened twice, since the kernel reports no events of
-// the descriptor that memfd_create returns.
+// openBeatFile returns a file in memory, for heartbeats. The file is opened a second time, because the
+// kernel reports no events of the descriptor that memfd_create returns.
 func openBeatFile() (int, error) {
 	fd, err := unix.MemfdCreate("penstock-gate", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -212,7 +213,7 @@ func (s *server) watchBeats() error {
 	return nil
 }
 
-// run serves until something fails. The process then ends, and the kernel lets everything go.
+// run serves until something fails. The process then ends, and the kernel lets all operations pass.
 func (s *server) run() error {
 	failed := make(chan error, 5)
 	start := func(what string, f func() error) {
@@ -223,11 +224,11 @@ func (s *server) run() error {
 	if err := s.send(appendText(hello, strings.Join(s.missing, ", ")), -1); err != nil {
 		return err
 	}
-	start("events", s.loop)
-	start("operations", s.work)
-	start("the daemon", s.listen)
-	start("time", s.keepTime)
-	start("the supervisor", func() error { return awaitEnd(beatsFD) })
+	start("read events", s.loop)
+	start("examine operations", s.work)
+	start("receive from the daemon", s.listen)
+	start("keep the heartbeat", s.keepTime)
+	start("wait for the supervisor", func() error { return awaitEnd(beatsFD) })
 	return <-failed
 }
 
@@ -240,7 +241,7 @@ func awaitEnd(fd int) error {
 			continue
 		}
 		if err == nil && n == 0 {
-			return errors.New("it has ended")
+			return errors.New("the process at the other end of the socket has ended")
 		}
 		if err != nil {
 			return err
@@ -258,7 +259,7 @@ func (s *server) loop() error {
 			continue
 		}
 		if errno != 0 {
-			// A single event may have failed, for example since the file can no longer be opened. The
+			// A single event may have failed, for example because the file can no longer be opened. The
 			// kernel has refused that operation, and the next event can be read.
 			if n, err := unix.Poll([]unix.PollFd{{Fd: int32(s.group)}}, 0); n == 0 && err == nil {
 				s.count.unidentified.Add(1)
@@ -270,7 +271,7 @@ func (s *server) loop() error {
 			var e event
 			var err error
 			if rest, err = parseEvent(rest, &e); err != nil {
-				return err // descriptors may be lost: only an end of the process closes them
+				return err // descriptors may be lost, and only the end of the process closes them
 			}
 			s.event(&e)
 		}
@@ -312,17 +313,17 @@ func (s *server) event(e *event) {
 	}
 }
 
-// answerNow lets an operation go. Only the loop calls it. It closes the descriptor first: while the
-// operation waits, its own descriptor keeps the file open, so that the last close, which may have to
-// delete the file, is never the gate's. The number is not in use again before the loop reads the
-// next event, so that the answer is unambiguous.
+// answerNow lets an operation pass. Only the loop may call it. It closes the event's descriptor before it
+// answers. While the operation waits, its process keeps the file open, so that the gate never does the last
+// close, which may have to delete the file. The number of the descriptor is not used again before the loop
+// reads the next event, so that the answer is unambiguous.
 func (s *server) answerNow(fd int32) {
 	closeRaw(int(fd))
 	s.respond(fd)
 }
 
-// answer lets an operation go. It may be called by any thread: the number of the descriptor stays in
-// use until the answer is written.
+// answer lets an operation pass. Any thread may call it, because the number of the descriptor stays in use
+// until the answer is written.
 func (s *server) answer(fd int32) {
 	unix.RawSyscall(unix.SYS_DUP3, uintptr(s.null), uintptr(fd), unix.O_CLOEXEC)
 	s.respond(fd)
@@ -339,9 +340,9 @@ func (s *server) respond(fd int32) {
 
 func closeRaw(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// ignore asks the kernel to let a file alone until the next flush, unless a selected process has used
-// it. A round trip through the gate costs a process several microseconds; with this the cost is paid
-// once per file and 100 ms.
+// ignore asks the kernel to ignore a file until the next flush, unless a selected process has used the
+// file. A round trip through the gate takes several microseconds. With ignore, a process that passes needs
+// only one round trip per file in 100 ms.
 func (s *server) ignore(fd int) {
 	if s.ignored.Load() >= maxIgnored || s.isContested(fd) {
 		return
@@ -375,8 +376,8 @@ func (s *server) setContested(k fileKey) {
 	s.everContested.Store(true)
 }
 
-// keepTime counts ticks, makes heartbeats, ends the ignoring of files, and notices when the daemon's
-// heartbeat is late. A tick that was missed, as when the machine was suspended, does not count.
+// keepTime counts ticks, makes heartbeats, flushes the ignored files, and notices when the daemon's heartbeat
+// is late. Ticks that were missed, for example while the machine was suspended, do not count.
 func (s *server) keepTime() error {
 	var beat [1]byte
 	every := time.NewTicker(tick)
@@ -404,12 +405,13 @@ func (s *server) keepTime() error {
 func (s *server) flushIgnored() error {
 	s.ignored.Store(0)
 	if err := unix.FanotifyMark(s.group, unix.FAN_MARK_FLUSH, 0, unix.AT_FDCWD, ""); err != nil {
-		return fmt.Errorf("no longer ignore files: %w", err)
+		return fmt.Errorf("flush the ignored files: %w", err)
 	}
 	return s.watchBeats()
 }
 
-// letAllGo removes all marks and lets everything go. It is called when the daemon's heartbeat is late.
+// letAllGo opens the gate: it removes all marks and lets all operations pass. It is called when the daemon's
+// heartbeat is late.
 func (s *server) letAllGo() error {
 	s.open.Store(true)
 	s.count.openings.Add(1)
@@ -420,7 +422,7 @@ func (s *server) letAllGo() error {
 	return nil
 }
 
-// release answers held operations and counts them.
+// release lets the chosen held operations pass, and adds their number to count.
 func (s *server) release(chosen func(*heldOperation) bool, count *atomic.Uint64) {
 	for _, fd := range s.held.takeIf(chosen) {
 		count.Add(1)
@@ -447,11 +449,11 @@ func (s *server) listen() error {
 			return err
 		}
 		if n == 0 {
-			return errors.New("it has ended")
+			return errors.New("the daemon has ended")
 		}
 		fd := descriptorIn(oob[:oobn])
 		if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-			err = fmt.Errorf("a frame of more than %d bytes", maxFrame)
+			err = fmt.Errorf("a message has more than %d bytes, or more descriptors than expected", maxFrame)
 		} else {
 			err = s.frame(frame[0], frame[1:n], fd)
 		}
@@ -487,7 +489,8 @@ func descriptorIn(oob []byte) int {
 	return fd
 }
 
-// frame obeys a frame of the daemon. An error means that the daemon is not to be understood.
+// frame handles a frame of the daemon. It returns an error if the frame cannot be parsed or the connection
+// fails.
 func (s *server) frame(kind byte, body []byte, fd int) error {
 	in := reader{b: body}
 	switch kind {
@@ -547,7 +550,7 @@ func (s *server) done(seq uint64, why error) error {
 	return unlessFull(s.send(appendDone(nil, seq, why), -1))
 }
 
-// isFull reports whether the daemon has too many frames to read.
+// isFull reports whether a frame was not sent because the daemon has too many unread frames.
 func isFull(err error) bool {
 	return errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS) || errors.Is(err, unix.ETOOMANYREFS)
 }
@@ -575,7 +578,7 @@ func (s *server) setRules(change func(*ruleSet)) {
 // mark changes what the gate sees of the file system of a folder.
 func (s *server) mark(what action, dir int) error {
 	if dir < 0 || what > lastAction {
-		return errors.New("a mark without a folder")
+		return errors.New("the daemon sent no folder for a mark")
 	}
 	const ignore = unix.FAN_MARK_IGNORE_SURV
 	change := func(flags uint) error {
@@ -585,8 +588,8 @@ func (s *server) mark(what action, dir int) error {
 		}
 		return err
 	}
-	// In each case the kernel never sees a moment without any mark of the file system, in which files
-	// would be opened that cannot be held later.
+	// At no moment is the file system without a mark: operations on files that are opened at such a moment
+	// could not be held later.
 	switch what {
 	case actionHold:
 		if err := change(unix.FAN_MARK_ADD); err != nil {

@@ -1,36 +1,36 @@
 package gate
 
-// Stats counts what the gate has done since it started.
+// Stats are counts of what the gate has done since it started.
 type Stats struct {
 	// Passed is the number of operations of processes that no rule selects or that are in the pass list.
 	Passed uint64
 	// Resident is the number of reads by selected processes that were in the page cache.
 	Resident uint64
-	// Held is the number of operations that were reported to the daemon. Holding is how many of them
-	// wait now.
+	// Held is the number of operations that were reported to the daemon. Holding is the number of those
+	// that wait now.
 	Held, Holding uint64
-	// Mapped and Resized are operations of selected processes that pass, since a wait would not govern
-	// the device I/O that they cause: mmap(2), and truncate(2) and fallocate(2).
+	// Mapped counts mmap(2), and Resized counts truncate(2) and fallocate(2), of selected processes. These
+	// operations pass, because a wait would not govern the device I/O that they cause.
 	Mapped, Resized uint64
-	// LetGoFull is the number of operations that passed since as many as possible waited, or since the
-	// daemon had as many open files as it may have. LetGoOpen counts those that passed since the daemon's
-	// heartbeat was late or a file system was released, LetGoOld those that had waited for
-	// Options.HoldAtMost.
+	// LetGoFull is the number of operations that passed because too many waited already, or because the
+	// daemon had too many open files. LetGoOpen is the number of operations that passed because the
+	// daemon's heartbeat was late or a file system was released. LetGoOld is the number of operations that
+	// passed because they had waited for Options.HoldAtMost.
 	LetGoFull, LetGoOpen, LetGoOld uint64
 	// Unidentified is the number of operations whose process could not be examined. They pass.
 	Unidentified uint64
 	// UnknownOp is the number of reported operations whose direction is Unknown.
 	UnknownOp uint64
-	// Overflows is the number of times that the kernel's queue of events was full. What did not fit
-	// passed.
+	// Overflows is the number of times that the kernel's queue of events was full. Operations that did
+	// not fit passed.
 	Overflows uint64
 	// Gone is the number of held operations whose process was killed before the answer.
 	Gone uint64
 	// Lookups is the number of times that a thread was examined.
 	Lookups uint64
-	// Ignored is the number of times that the gate asked the kernel to let a file alone for 100 ms.
+	// Ignored is the number of times that the gate asked the kernel to ignore a file for 100 ms.
 	Ignored uint64
-	// Openings is the number of times that the gate removed its marks since the daemon's heartbeat
+	// Openings is the number of times that the gate removed its marks because the daemon's heartbeat
 	// was late.
 	Openings uint64
 	// Open reports whether the gate has removed its marks and waits for the daemon's heartbeat.

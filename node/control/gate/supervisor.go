@@ -17,18 +17,18 @@ import (
 const (
 	// beatLimit is how late the gate's heartbeat may be.
 	beatLimit = 500 * time.Millisecond
-	// lateGrace is how late the supervisor itself may wake before its judgement is worth nothing, as
-	// after a suspension of the machine.
+	// lateGrace is the longest delay with which the supervisor may wake and still judge the heartbeat. After
+	// a longer delay, such as a suspension of the machine, it waits for the next heartbeat.
 	lateGrace = 100 * time.Millisecond
 	// controlFD is the supervisor's socket to the daemon; its connFD is the gate's.
 	controlFD  = 4
 	maxCommand = 4 << 10 // bytes
 )
 
-// RunSupervisor is the main function of the supervisor. It starts the gate process, ends it when its
-// heartbeat is late, and ends with it.
+// RunSupervisor is the main function of the supervisor. It starts the gate process, and kills that process
+// when its heartbeat is late. It returns when the gate process or the daemon has ended.
 func RunSupervisor() error {
-	// The gate process ends when the thread ends that has started it.
+	// The kernel ends the gate process when the thread that has started it ends.
 	runtime.LockOSThread()
 	control := os.NewFile(controlFD, "daemon")
 	defer control.Close()
@@ -40,11 +40,11 @@ func RunSupervisor() error {
 }
 
 func supervise(control *os.File) error {
-	raise(2) // the gate process reports what is not permitted
+	raise(2) // the gate process reports protections that are not permitted
 	buf := make([]byte, maxCommand)
 	n, err := unix.Read(controlFD, buf)
 	if err != nil || n == 0 {
-		return fmt.Errorf("supervisor of the gate: read the command of the gate process: %d bytes, %w", n, err)
+		return fmt.Errorf("supervisor of the gate: read the command of the gate process: %d bytes read: %w", n, err)
 	}
 	command := splitCommand(buf[:n])
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -63,7 +63,7 @@ func supervise(control *os.File) error {
 	theirs.Close()
 	conn.Close() // the daemon must see when the gate ends
 	why := watch(pair[0], controlFD)
-	// The child has not been waited for, so its id is its own.
+	// Nobody has waited for the child yet, so no other process can have its id.
 	cmd.Process.Kill()
 	return errors.Join(why, cmd.Wait())
 }
@@ -97,9 +97,9 @@ func watch(beats, control int) error {
 	}
 }
 
-// raise gives this process a high priority and protects it from the end when memory runs out. It
-// returns what the system does not permit. A process without the right to a real-time priority gets
-// the highest ordinary one.
+// raise gives this process a high priority, and protects it from the out-of-memory killer. It returns the
+// protections that the system does not permit. A process without the right to a real-time priority gets the
+// highest ordinary priority.
 func raise(priority uint32) (missing []string) {
 	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("-1000"), 0); err != nil {
 		missing = append(missing, "protection from the out-of-memory killer (CAP_SYS_RESOURCE)")

@@ -17,8 +17,8 @@ const Mechanism = "gate"
 // undoLimit is how long Undo waits for a process that it has ended.
 const undoLimit = 2 * time.Second
 
-// process is a process with its start time, in clock ticks since the boot. The two together name one
-// process, also when the id is used again.
+// process is a process id with the start time of the process, in clock ticks since the boot. The two
+// together identify one process, even if the id is used again.
 type process struct {
 	pid   int
 	start uint64
@@ -34,7 +34,7 @@ func parseProcess(text string) (p process, err error) {
 }
 
 // Undo ends the process that c has recorded, a supervisor or a gate process, and waits for its end:
-// the marks are then gone, and what was held continues. It returns nil if the process has ended.
+// its marks are then gone, and what it held continues. Undo returns nil if the process has ended already.
 func Undo(c journal.Change) error {
 	p, err := parseProcess(c.After)
 	if err != nil {
@@ -49,7 +49,7 @@ func Undo(c journal.Change) error {
 	}
 	defer unix.Close(pidfd)
 	if start, err := startOf(p.pid); errors.Is(err, os.ErrNotExist) || err == nil && start != p.start {
-		return nil // another process has its id
+		return nil // the recorded process has ended, and another one has its id
 	} else if err != nil {
 		return fmt.Errorf("end %s, process %d: %w", c.Target, p.pid, err)
 	}
@@ -57,12 +57,12 @@ func Undo(c journal.Change) error {
 		return fmt.Errorf("end %s, process %d: %w", c.Target, p.pid, err)
 	}
 	if !ended(pidfd, undoLimit) {
-		return fmt.Errorf("end %s, process %d: it has not ended within %v of SIGKILL; it may wait for a disk", c.Target, p.pid, undoLimit)
+		return fmt.Errorf("end %s, process %d: the process has not ended within %v of SIGKILL, perhaps because it waits for a disk; the next start tries again", c.Target, p.pid, undoLimit)
 	}
 	return nil
 }
 
-// ended waits for the end of a process and reports whether it came in time.
+// ended waits for the end of a process, and reports whether the process has ended in time.
 func ended(pidfd int, limit time.Duration) bool {
 	for deadline := time.Now().Add(limit); ; {
 		wait := time.Until(deadline)
@@ -76,9 +76,9 @@ func ended(pidfd int, limit time.Duration) bool {
 	}
 }
 
-// Available returns nil if this kernel and this process can hold operations. ranged reports whether
-// the kernel reports the range of each operation and holds writes (Linux 6.14 and later); without, it
-// holds reads only.
+// Available returns nil if this process can hold operations on this kernel. ranged reports whether the
+// kernel reports the range of each operation and can hold writes, which Linux 6.14 and later do. Earlier
+// kernels hold reads only.
 func Available() (ranged bool, err error) {
 	group, err := newGroup(true)
 	if err != nil {
@@ -89,8 +89,8 @@ func Available() (ranged bool, err error) {
 }
 
 func knowsPreContent(group int) (bool, error) {
-	// A file system in memory cannot have the event: a kernel that knows the event says so, and others
-	// refuse the unknown bit.
+	// A file system in memory does not support the event. A kernel that knows the event returns an error
+	// that says so, and other kernels return the error for an unknown bit.
 	fd, err := unix.MemfdCreate("penstock-gate", unix.MFD_CLOEXEC)
 	if err != nil {
 		return false, fmt.Errorf("create a file in memory: %w", err)

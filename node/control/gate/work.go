@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// runningTries bounds how often the worker looks at a thread that has not fallen asleep yet.
+	// runningTries is how often the worker looks at a thread that is not blocked yet.
 	runningTries = 20
 	runningWait  = 20 * time.Microsecond
 	// maxSearched is the number of open files of a process that are compared with the file of an
@@ -108,7 +108,7 @@ func (s *server) lookup(rs *ruleSet, tid int) (rule, pid int, ok bool) {
 	return rule, f.pid, true
 }
 
-// describe finds out what the blocked thread does with the file.
+// describe fills in what the blocked thread does with the file.
 func (s *server) describe(r *Request, fd int, size int64) {
 	if !s.ranged {
 		r.Op = Read
@@ -116,7 +116,7 @@ func (s *server) describe(r *Request, fd int, size int64) {
 	}
 	c, ok := s.proc.call(r.TID)
 	for try := 0; !ok && try < runningTries; try++ {
-		time.Sleep(runningWait) // the event comes shortly before the thread sleeps
+		time.Sleep(runningWait) // the event arrives shortly before the thread blocks
 		c, ok = s.proc.call(r.TID)
 	}
 	c.search = c.search || !ok
@@ -144,7 +144,7 @@ func (s *server) describe(r *Request, fd int, size int64) {
 	case c.search:
 		d, found = s.search(r, own)
 		r.Op = d.op()
-	case c.to != noFile: // which of the two is meant?
+	case c.to != noFile: // the event is about one of the two files
 		from, fromOK := s.proc.descriptor(r.TID, c.fd)
 		to, toOK := s.proc.descriptor(r.TID, c.to)
 		fromOK, toOK = fromOK && from.same(own), toOK && to.same(own)
@@ -156,7 +156,7 @@ func (s *server) describe(r *Request, fd int, size int64) {
 		}
 	case c.fd != noFile:
 		d, found = s.proc.descriptor(r.TID, c.fd)
-		if found && !d.same(own) { // another thread has replaced it, or the file is below an overlayfs
+		if found && !d.same(own) { // another thread has replaced the descriptor, or the file is below an overlayfs
 			if next, ok := s.search(r, own); ok {
 				d = next
 			}
@@ -197,8 +197,8 @@ func (s *server) submitted(r *Request, own descriptor, c *call) {
 	}
 }
 
-// search looks for the file that own is open on among the open files of the thread. If several
-// descriptors have it, the operation is the one that all permit, and it is direct if all are direct.
+// search looks for the file of own among the open files of the thread. If several descriptors have the
+// file, the operation is of the kind that all of them permit, and it is direct if all of them are direct.
 func (s *server) search(r *Request, own descriptor) (d descriptor, found bool) {
 	dir, err := os.Open("/proc/" + strconv.Itoa(r.TID) + "/fdinfo")
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *server) search(r *Request, own descriptor) (d descriptor, found bool) {
 
 var pageSize = int64(os.Getpagesize())
 
-// resident reports whether all that a read returns is in the page cache. It sets r.Resident.
+// resident reports whether all bytes that a read will return are in the page cache. It sets r.Resident.
 func (s *server) resident(r *Request, fd int, size int64) bool {
 	end := min(r.Offset+r.Length, size)
 	if end <= r.Offset {
@@ -265,15 +265,15 @@ func (s *server) hold(r *Request, fd int32) error {
 		file = int(fd)
 	}
 	s.out = appendRequest(s.out[:0], r)
-	// Once the daemon has the frame, another thread may close fd. Until then nobody does, except when
-	// everything is let go: then the descriptor may be that of /dev/null or of another file, and the
-	// daemon compares it with the request.
+	// Once the daemon has the frame, another thread may close fd. Before that, fd is closed only when the
+	// gate opens. Then the frame may have a descriptor of /dev/null or of another file, so the daemon
+	// compares the descriptor with the request.
 	err := s.send(s.out, file)
 	switch {
 	case err == nil:
 		*sent = key
 		s.count.held.Add(1)
-		if s.open.Load() { // it was opened meanwhile
+		if s.open.Load() { // the gate has opened in the meantime
 			s.releaseOne(r.ID)
 		}
 		return nil
