@@ -1,7 +1,7 @@
-// Package guest tests in a small guest what this machine's kernel cannot do: limits and weights of
-// cgroup v2, its freezer, and directories on the device mapper's volumes.
+// Package guest tests features that this machine's kernel may not have in a small virtual machine, the
+// guest: limits and weights of cgroup v2, the freezer of cgroup v2, and directories on volumes of the device
+// mapper.
 //
-// The test binary is at the same time the guest's only program. On the machine, TestGuest boots the
-// guest; in the guest, the tests of the list inside run. A test of the list is judged by the line
-// that it prints.
+// The test binary is also the guest's only program. On the machine, TestGuest boots the guest. In the
+// guest, the tests of the list inside run. A test of the list has passed if the guest prints its PASS line.
 package guest

@@ -30,7 +30,7 @@ func count() {
 	}
 }
 
-// freezeAndWait is a daemon that holds the cgroup of a process and waits to be killed.
+// freezeAndWait does what a daemon does that holds the cgroup of a process, and waits to be killed.
 func freezeAndWait(path, pid string) error {
 	var number int
 	if _, err := fmt.Sscan(pid, &number); err != nil {

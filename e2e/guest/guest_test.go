@@ -44,13 +44,13 @@ func TestMain(m *testing.M) {
 
 const (
 	mib = 1 << 20
-	// diskRate is the bandwidth of the guest's first disk in bytes per second: several times the
-	// limits in the tests, and so low that an emulated processor keeps the disk busy.
+	// diskRate is the bandwidth of the guest's first disk, in bytes per second. It is several times the
+	// limits in the tests, but low enough that an emulated processor can keep the disk busy.
 	diskRate = 24 * mib
 	diskSize = 256 * mib
 	// Both volumes of the second disk have this size.
 	volumeSize = 64 * mib
-	bootTime   = 15 * time.Minute // on a machine that is busy with other things
+	bootTime   = 15 * time.Minute // longest time for the guest, on a machine that is busy with other work
 )
 
 func TestGuest(t *testing.T) {

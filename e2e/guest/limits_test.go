@@ -57,7 +57,7 @@ func runIfWorker() {
 	os.Exit(0)
 }
 
-// read reads a device past the page cache, again and again.
+// read reads a device again and again, with O_DIRECT.
 func read(device, offset string) error {
 	file, err := os.OpenFile(device, os.O_RDONLY|unix.O_DIRECT, 0)
 	if err != nil {
@@ -99,7 +99,7 @@ func write(path string) error {
 	return errors.Join(file.Sync(), file.Close())
 }
 
-// machine is what a test in the guest changes.
+// machine has what a test in the guest changes.
 type machine struct {
 	*testing.T
 	controller *cgroup.Controller
@@ -267,8 +267,9 @@ func limitHoldsBufferedWrites(t *testing.T) {
 	t.Logf("buffered writes and fsync: %.1f MiB/s under a limit of 2 MiB/s, %.1f without", written/mib/held.Seconds(), written/mib/free.Seconds())
 }
 
-// The controller is turned on above a cgroup that is held, and off after the last one. It stays on
-// where somebody else uses it or had turned it on before, and is refused where the kernel refuses it.
+// The controller is turned on in the cgroups above a held cgroup, and turned off with the last one. It stays
+// on where somebody else uses it or had turned it on before. Where the kernel refuses it, Limit returns an
+// error.
 func controllerIsTurnedOnAndOff(t *testing.T) {
 	m := start(t)
 	const top, middle = "/cgroup.subtree_control", "/tree/cgroup.subtree_control"
@@ -297,8 +298,8 @@ func controllerIsTurnedOnAndOff(t *testing.T) {
 	m.expect("/tree/two/io.max", fmt.Sprintf("%s rbps=12345 wbps=max riops=max wiops=max", m.device))
 	m.expect(middle, "io")
 	m.expect(top, "io")
-	// Now the controller is on before the change, and is left on. One of four values was changed by
-	// somebody else, and stays.
+	// Now the controller is on before the change, and stays on. Somebody else has changed one of the four
+	// values, and that value stays.
 	m.must(m.controller.Limit(m.journal, one, m.device, limits, "a test"))
 	m.must(os.WriteFile(guest.Cgroups+"/tree/one/io.max", fmt.Appendf(nil, "%s wiops=99", m.device), 0))
 	m.must(os.WriteFile(guest.Cgroups+"/tree/two/io.max", fmt.Appendf(nil, "%s rbps=max", m.device), 0))
@@ -355,7 +356,7 @@ func mustAt(m *machine, path string) cgroup.Group {
 	return g
 }
 
-// limitAndWait is a daemon that limits a cgroup and waits to be killed.
+// limitAndWait does what a daemon does that limits a cgroup, and waits to be killed.
 func limitAndWait(path, group string) error {
 	j, err := journal.Open(path, undo)
 	if err != nil {
@@ -382,7 +383,7 @@ func limitAndWait(path, group string) error {
 	return err
 }
 
-// daemon starts this program as a daemon that does the work and says that it is ready.
+// daemon starts this program as a daemon with the given work, and waits until the daemon is ready.
 func (m *machine) daemon(words ...string) *exec.Cmd {
 	m.Helper()
 	cmd := m.work(cgroup.Group{}, words...)
@@ -464,7 +465,7 @@ func weightsWithoutEffectAreRefused(t *testing.T) {
 func weightsOrderReaders(t *testing.T) {
 	m := start(t)
 	m.setting(schedulerFile, "bfq")
-	// Otherwise bfq lets the other cgroup's requests in between, and the ratio says little.
+	// Otherwise bfq serves requests of the other cgroup in between, and the ratio does not show the weights.
 	m.setting("/sys/block/vda/queue/iosched/strict_guarantees", "1")
 	t.Cleanup(func() { m.setting(schedulerFile, "none") })
 	light, heavy := m.group("/light"), m.group("/heavy")

@@ -70,7 +70,7 @@ func mapper(command int, name string, target []byte) error {
 	return nil
 }
 
-// makeVolume makes a linear volume, such as LVM makes, of a part of a disk.
+// makeVolume makes a linear volume of a part of a disk, as LVM does.
 func makeVolume(name, disk string, offset, size int) error {
 	parameters := fmt.Sprintf("%s %d\x00", disk, offset/sector)
 	parameters += string(make([]byte, -len(parameters)&7))
@@ -90,8 +90,8 @@ func makeVolume(name, disk string, offset, size int) error {
 	return mapper(mapperResume, name, nil)
 }
 
-// Directories on two logical volumes of one disk have one device, which a directory on another disk
-// has not.
+// Directories on two logical volumes of one disk have the same device. A directory on another disk has another
+// device.
 func volumesOfOneDisk(t *testing.T) {
 	volume := func(number int) blockfile.Device {
 		t.Helper()

@@ -1,5 +1,5 @@
-// Package monitor compares the figures of the daemon's monitor with the truth: what the modelled disk
-// has logged of each request. It needs no Hadoop and no daemon.
+// Package monitor compares the figures of the daemon's monitor with the log of a modelled disk, which has
+// each request. It needs no Hadoop and no daemon.
 package monitor
 
 import (
@@ -37,7 +37,7 @@ const (
 	fileBytes = 64 * mib
 	request   = 256 << 10
 	requests  = 48
-	rate      = 4_000_000 // of the disk, bytes per second: so slow that a late answer of its server hardly counts
+	rate      = 4_000_000 // rate of the disk in bytes per second; with a slow disk, a late answer of its server matters little
 	container = "container_1700000000000_0001_01_000002"
 	app       = "application_1700000000000_0001"
 	blkio     = "/sys/fs/cgroup/blkio"
@@ -56,13 +56,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// This test's binary, started again, is the program that the monitor watches. One thread reads or writes
-// the file, with one request at a time, when a line says so, and answers with the nanoseconds of each
-// request as it saw them.
+// childCommand makes this test binary the program that the monitor watches. For each line of its input, one
+// thread reads or writes the file, with one request at a time. It answers with the duration of each request,
+// as measured by the thread, in nanoseconds.
 const childCommand = "one-request-at-a-time"
 
-// The thread has a real-time priority: Linux 6.18 may count the waits of a thread of the usual policy
-// wrongly while CPUs are busy (see package processes).
+// work does the work of the child. Its thread has a real-time priority, because Linux 6.18 may count the waits
+// of a thread with the usual scheduling policy wrongly while CPUs are busy (see package processes).
 func work(path string, in io.Reader, out io.Writer) error {
 	runtime.LockOSThread()
 	if err := unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0); err != nil {
@@ -134,7 +134,7 @@ func newBench(t *testing.T) *bench {
 	l, err := ledger.Open(dir)
 	fixture.Must(t, err)
 	t.Cleanup(func() { fixture.Check(t, l.Close()) })
-	// The kernel counts the waits of a process that begins after this.
+	// The kernel counts only the waits of processes that start after this.
 	_, err = ledger.SetSysctl(t.Context(), l, "kernel/task_delayacct", "1")
 	fixture.Must(t, err)
 	d, err := disk.Start(t.Context(), disk.Options{Name: "truth", RunDir: dir, Size: 256 * mib, Scheduler: "none"})
@@ -194,8 +194,8 @@ func (b *bench) start(l *ledger.Ledger, path string) {
 	}()
 }
 
-// do lets the program work. It returns the disk's log of that time, and how long the program says that its
-// requests took, the shortest first.
+// do orders the program to work. It returns the disk's log of that time, and the durations of the requests as
+// the program measured them, the shortest first.
 func (b *bench) do(what string) (log []disk.Record, took []time.Duration) {
 	b.t.Helper()
 	begin := disk.Monotonic()
@@ -221,7 +221,7 @@ func (b *bench) do(what string) (log []disk.Record, took []time.Duration) {
 	return log, took
 }
 
-// look returns what the monitor knows of the container.
+// look returns the monitor's figures of the container.
 func (b *bench) look() (sum processes.Sum, user [2]int64, latency blockio.Latency) {
 	b.t.Helper()
 	fixture.Must(b.t, b.processes.Look(time.Now(), nil))
@@ -253,7 +253,7 @@ func (b *bench) look() (sum processes.Sum, user [2]int64, latency blockio.Latenc
 	return s.Sums[i], user, latency
 }
 
-// truth is what the disk knows of its requests of one operation.
+// truth has the figures of the disk's log about the requests of one direction.
 type truth struct {
 	requests  int64
 	bytes     int64
@@ -281,7 +281,7 @@ func quantile(sorted []time.Duration, q float64) time.Duration {
 	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }
 
-// within checks a figure of the monitor, and logs both.
+// within compares a figure of the monitor with that of the disk, and logs both.
 func within(t *testing.T, what string, says, truth, part float64) {
 	t.Helper()
 	off := says/truth - 1
@@ -291,8 +291,9 @@ func within(t *testing.T, what string, says, truth, part float64) {
 	}
 }
 
-// between checks a time that the monitor says against the disk's, or if that is longer the program's: on
-// a busy machine the disk's server answers late, and only the program knows how late.
+// between checks a time of the monitor. It must lie between the disk's time and the program's, with a
+// tolerance of part. These two times differ, because on a busy machine the disk's server answers late, and
+// only the program can measure how late.
 func between(t *testing.T, what string, says, disk, program time.Duration, part float64) {
 	t.Helper()
 	t.Logf("%s: the monitor says %v, the disk %v (%+.2f %%), the program %v", what, says, disk, 100*(float64(says)/float64(disk)-1), program)
@@ -301,8 +302,8 @@ func between(t *testing.T, what string, says, disk, program time.Duration, part 
 	}
 }
 
-// TestReads: a thread that reads without the page cache, with one request at a time, waits exactly for
-// the disk. Its waits, bytes and latencies are those of the disk's log.
+// TestReads: a thread that reads without the page cache, with one request at a time, waits for nothing but
+// the disk. Its waits, bytes and latencies must be those of the disk's log.
 func TestReads(t *testing.T) {
 	b := newBench(t)
 	before, moved, _ := b.look()
@@ -321,7 +322,7 @@ func TestReads(t *testing.T) {
 	within(t, "requests", float64(h.Requests()), float64(want.requests), 0.05)
 	between(t, "sum of latencies", h.Time, want.waited, all, 0.05)
 	for _, q := range []float64{0.5, 0.95} {
-		// A bucket is wide by a quarter at most.
+		// The bounds of a bucket differ by a quarter at most.
 		const wide = 0.3
 		between(t, fmt.Sprintf("latency at %v", q), h.Quantile(q), quantile(want.latencies, q), time.Duration((1+wide)*float64(quantile(took, q))), wide)
 	}
@@ -330,8 +331,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestWrites: bytes written without the page cache, and through it, until they are on the disk. The file
-// system's journal is the rest of the log.
+// TestWrites compares the bytes that were written without the page cache, and through it until they were on the
+// disk. The log also has the writes of the file system's journal.
 func TestWrites(t *testing.T) {
 	b := newBench(t)
 	last, moved, _ := b.look()

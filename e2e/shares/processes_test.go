@@ -16,9 +16,9 @@ import (
 	"penstock/node/status"
 )
 
-// TestProcessesWithoutAnAgent: a buffered writer and a direct reader that have nothing to do with
-// Hadoop share the disk with an application that reads from HDFS, at weights 1:1:8. The gate holds
-// both, and the disk's own log says what each got.
+// TestProcessesWithoutAnAgent: a buffered writer and a direct reader that do not belong to Hadoop share
+// the disk with an application that reads from HDFS, with the weights 1:1:8. The gate holds the writer and the
+// reader. The disk's own log shows the share of each.
 func TestProcessesWithoutAnAgent(t *testing.T) {
 	x := &trial{cluster: start(t), measure: serviceOf, quantum: float64(fullQuantum)}
 	x.retune(t, flashCost)
@@ -33,7 +33,7 @@ func TestProcessesWithoutAnAgent(t *testing.T) {
 		cmd.Args[0] = filepath.Base(args[0])
 		return cmd
 	}
-	// Both are dd, under names of their own by which the policy tells them apart.
+	// Both processes are dd. They run under different command names, by which the policy selects them.
 	dd, err := exec.LookPath("dd")
 	fixture.Must(t, err)
 	program, err := os.ReadFile(dd)

@@ -1,18 +1,18 @@
-// Package guest runs a test's own program as the only program of a small Linux guest, with a kernel
-// that has what this machine's kernel lacks.
+// Package guest runs a test's own program as the only program of a small Linux virtual machine, the
+// guest. The guest's kernel has features that this machine's kernel may not have.
 //
-// Problem: a machine has its block I/O controller in cgroup v1 or in v2, and some kernels have no
-// device mapper. A test for the other kind needs another machine. Hardware virtualisation is often
+// Problem: a machine has its block I/O controller either in cgroup v1 or in v2, and some kernels have no
+// device mapper. A test of the other version needs another machine. Hardware virtualisation is often
 // missing where tests run, and an image of a distribution takes minutes to boot.
 //
-// Choice: QEMU emulates the processor, so no right and no device is needed. The kernel is Debian's
-// for clouds, which scripts/setup unpacks into a folder of downloads and does not install. The first
-// process is a static Go program, such as the test binary itself: it makes the mounts, loads the
-// modules, does its work, prints a line with its result, and turns the machine off. There is no
-// shell and no other program. The guest boots in a few seconds. Its processors are some ten times
-// slower than the real ones; its disks have a bandwidth of their own, which QEMU holds.
+// Choice: QEMU emulates the processor, so it needs neither special rights nor devices. The kernel is
+// Debian's for clouds, which scripts/setup unpacks into a folder of downloads and does not install. The
+// first process is a static Go program, such as the test binary itself: it makes the mounts, loads the
+// modules, does its work, prints a line with its result, and turns the guest off. There is no
+// shell and no other program. The guest boots in a few seconds. Its processors are about ten times
+// slower than the real ones. QEMU limits the bandwidth of its disks.
 //
-// The result is the line that the guest prints. QEMU's exit code says nothing about it.
+// The line that the guest prints is the result. QEMU's exit code does not depend on it.
 package guest
 
 import (
@@ -34,14 +34,14 @@ import (
 
 // Options describe a guest.
 type Options struct {
-	Book *ledger.Ledger // ledger of the run that the guest belongs to
+	Book *ledger.Ledger // ledger of the run to which the guest belongs
 	Dir  string         // folder for the guest's files
 	// Kernel is the folder into which the package of the kernel was unpacked (see Kernel).
 	Kernel string
 	// Program is the static program that the guest runs. Its main function must call RunIfInside first.
 	Program string
 	Args    []string // arguments of the program, without spaces
-	Modules []string // of the kernel, besides those of the disks; those that they need are added
+	Modules []string // modules to load; those of the disks, and modules that are needed by others, are added
 	Disks   []Drive  // they are vda, vdb and so on
 	// MemoryMB is the guest's memory in MiB. Default 1024.
 	MemoryMB int
@@ -59,10 +59,10 @@ const qemu = "qemu-system-x86_64"
 // driverModules are the modules that every guest with disks needs.
 var driverModules = []string{"virtio_pci", "virtio_blk"}
 
-// remedy says what to do where something is missing.
+// remedy is the end of error messages about missing files.
 const remedy = "run scripts/setup, which installs qemu-system-x86 and unpacks the guest's kernel"
 
-// Kernel returns the folder with the guest's kernel in a folder of downloads.
+// Kernel returns the folder with the guest's kernel, which is below the folder of downloads cache.
 func Kernel(cache string) (string, error) {
 	dir := filepath.Join(cache, "guest")
 	if _, err := imageIn(dir); err != nil {
@@ -77,19 +77,19 @@ func imageIn(kernel string) (string, error) {
 		return "", err
 	}
 	if len(images) != 1 {
-		return "", fmt.Errorf("%d kernels in %s, not 1: %s", len(images), kernel, remedy)
+		return "", fmt.Errorf("find the guest's kernel: there are %d kernels in %s instead of 1: %s", len(images), kernel, remedy)
 	}
 	return images[0], nil
 }
 
-// resultLine is the line by which the guest is judged.
+// resultLine matches the line with the guest's result.
 var resultLine = regexp.MustCompile(`(?m)^penstock-guest: exit code (\d+)\r?$`)
 
-// Run boots the guest and returns what it has printed, when it has ended or ctx ends. The error is
-// nil only if the program has ended with the code 0.
+// Run boots the guest, waits until the guest or ctx ends, and returns what the guest has printed. The error
+// is nil only if the program has ended with the exit code 0.
 func Run(ctx context.Context, o Options) (output string, err error) {
 	if runtime.GOARCH != "amd64" {
-		return "", errors.New("the guest runs this program, so the program must be for amd64")
+		return "", errors.New("run a guest: the guest has an amd64 processor and runs this program, so the program must be built for amd64")
 	}
 	if _, err := exec.LookPath(qemu); err != nil {
 		return "", fmt.Errorf("%w: %s", err, remedy)
@@ -134,7 +134,7 @@ func Run(ctx context.Context, o Options) (output string, err error) {
 	return output, nil
 }
 
-// static returns an error if a program needs shared libraries, which a guest has not.
+// static returns an error if a program needs shared libraries, because a guest has none.
 func static(program string) error {
 	file, err := elf.Open(program)
 	if err != nil {
@@ -143,7 +143,7 @@ func static(program string) error {
 	defer file.Close()
 	for _, p := range file.Progs {
 		if p.Type == elf.PT_INTERP {
-			return fmt.Errorf("%s needs shared libraries, which the guest has not: build it with CGO_ENABLED=0 (as make does)", program)
+			return fmt.Errorf("%s needs shared libraries, but the guest has none: build the program with CGO_ENABLED=0, as make does", program)
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ func TestEntriesCanBeReadBack(t *testing.T) {
 	}
 }
 
-// module returns an object file that says what it needs, as a module of the kernel does.
+// module writes an object file that names the modules that it needs, as a module of the kernel does.
 func module(t *testing.T, path, info string) {
 	t.Helper()
 	names := "\x00.modinfo\x00.shstrtab\x00"

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// entry is a file of the guest.
+// entry is a file, folder or device node of the guest.
 type entry struct {
-	name    string // without a slash at the beginning
+	name    string // path without the slash at the beginning
 	mode    uint32 // kind and permissions
 	content []byte
-	device  uint64 // of a device's node
+	device  uint64 // number of the device, for a device node
 }
 
 // makeInitramfs writes the archive of the guest's first files: the program, the modules, and the
@@ -36,7 +36,7 @@ func makeInitramfs(path, image string, o Options) error {
 	for _, dir := range []string{"dev", "proc", "sys", "tmp", "mnt", modulesDir} {
 		entries = append(entries, entry{name: dir, mode: unix.S_IFDIR | 0o755})
 	}
-	// The kernel opens the console before the first process can mount anything.
+	// The kernel opens the console before the first process can mount /dev.
 	entries = append(entries, entry{name: "dev/console", mode: unix.S_IFCHR | 0o600, device: unix.Mkdev(5, 1)})
 	version := strings.TrimPrefix(filepath.Base(image), "vmlinuz-")
 	modules, err := findModules(filepath.Join(o.Kernel, "lib/modules", version), append(driverModules, o.Modules...))
@@ -79,8 +79,8 @@ func (e entry) encode(inode int) []byte {
 	return b.Bytes()
 }
 
-// findModules returns the files of the named modules and of those that they need, in an order in which
-// they can be loaded. Modules that are built into the kernel have no file.
+// findModules returns the files of the named modules and of the modules that these need, in an order in which
+// they can be loaded. It leaves out modules that are built into the kernel, because these have no file.
 func findModules(dir string, names []string) (files []string, err error) {
 	at := map[string]string{}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -131,11 +131,12 @@ func findModules(dir string, names []string) (files []string, err error) {
 	return files, nil
 }
 
-// moduleName returns the name that the kernel gives a module, whatever its file is called.
+// moduleName returns the name that the kernel gives a module. The name of its file may have dashes instead
+// of underscores.
 func moduleName(name string) string { return strings.ReplaceAll(name, "-", "_") }
 
-// dependencies returns the modules that a module needs, from the module itself: the table of all
-// dependencies is made only when a kernel is installed.
+// dependencies returns the modules that a module needs. It reads them from the module itself, because the
+// table of all dependencies is made only when a kernel is installed.
 func dependencies(module string) ([]string, error) {
 	file, err := elf.Open(module)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// insideVariable is in the guest kernel's command line, from which it gets into the environment of
-	// the first process.
+	// insideVariable is an environment variable of the first process. The kernel takes it from its command
+	// line.
 	insideVariable = "PENSTOCK_GUEST"
 	modulesDir     = "modules"
 )
@@ -20,8 +20,9 @@ const (
 // Cgroups is where the hierarchy of cgroup v2 is mounted in a guest.
 const Cgroups = "/sys/fs/cgroup"
 
-// Tests returns a function for RunIfInside that runs the program once more, with the guest's arguments
-// and the environment variable NAME=1. A main function that finds the variable runs tests.
+// Tests returns a function for RunIfInside. The function runs the program a second time, with the guest's
+// arguments and the environment variable name=1, and returns its exit code. A main function that finds the
+// variable should run the tests.
 func Tests(name string) func() int {
 	return func() int {
 		cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
@@ -35,8 +36,9 @@ func Tests(name string) func() int {
 	}
 }
 
-// RunIfInside checks whether this process is the first process of a guest. If so, it mounts the kernel's
-// file systems, loads the modules, calls work, prints its result, and turns the guest off.
+// RunIfInside does nothing unless this process is the first process of a guest. In a guest, it mounts the
+// kernel's file systems, loads the modules, calls work, prints the exit code that work returns, and turns the
+// guest off.
 func RunIfInside(work func() int) {
 	if os.Getpid() != 1 || os.Getenv(insideVariable) == "" {
 		return
@@ -47,13 +49,13 @@ func RunIfInside(work func() int) {
 	} else {
 		code = work()
 	}
-	// On a line of its own, also if the last output had no line end.
+	// The first line end puts the result on a line of its own, also if the last output had none.
 	fmt.Printf("\npenstock-guest: exit code %d\n", code)
 	unix.Sync()
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
 		fmt.Println("penstock-guest: turn the machine off:", err)
 	}
-	os.Exit(code) // the kernel then panics, which ends the guest too
+	os.Exit(code) // the kernel then panics, which also ends the guest
 }
 
 func prepare() error {

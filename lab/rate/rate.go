@@ -1,10 +1,10 @@
-// Package rate measures the rate of a stream of bytes, and how soon a change of the rate takes force.
+// Package rate measures the rate of a stream of bytes, and how soon a change of the rate takes effect.
 //
 // Problem: a changed rate is not in force at one instant. Bytes of the old rate are in flight, and a
-// paced sender sends in bursts, so the rate of a few milliseconds says nothing. Choice: a straight
+// paced sender sends in bursts, so the rate of a few milliseconds is meaningless. Choice: a straight
 // line is fitted to the arrivals well after the change. Its slope is the new rate. Its height at the
-// moment of the change shows how many bytes came in excess of the new rate. The time in which the
-// old rate would have made them is the delay: for so long the old rate has stayed in force.
+// moment of the change shows how many bytes arrived in excess of the new rate. The delay is the time for
+// which the old rate has stayed in force. It follows from the excess and the difference of the two rates.
 package rate
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// maxArrivals bounds the arrivals that a meter remembers.
+// maxArrivals is the maximum number of arrivals that a meter remembers.
 const maxArrivals = 1 << 18
 
 // Meter counts what arrives from a reader. Its methods may be called by several goroutines.
@@ -30,7 +30,7 @@ type Meter struct {
 
 type arrival struct {
 	at    time.Time
-	bytes int64 // all that had arrived then
+	bytes int64 // number of bytes that had arrived by then
 }
 
 // New returns a meter that reads from r until r fails or ends. The caller must close r.
@@ -64,7 +64,7 @@ func (m *Meter) Bytes() int64 {
 	return m.bytes
 }
 
-// Over measures for a time, and returns the bytes per second that arrived.
+// Over measures for the time d, and returns the bytes per second that arrived.
 func (m *Meter) Over(d time.Duration) float64 {
 	begin, bytes := time.Now(), m.Bytes()
 	time.Sleep(d)
@@ -74,14 +74,13 @@ func (m *Meter) Over(d time.Duration) float64 {
 // Change is the effect of a change of the rate.
 type Change struct {
 	Rate float64 // the new rate, in bytes per second
-	// Delay is the time from the call of the function that changes the rate until the new rate was
-	// in force. It can be negative by the inaccuracy of the measurement.
+	// Delay is the time from the call of the function that changes the rate until the new rate was in
+	// force. It can be slightly negative, because the measurement is not exact.
 	Delay time.Duration
 }
 
-// Change calls set, which changes the rate, and measures what becomes of the stream. old is the rate
-// before, in bytes per second. The new rate is measured for a time that begins when the time settle
-// has passed.
+// Change calls set, which changes the rate, and measures the effect on the stream. old is the rate before, in
+// bytes per second. The measurement of the new rate begins after the time settle and takes the time measure.
 func (m *Meter) Change(old float64, set func() error, settle, measure time.Duration) (Change, error) {
 	m.mu.Lock()
 	m.record, m.arrivals = true, nil

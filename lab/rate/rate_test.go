@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestFit: arrivals that are computed have the rate and the delay of the computation.
+// TestFit: fit returns the rate and the delay from which the arrivals were computed.
 func TestFit(t *testing.T) {
 	begin := time.Now()
 	for _, c := range []struct {
@@ -59,7 +59,7 @@ func TestFitOfTooLittle(t *testing.T) {
 	}
 }
 
-// TestMeter: a stream whose sender changes its rate by itself.
+// TestMeter measures a stream whose sender changes its own rate.
 func TestMeter(t *testing.T) {
 	r, w := io.Pipe()
 	defer r.Close()

@@ -2,8 +2,9 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.mapred.JobConf;
 
 /**
- * HDFS clients (Client) in a YARN container with Penstock's plug-in for tasks. The plug-in connects to
- * the daemon when the local file system is first used, and the daemon then knows whose container this is.
+ * Runs an HDFS client (Client) in a YARN container with Penstock's plug-in for tasks. The plug-in connects
+ * to the daemon when the local file system is first used. The daemon then knows the application of the
+ * container.
  */
 public final class Contained {
     private Contained() { }

@@ -14,10 +14,10 @@ import (
 	"penstock/lab/process"
 )
 
-// background is a running activity.
+// background is an activity that runs beside WordCount.
 type background struct {
-	ended <-chan struct{} // closed when it has ended by itself
-	why   func() error    // it has ended; called after ended
+	ended <-chan struct{} // closed when the activity has ended by itself
+	why   func() error    // returns why the activity has ended; call it after ended is closed
 	stop  func()
 }
 
@@ -36,7 +36,7 @@ func (m *machine) compileContained(ctx context.Context) error {
 	return client.CompileSources(ctx, m.Lib, m.Classes, map[string][]byte{"Contained.java": contained})
 }
 
-// begin starts an activity.
+// begin starts a background activity.
 func (m *machine) begin(a Activity) (*background, error) {
 	if a.local() {
 		return m.beginLocal(a)
@@ -76,7 +76,7 @@ func (m *machine) beginHDFS(a Activity) (*background, error) {
 			return
 		}
 		once.Do(func() {
-			if failure = errors.New("it has processed its whole file: make the background's file larger"); event == "error" {
+			if failure = errors.New("the HDFS client has processed its whole file: make the background's file larger"); event == "error" {
 				failure = errors.New(value)
 			}
 			close(ended)
@@ -85,7 +85,8 @@ func (m *machine) beginHDFS(a Activity) (*background, error) {
 	return &background{ended: ended, why: func() error { return failure }, stop: jvm.Stop}, nil
 }
 
-// within calls do, and ends its context with an error if the background ends meanwhile.
+// within calls do. If the background ends before do returns, within cancels the context of do, and returns an
+// error.
 func (b *background) within(ctx context.Context, do func(context.Context) error) error {
 	if b == nil {
 		return do(ctx)

@@ -8,9 +8,11 @@ import (
 )
 
 const (
-	// mostOff is the goal for the deviation of a held background's rate from its limit, in per cent.
+	// mostOff is the largest deviation of a held background's rate from its limit that meets the goal, in
+	// per cent.
 	mostOff = 5
-	// mostSlower is the goal for WordCount's run time beside a held background / alone.
+	// mostSlower is the largest ratio of WordCount's run time beside a held background to its run time
+	// alone that meets the goal.
 	mostSlower = 1.10
 	// paperAlone is WordCount's run time alone in the paper, in seconds (Table 1).
 	paperAlone = 40.5
@@ -24,13 +26,14 @@ var paperRuntime = map[string]float64{
 	rowOf(FioReader, Paper): 44.2, rowOf(FioWriter, Paper): 143.7, rowOf(HDFSReader, Paper): 49.6, rowOf(HDFSWriter, Paper): 52.6,
 }
 
-// The run time of TeraSort with WordCount / alone in the paper (Table 1).
+// paperTeraSort is the ratio of TeraSort's run time with WordCount to its run time alone in the paper
+// (Table 1).
 const paperTeraSort = 133.2 / 99.8
 
 var mechanism = map[string]string{"cgroup": "cgroup v1", "shaper": "tc", "gate": "Penstock's gate", "": "Penstock's arbiter"}
 
-// claims returns the harm that each activity does natively, and what control gives back. Ratios are of
-// the same run.
+// claims returns how much each activity slows WordCount down natively and under control. The two figures of a
+// ratio are from the same run.
 func (r Result) claims() (all []claims.Claim) {
 	of := func(row, name string) claims.Claim {
 		return claims.Of("WordCount's run time "+name+" / alone", "ratio", r.ratios(row, rowAlone, jobFigure(wordCount, runtime))...)
@@ -82,8 +85,8 @@ func (r Result) claims() (all []claims.Claim) {
 	return all
 }
 
-// deviation returns a function for values: by how much, in per cent, an activity's rate differs from its
-// limit.
+// deviation returns a function for values. The function returns by how many per cent the rate of an activity
+// differs from its limit.
 func deviation(a Activity) func(Turn) (float64, bool) {
 	rate := backgroundRate(a)
 	return func(t Turn) (float64, bool) {
@@ -95,8 +98,8 @@ func deviation(a Activity) func(Turn) (float64, bool) {
 	}
 }
 
-// ordered returns, for each run with all native rows, how many of the ten pairs of activities harm
-// WordCount in the paper's order.
+// ordered returns, for each run with all native rows, the number of pairs of activities (of ten) that slow
+// WordCount down in the same order as in the paper.
 func (r Result) ordered() (all []float64) {
 	rows := []string{rowTogether}
 	for _, a := range Activities {
@@ -129,8 +132,8 @@ func (r Result) ordered() (all []float64) {
 	return all
 }
 
-// KnownClaims returns the claims of an invented result. Their names, units and goals equal those of a
-// measurement.
+// KnownClaims returns the claims of an invented result. Their names, units and goals are those of the claims
+// of every measurement.
 func KnownClaims() []claims.Claim {
 	r := Result{}
 	for _, row := range Rows() {

@@ -98,7 +98,7 @@ func verdict(c claims.Claim) string {
 	return "missed"
 }
 
-// At the edge of its goal a claim is met.
+// A claim is met at the edge of its goal, and missed beyond it.
 func TestGoalsAtTheirEdges(t *testing.T) {
 	for _, c := range []struct {
 		seconds, rate    float64

@@ -32,7 +32,7 @@ func (m *machine) govern(ctx context.Context, r Row) error {
 	return m.AwaitAgents(ctx, 0, 1)
 }
 
-// mechanism returns the mechanism of kernel control that holds the row's background; "" if none does.
+// mechanism returns the mechanism of kernel control that holds the row's background, or "" if none does.
 func (r Row) mechanism() string {
 	switch {
 	case r.Beside == None || r.Control == Native:
@@ -54,7 +54,7 @@ const processFlow = "fio"
 func (m *machine) weights(r Row) (string, error) {
 	text := "default: 1\n"
 	if r.Control == Paper {
-		// HDFS passes through the arbiter as if there were none.
+		// The arbiter observes only, so that it does not hold HDFS's bytes.
 		text += "rules: [{application: \"*\", mode: observe}]\n"
 	}
 	switch {

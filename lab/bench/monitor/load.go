@@ -13,9 +13,10 @@ import (
 // loadStep is the size of an operation of Load, in bytes.
 const loadStep = 64 << 10
 
-// Load reads a file or overwrites it, again and again, until ctx ends. Each of the jobs has an equal part
-// of the file. Load plays the part of fio in the paper, so that nothing needs to be installed. Reads and
-// writes go through the page cache. Each pass of a reader finds a cold file. A writer never calls fsync.
+// Load reads a file or overwrites it, again and again, until ctx ends. Each of the jobs, which are goroutines,
+// has an equal part of the file. Load replaces the paper's fio, so that nothing needs to be installed. Reads and
+// writes go through the page cache. A reader drops its part from the page cache before each pass. A writer never
+// calls fsync.
 func Load(ctx context.Context, file string, write bool, jobs int) (err error) {
 	flags := os.O_RDONLY
 	if write {
@@ -32,7 +33,7 @@ func Load(ctx context.Context, file string, write bool, jobs int) (err error) {
 	}
 	part := info.Size() / int64(max(jobs, 1)) / loadStep * loadStep
 	if jobs < 1 || part == 0 {
-		return fmt.Errorf("load %s: it has %d bytes, and each of %d jobs needs at least %d", file, info.Size(), jobs, loadStep)
+		return fmt.Errorf("load %s: the file has %d bytes, but each of %d jobs needs at least %d", file, info.Size(), jobs, loadStep)
 	}
 	one := f.ReadAt
 	if write {

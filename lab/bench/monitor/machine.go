@@ -28,8 +28,8 @@ const (
 	backgroundFile = "/background/file"
 	writtenFile    = "/background/written"
 	localFile      = "fio"
-	seed           = 20160301 // of all inputs; any other number would do
-	// backgroundNumber is the number of the application that the HDFS background belongs to.
+	seed           = 20160301 // seed of all inputs; any number is possible
+	// backgroundNumber is the number of the application to which the HDFS background belongs.
 	backgroundNumber = 101
 )
 
@@ -49,7 +49,7 @@ type machine struct {
 	root, fio, container, dataNode *blkio.Group
 }
 
-// startMachine starts a machine in a folder, and writes all inputs. On an error it undoes everything.
+// startMachine starts a machine in the folder dir, and writes all inputs. If that fails, it undoes all changes.
 func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err error) {
 	m := &machine{setup: q.Setup, applications: map[string]*application{}}
 	m.Stand, err = stand.Up(ctx, stand.Spec{
@@ -105,7 +105,7 @@ func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err e
 // warmUps is how often each job runs before the first turn. WordCount became faster until its third run.
 const warmUps = 3
 
-// submitAll starts both applications, and lets them warm up.
+// submitAll starts both applications, and runs the job of each warmUps times.
 func (m *machine) submitAll(ctx context.Context, q Request) error {
 	q.Progress("starting WordCount and TeraSort, and running each %d times", warmUps)
 	if err := errors.Join(m.submit(ctx, wordCount, spark.WordCount, wordCountInput, m.setup.WordCount),
@@ -122,7 +122,7 @@ func (m *machine) submitAll(ctx context.Context, q Request) error {
 	return nil
 }
 
-// stop stops what the stand does not know.
+// stop stops what the stand, on which the machine is built, does not stop.
 func (m *machine) stop() (err error) {
 	if m.spark != nil {
 		err = m.spark.Stop()
@@ -133,8 +133,8 @@ func (m *machine) stop() (err error) {
 	return err
 }
 
-// makeGroups makes the cgroups. Their names are those of the managers by which the monitor recognises
-// containers and services: executors are containers of Mesos, as in the paper.
+// makeGroups makes the cgroups. They have names by which the monitor recognises containers and services. The
+// executors have names of Mesos containers, as in the paper.
 func (m *machine) makeGroups() (err error) {
 	root, parent := "penstock-monitor-"+filepath.Base(m.Dir), new(*blkio.Group)
 	for _, g := range []struct {
@@ -192,7 +192,7 @@ func (m *machine) writeInputs(ctx context.Context, q Request) (err error) {
 // local returns the path of the background's local file.
 func (m *machine) local() string { return filepath.Join(m.Disks[0].Mount(), localFile) }
 
-// putArgs returns the arguments of a client that writes a file of one block. So the client has one
+// putArgs returns the arguments of a client that writes a file of one block, so that the client has one
 // connection.
 func (m *machine) putArgs(path string, bytes int64) string {
 	return fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1", path, client.Attempt(backgroundNumber), bytes, seed, (bytes+511)/512*512)
@@ -206,8 +206,8 @@ func (m *machine) limit(on bool) error {
 	return m.SetModel(disk.Model{}, m.Disks[0])
 }
 
-// calibrated sets the disk's rate, and the kernel's dirty limits for it. With the usual limits, the
-// page cache of a machine would take a minute of a slow disk's writes.
+// calibrated sets the disk's rate, and dirty limits of the kernel that fit the rate. With the usual limits,
+// the page cache would take all that is written to a slow disk in a minute.
 func (m *machine) calibrated(ctx context.Context, d Disk) error {
 	m.disk = d
 	bytes := func(seconds float64) string { return strconv.FormatInt(int64(seconds*float64(d.Rate)), 10) }
@@ -215,8 +215,8 @@ func (m *machine) calibrated(ctx context.Context, d Disk) error {
 		stand.Sysctl{Name: "vm/dirty_bytes", Value: bytes(m.setup.DirtyS)})
 }
 
-// waits are what the threads of a cgroup's processes have waited for block I/O, by the name of the
-// container or the unit.
+// waits are the times for which the threads of containers and units have waited for block I/O, by the name of
+// the container or the unit.
 type waits struct {
 	byOwner     map[string]time.Duration
 	implausible bool
@@ -242,7 +242,7 @@ func (m *machine) look() (waits, error) {
 func (m *machine) atMarks(ctx context.Context) (time.Duration, error) {
 	var agent struct{ GateWaitNanos int64 }
 	if err := hadoop.Bean(ctx, m.Hadoop.DataNodeURL(0), "penstock:type=Agent", &agent); err != nil {
-		return 0, fmt.Errorf("waits at marks of the DataNode: %w", err)
+		return 0, fmt.Errorf("read how long the DataNode has waited at marks: %w", err)
 	}
 	return time.Duration(agent.GateWaitNanos), nil
 }

@@ -34,10 +34,10 @@ func (q Request) Validate() error {
 // calibration is WordCount alone on a disk without a limit, from which the disk's rate follows.
 var calibration = Row{Name: "full-speed", WordCount: true, Control: Native}
 
-// calibrations is how often it runs.
+// calibrations is how often the row calibration is measured.
 const calibrations = 2
 
-// key names a turn.
+// key identifies a turn: a row and the number of the run.
 type key struct {
 	row Row
 	run int // from 1
@@ -45,8 +45,8 @@ type key struct {
 
 func (k key) String() string { return fmt.Sprintf("%s, run %d", k.row.Name, k.run) }
 
-// missing returns the turns to do. Every second run has the rows in reverse, so that no row always
-// follows the same other one.
+// missing returns the turns that are still to be done. Every second run has the rows in reverse order, so
+// that a row does not always follow the same row.
 func (q Request) missing(done []Turn) (keys []key) {
 	add := func(r Row, run int) {
 		if !slices.ContainsFunc(done, func(t Turn) bool { return t.Row == r.Name && t.Run == run }) {
@@ -88,7 +88,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	return Result{Setup: q.Setup, Turns: turns}, err
 }
 
-// counted returns the function that performs a turn and says how many are left.
+// counted returns the function that performs a turn and reports how many turns are left.
 func (m *machine) counted(q Request) func(context.Context, key, []Turn) (Turn, error) {
 	begun, performed := time.Now(), 0
 	return func(ctx context.Context, k key, done []Turn) (t Turn, err error) {

@@ -15,8 +15,8 @@ type Job struct {
 	RuntimeS  float64 `json:"runtime_s"`
 	ReadMBps  float64 `json:"read_mb_s"`
 	WriteMBps float64 `json:"write_mb_s"`
-	// BlockDelayS is for how long the threads of the executor's container have waited for block I/O,
-	// all together, by the monitor.
+	// BlockDelayS is the sum of the times for which the threads of the executor's container have waited
+	// for block I/O, as the monitor reports it.
 	BlockDelayS float64   `json:"block_delay_s"`
 	Reads       []float64 `json:"reads_mb_s"` // by second
 }
@@ -27,7 +27,7 @@ type Background struct {
 	WriteMBps float64 `json:"write_mb_s"`
 }
 
-// rate returns the rate of the bytes that the activity is about.
+// rate returns the read rate of a reader, and the write rate of a writer.
 func (b Background) rate(a Activity) float64 {
 	if a == FioReader || a == HDFSReader {
 		return b.ReadMBps
@@ -43,17 +43,17 @@ type Turn struct {
 	WordCount  *Job        `json:"wordcount,omitempty"`
 	TeraSort   *Job        `json:"terasort,omitempty"`
 	Background *Background `json:"background,omitempty"`
-	// DataNodeBlockDelayS is for how long the DataNode's threads have waited for block I/O, and
-	// AtMarksS for how long they have waited at marks, all together and for all clients.
+	// DataNodeBlockDelayS is the sum of the times for which the DataNode's threads have waited for block
+	// I/O. AtMarksS is the sum of the times for which they have waited at marks. Both are for all clients.
 	DataNodeBlockDelayS float64 `json:"datanode_block_delay_s"`
 	AtMarksS            float64 `json:"at_marks_s"`
-	// Implausible reports that the kernel had counted more waits than were possible. The monitor has cut
-	// them off, and the rest may still be too large.
+	// Implausible is set if the kernel had counted more waits than are possible. The monitor has removed
+	// the excess, but the remaining figure may still be too large.
 	Implausible bool `json:"implausible"`
 }
 
-// waitsS returns for how long a job's threads, and the DataNode's for all clients, have waited for disks:
-// by the kernel's count, and at marks, which stand before the kernel's waits under Penstock.
+// waitsS returns the sum of all waits: those of the job's threads and of the DataNode's threads for block I/O,
+// as the kernel counts them, and those of the DataNode's threads at marks, where readers wait under Penstock.
 func (t Turn) waitsS(j Job) float64 { return j.BlockDelayS + t.DataNodeBlockDelayS + t.AtMarksS }
 
 // String returns the turn's figures on a line.
@@ -96,7 +96,7 @@ func (r Result) of(row string) (all []Turn) {
 	return all
 }
 
-// values returns a figure of each of a row's turns. If the figure is missing, known is false.
+// values returns a figure of each turn of a row. figure returns known false if a turn does not have it.
 func (r Result) values(row string, figure func(Turn) (value float64, known bool)) (all []float64) {
 	for _, t := range r.of(row) {
 		if v, known := figure(t); known {
@@ -120,7 +120,7 @@ func (r Result) ratios(row, base string, figure func(Turn) (float64, bool)) (all
 	return all
 }
 
-// jobFigure returns a function for values: a figure of a job.
+// jobFigure returns a function for values. The function returns a figure of a job.
 func jobFigure(name string, of func(Job) float64) func(Turn) (float64, bool) {
 	return func(t Turn) (float64, bool) {
 		j := t.WordCount
@@ -136,7 +136,7 @@ func jobFigure(name string, of func(Job) float64) func(Turn) (float64, bool) {
 
 func runtime(j Job) float64 { return j.RuntimeS }
 
-// backgroundRate returns a function for values: the rate of an activity in MB/s.
+// backgroundRate returns a function for values. The function returns the rate of an activity in MB/s.
 func backgroundRate(a Activity) func(Turn) (float64, bool) {
 	return func(t Turn) (float64, bool) {
 		if t.Background == nil {

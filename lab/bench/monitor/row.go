@@ -22,7 +22,7 @@ const (
 // Activities are the background activities, in the paper's order.
 var Activities = []Activity{FioReader, FioWriter, HDFSReader, HDFSWriter}
 
-// local reports whether the activity uses local files, and not HDFS.
+// local reports whether the activity uses a local file instead of HDFS.
 func (a Activity) local() bool { return a == FioReader || a == FioWriter }
 
 // Control is how the background is held.
@@ -42,7 +42,7 @@ type Row struct {
 	TeraSort  bool     `json:"terasort"`
 	Beside    Activity `json:"beside,omitempty"`
 	Control   Control  `json:"control"`
-	Preferred string   `json:"preferred,omitempty"` // job with the larger weight
+	Preferred string   `json:"preferred,omitempty"` // name of the job with the larger weight
 }
 
 // Names of jobs.
@@ -92,7 +92,7 @@ func Rows() []Row {
 	return all
 }
 
-// ParseRows returns the rows whose names match one of the patterns; all rows if there is none.
+// ParseRows returns the rows whose names match one of the patterns. Without patterns it returns all rows.
 func ParseRows(patterns []string) ([]Row, error) {
 	all := Rows()
 	if len(patterns) == 0 {

@@ -28,7 +28,7 @@ const (
 // JobSetup describes a Spark job. All of its executors together run Slots tasks at a time.
 type JobSetup struct {
 	InputBytes int64 `json:"input_bytes"`
-	Files      int   `json:"files"` // each is one block, and has one task
+	Files      int   `json:"files"` // number of input files; each has one block, and one task reads it
 	WordBytes  int   `json:"word_bytes"`
 	Slots      int   `json:"slots"`
 	CPU        int   `json:"cpu"`
@@ -86,7 +86,7 @@ func (s Setup) validate() error {
 		return fmt.Errorf("--scheduler %q: use bfq, mq-deadline, kyber or none", s.Scheduler)
 	}
 	if s.Machine.CPUs < 2 {
-		return errors.New("the measurement needs two CPUs: WordCount and the background would disturb each other at the CPU, too")
+		return errors.New("this machine has fewer than two CPUs: with one CPU, WordCount and the background would also wait for each other at the CPU; use a machine with two or more")
 	}
 	return hadoop.CheckVersion(s.Hadoop)
 }
@@ -94,12 +94,12 @@ func (s Setup) validate() error {
 // Disk is the contested disk, whose rate follows from WordCount's run on a disk without a limit.
 type Disk struct {
 	Rate  int64 `json:"rate"`  // bytes per second
-	Limit int64 `json:"limit"` // of a controlled background, bytes per second
+	Limit int64 `json:"limit"` // limit of a controlled background, in bytes per second
 }
 
-// disk returns the disk on which WordCount alone, at its speed on a disk without a limit, uses the
-// set-up's part of the rate. Of several runs the fastest counts: what else the machine does only slows
-// down.
+// disk returns the contested disk. Its rate is such that WordCount alone, at its speed on a disk without a
+// limit, uses the part AlonePart of it. The fastest of several runs counts, because other load on the machine
+// can only slow a run down.
 func (s Setup) disk(fullSpeed []Turn) (Disk, error) {
 	read := 0.0
 	for _, t := range fullSpeed {
@@ -115,10 +115,10 @@ func (s Setup) disk(fullSpeed []Turn) (Disk, error) {
 	return Disk{Rate: int64(rate), Limit: int64(math.Round(rate * s.LimitPart))}, nil
 }
 
-// deviceSettings returns the section device of the daemon's settings. A quantum is 1 MiB, as on the
-// other hard disks of this laboratory. The references are the time of two quanta, at which depth 2
-// just keeps the disk busy, and a rotation. The bound on the backlog is below the amount at which the
-// kernel itself begins to write.
+// deviceSettings returns the section device of the daemon's settings. A quantum is 1 MiB, as for the
+// other hard disks of this laboratory. The reference latencies are the time of two quanta plus a rotation; at
+// depth 2 this just keeps the disk busy. The bound on the backlog is below the amount of dirty pages at which
+// the kernel itself begins to write.
 func (s Setup) deviceSettings(d Disk) string {
 	perMiB := time.Duration(2.1 * float64(mib) / float64(d.Rate) * float64(time.Second)).Round(time.Millisecond)
 	line := fmt.Sprintf("{fixed: 20ms, per_mib: %v}", perMiB)

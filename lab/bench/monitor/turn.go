@@ -17,11 +17,11 @@ import (
 	"penstock/lab/spark"
 )
 
-// lookEvery is the interval at which the monitor looks. The more often it looks, the less of the waits
-// that the kernel counts wrongly is left.
+// lookEvery is the interval at which the monitor reads the waits. With a shorter interval, the monitor can
+// remove more of the waits that the kernel counts wrongly.
 const lookEvery = time.Second
 
-// application is a running Spark application that performs its job when it is ordered to. It runs for
+// application is a running Spark application that performs its job when it receives an order. It runs for
 // the whole measurement, so that its executor's JVM is as warm in the last turn as in the first.
 type application struct {
 	name, input string
@@ -77,7 +77,7 @@ func (m *machine) jobsOf(r Row) (jobs []*job) {
 	return jobs
 }
 
-// cleanUp bounds the time in which a turn's remains are removed, also after an interruption.
+// cleanUp is the longest time for the removal of what a turn has left, also after an interruption.
 const cleanUp = 2 * time.Minute
 
 // turn performs a row once.
@@ -116,7 +116,7 @@ func (m *machine) turn(ctx context.Context, r Row, number int) (t Turn, err erro
 		}
 		return m.run(ctx, &t, jobs)
 	})
-	// A client of HDFS needs the disk to end.
+	// An HDFS client cannot end before the disk has answered.
 	if err = errors.Join(err, m.limit(false)); beside != nil {
 		beside.stop()
 		beside = nil
@@ -142,7 +142,7 @@ func (m *machine) moving(ctx context.Context) error {
 	})
 }
 
-// run lets the jobs go, and waits until all are done.
+// run orders the applications to perform the jobs, and waits until all jobs are done.
 func (m *machine) run(ctx context.Context, t *Turn, jobs []*job) error {
 	first, err := m.look()
 	if err != nil {
@@ -152,7 +152,7 @@ func (m *machine) run(ctx context.Context, t *Turn, jobs []*job) error {
 	if err != nil {
 		return err
 	}
-	var looks sync.Mutex // the monitor looks for one at a time
+	var looks sync.Mutex // held while the monitor is read
 	look := func() (waits, error) {
 		looks.Lock()
 		defer looks.Unlock()
@@ -164,7 +164,7 @@ func (m *machine) run(ctx context.Context, t *Turn, jobs []*job) error {
 	watching.Go(func() {
 		for experiment.Pause(looking, lookEvery) == nil {
 			if _, err := look(); err != nil {
-				return // the look at the end fails, too
+				return // the last reading fails, too, and returns the error
 			}
 		}
 	})
@@ -205,10 +205,10 @@ func (m *machine) run(ctx context.Context, t *Turn, jobs []*job) error {
 // Owners in the disk's request log.
 const (
 	ownerBackground = "background"
-	ownerOutput     = "-output" // appended to the name of a job
+	ownerOutput     = "-output" // suffix after the name of a job
 )
 
-// judge fills in what the disk's request log says.
+// judge fills in the figures that come from the disk's request log.
 func (m *machine) judge(ctx context.Context, t *Turn, r Row, jobs []*job) error {
 	owners := hadoop.NewOwners()
 	folders := map[string]string{backgroundFile: ownerBackground, writtenFile: ownerBackground}
@@ -248,8 +248,8 @@ func (m *machine) judge(ctx context.Context, t *Turn, r Row, jobs []*job) error 
 	return nil
 }
 
-// accountOf returns a job's figures. The last account is that of the whole job, the others are those of
-// its seconds.
+// accountOf returns a job's figures. The last account is that of the whole job. The other accounts are those
+// of its seconds.
 func accountOf(j *job, accounts []judge.Account) *Job {
 	whole, seconds := accounts[len(accounts)-1], j.done.Elapsed.Seconds()
 	read, written := whole.Owners[j.name], whole.Owners[j.name+ownerOutput]
@@ -280,7 +280,7 @@ func (m *machine) verify(ctx context.Context, jobs []*job) error {
 			return err
 		}
 		if want := j.setup.InputBytes / int64(j.setup.Files) * int64(j.setup.Files); size != want {
-			return fmt.Errorf("TeraSort's output %s has %d bytes, and its input %d", j.output, size, want)
+			return fmt.Errorf("check TeraSort: the output %s has %d bytes, but the input has %d", j.output, size, want)
 		}
 	}
 	return nil
