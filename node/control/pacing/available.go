@@ -10,15 +10,15 @@ import (
 )
 
 var (
-	errKernel = errors.New("the kernel cannot hand over another process's socket: Linux 5.6 or later is needed (pidfd_getfd); connections can be held by tc instead")
-	errYama   = errors.New("kernel.yama.ptrace_scope is 3, so no process may examine another until the next boot: boot with a lower value, or hold connections by tc")
+	errKernel = errors.New("the kernel cannot duplicate the socket of another process: Linux 5.6 or later is needed (pidfd_getfd); the mechanism shaper can hold connections instead")
+	errYama   = errors.New("kernel.yama.ptrace_scope is 3, so no process may examine another until the next boot: boot with a lower value, or use the mechanism shaper")
 )
 
-// Available returns nil if this process can pace sockets of other processes. Otherwise the error
-// says why not and what to do.
+// Available returns nil if this process can pace sockets of other processes. Otherwise the error says why
+// not and what to do.
 func Available() error {
 	if err := available("/proc/sys/kernel/yama/ptrace_scope"); err != nil {
-		return fmt.Errorf("pacing of other processes' connections: %w", err)
+		return fmt.Errorf("pace connections of other processes: %w", err)
 	}
 	return nil
 }

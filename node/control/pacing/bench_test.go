@@ -15,7 +15,7 @@ func median[T float64 | time.Duration](values []T) T {
 	return values[len(values)/2]
 }
 
-// rtt returns the median of the connection's smoothed round trip time over a time.
+// rtt returns the median of the connection's smoothed round trip time during the time over.
 func (s *stream) rtt(b *testing.B, over time.Duration) time.Duration {
 	b.Helper()
 	var all []time.Duration
@@ -26,12 +26,12 @@ func (s *stream) rtt(b *testing.B, over time.Duration) time.Duration {
 	return median(all)
 }
 
-// BenchmarkRateInForce changes the rate of a connection between 10 and 40 MB/s, live. It reports the
-// milliseconds from the call of Set until the rate is in force, the rate's error in percent, and the
-// connection's round trip time at 10 MB/s in relation to that of the same connection without pacing,
-// when its process sends 10 MB/s by itself and when it sends as fast as it can. The receiver
-// acknowledges when it reads, so the round trip time contains the time in which a busy machine does
-// not let it run: the figures of a quiet machine count.
+// BenchmarkRateInForce changes the rate of a connection between 10 and 40 MB/s while data flows. It reports
+// the milliseconds from the call of Set until the rate is in force, and the rate's error in percent. It also
+// reports the connection's round trip time at 10 MB/s, relative to the same connection without pacing: once
+// while its process sends 10 MB/s by itself, and once while the process sends as fast as it can. The receiver
+// acknowledges when it reads. So the round trip time contains the time for which the receiver waits for a
+// CPU, and only the figures of a quiet machine are meaningful.
 func BenchmarkRateInForce(b *testing.B) {
 	b.Run("loopback", func(b *testing.B) { rateInForce(b, connect(b, listen(b, "127.0.0.1:0"))) })
 	b.Run("veth", func(b *testing.B) { rateInForce(b, connectMachines(b)) })

@@ -26,9 +26,9 @@ const (
 	childRole = "PENSTOCK_PACING_CHILD"
 )
 
-// The tests' other processes are this program with a role: "send ADDRESS" connects and sends, "pace
-// JOURNAL SOCKET RATE" paces a socket and waits to be killed. With an odd rate it sets and lifts rates
-// without end.
+// TestMain runs this program in a role, which is how the tests start other processes. "send ADDRESS" connects
+// and sends. "pace JOURNAL SOCKET RATE" paces a socket and waits to be killed; with an odd rate, it sets and
+// lifts rates without end.
 func TestMain(m *testing.M) {
 	if role := strings.Fields(os.Getenv(childRole)); len(role) > 0 {
 		var err error
@@ -44,9 +44,9 @@ func TestMain(m *testing.M) {
 	asroot.Main(m, "Loopback|Sender|Killed|Refused|Bounds|Replaced|SetsARate|WhenGone|Inode|^Fuzz")
 }
 
-// sender connects to an address and obeys lines of its standard input: "go" sends as fast as
-// possible, "go N" sends N bytes per second, "swap" puts another connection in the place of the
-// descriptor. It answers each with a line.
+// sender connects to an address and executes the commands on its standard input: "go" sends as fast as
+// possible, "go N" sends N bytes per second, and "swap" replaces the connection at the descriptor by another
+// one. It answers each command with a line.
 func sender(to string) error {
 	c, err := net.Dial("tcp", to)
 	if err != nil {
@@ -150,8 +150,8 @@ type child struct {
 	lines *bufio.Scanner
 }
 
-// start starts this program in a role, by a command such as nsenter if there is one, and waits for
-// its first line.
+// start starts this program in a role and waits for its first line. If command is given, such as nsenter, it
+// starts the program by that command.
 func start(t testing.TB, role string, command ...string) *child {
 	t.Helper()
 	argv := append(command, "/proc/self/exe")

@@ -1,27 +1,27 @@
-// Package pacing holds one TCP connection of another process to a rate.
+// Package pacing sets the rate of a single TCP connection of another process.
 //
 // Problem: a reader or writer of HDFS that no agent governs moves its bytes through a connection
 // between a DataNode and a container. The kernel can pace a connection (SO_MAX_PACING_RATE), but
-// only its owner has the descriptor on which the option is set. What is hard is to be sure of the
-// socket: pids, descriptors and inodes are used again, and a wrong rate on a wrong socket would slow
-// down somebody who has done nothing.
+// only the owner of the connection has the descriptor on which the option is set. What is hard is to
+// find the right socket: pids, descriptors and inodes are used again, and a rate on a wrong socket would
+// slow down a process that the policy does not name.
 //
 // Choice: pidfd_getfd (Linux 5.6) duplicates the socket into this process for a few microseconds.
-// The process is checked by its start time after pidfd_open, and the socket by its inode, protocol
-// and addresses after the duplication, so nothing can be exchanged in between. A record in the
-// journal names the socket by its cookie, which the kernel gives once only.
+// The process is verified by its start time after pidfd_open, and the socket by its inode, protocol
+// and addresses after the duplication. So neither can be replaced by another one in between. A record in
+// the journal names the socket by its cookie, which the kernel never uses again.
 //
-// The kernel paces each TCP socket by a timer of its own, so neither the queueing discipline fq nor
-// any other is needed, and there is no queue whose delay would grow. The rate counts bytes of
-// payload and holds what the socket sends. To hold the other direction, the socket at the other end
-// is paced: see Sender.
+// The kernel paces each TCP socket by a timer of its own. So no queueing discipline such as fq is
+// needed, and there is no queue whose delay would grow. The rate counts bytes of payload, and holds
+// what the socket sends. To hold the other direction, pace the socket at the other end: see Sender.
 //
-// Lifting a rate puts the former value back, normally "no limit". The kernel goes on to pace the
-// socket then, at the rate at which its congestion control would send anyway: up to twice its
-// window in each round trip. This cannot be undone while the socket is open, and holds nothing back.
+// Lifting a rate puts the former value back, which is normally "no limit". After that the kernel still
+// paces the socket, but at the rate at which its congestion control would send anyway: up to twice the
+// congestion window in each round trip. This cannot be undone while the socket is open, and does not
+// slow the connection down.
 //
 // Source: the monitor-and-controller framework for Spark on Mesos, which controls each connection
-// between a DataNode and a container, by tc. Package shaper does so where this package cannot.
+// between a DataNode and a container by tc. Package shaper does that where this package cannot be used.
 package pacing
 
 import (
@@ -43,15 +43,16 @@ import (
 const Mechanism = "pacing"
 
 const (
-	// Floor and Ceiling bound a rate, in bytes per second. One packet of HDFS has 64 KiB: below one a
-	// second, clients would take the server for dead. No network device reaches the ceiling.
+	// Floor and Ceiling are the smallest and the largest rate, in bytes per second. A packet of HDFS has
+	// 64 KiB. With less than one packet per second, clients would assume that the server is dead. No
+	// network device reaches the ceiling.
 	Floor   = 64 << 10
 	Ceiling = 1 << 37
-	// maxSockets is the number of sockets that are paced at the same time.
+	// maxSockets is the maximum number of sockets that are paced at the same time.
 	maxSockets = 4096
 )
 
-// Unlimited is the pacing rate of a socket that nobody has set.
+// Unlimited is the pacing rate of a socket whose rate nobody has set.
 const Unlimited = math.MaxUint64
 
 // ErrFull means that too many sockets are paced.
@@ -71,15 +72,15 @@ func (s Socket) String() string {
 	return fmt.Sprintf("the connection %v to %v of process %d", s.Local, s.Remote, s.PID)
 }
 
-// normal returns s with addresses of one form.
+// normal returns s with IPv4 addresses in the form of IPv4.
 func (s Socket) normal() Socket {
 	s.Local, s.Remote = unmapped(s.Local), unmapped(s.Remote)
 	return s
 }
 
-// Sender returns the addresses of the end that sends a block's bytes, local address first: the
-// server's end when the client reads, the client's when it writes. To hold a connection, pace this
-// end. In a write's pipeline, a DataNode is the client of the next one.
+// Sender returns the addresses of the end that sends the bytes of a block, the local address first. This is
+// the server's end if the client reads, and the client's end if the client writes. To hold a connection,
+// pace this end. In the pipeline of a write, each DataNode is the client of the next one.
 func Sender(e connections.Ends, write bool) (local, remote netip.AddrPort) {
 	if write {
 		return e.Client, e.Server
@@ -98,20 +99,20 @@ type Pacer struct {
 // paced is a socket whose rate is in force.
 type paced struct {
 	target target
-	number int    // the socket's descriptor in its process, when it was last found
-	before uint64 // the rate that was there
-	rate   uint64 // the rate that was set
+	number int    // the socket's last known descriptor in its process
+	before uint64 // the rate before the first Set
+	rate   uint64 // the rate that Set has set
 }
 
-// Open returns a pacer that records its changes in a journal. The journal must have been opened
-// with this package's Undo.
+// Open returns a pacer that records its changes in j. The caller must have opened j with this package's
+// Undo.
 func Open(j *journal.Journal) *Pacer {
 	return &Pacer{journal: j, paced: map[Socket]*paced{}}
 }
 
-// Set holds what a socket sends to a rate, from now on. A further call for the same socket replaces
-// the rate. If the process has set a lower rate itself, that rate stays in force. It returns an
-// error if the process or the socket is not the one meant.
+// Set limits what a socket sends to a rate. A further call for the same socket replaces the rate. If the
+// process itself has set a lower rate, that rate stays in force. Set returns an error if the process or the
+// socket is not the one that s describes.
 func (p *Pacer) Set(s Socket, bytesPerSecond uint64, why string) error {
 	if err := p.set(s, bytesPerSecond, why); err != nil {
 		return fmt.Errorf("pace %v at %d B/s: %w", s, bytesPerSecond, err)
@@ -126,7 +127,7 @@ func (p *Pacer) set(s Socket, rate uint64, why string) error {
 	case rate > Ceiling:
 		return fmt.Errorf("the rate is too high: use at most %d, or lift the rate", uint64(Ceiling))
 	case s.PID <= 0 || s.Start == 0 || s.Inode == 0 || !s.Local.IsValid() || !s.Remote.IsValid():
-		return errors.New("the socket is not described: its process, the start of the process, its inode and its two addresses are needed")
+		return errors.New("the socket is not described completely: its process, the start time of the process, its inode and its two addresses are needed")
 	}
 	s = s.normal()
 	p.mu.Lock()
@@ -153,7 +154,7 @@ func (p *Pacer) set(s Socket, rate uint64, why string) error {
 		return err
 	}
 	if was != nil && (now != was.rate || was.target.cookie != d.cookie) {
-		// The process has set a rate itself, or this is another socket: what was set before is over.
+		// The process has set a rate itself, or this is another socket. So the earlier change is over.
 		if err := p.putBack(s, was); err != nil {
 			return err
 		}
@@ -197,8 +198,8 @@ func (p *Pacer) putBack(s Socket, was *paced) error {
 	return nil
 }
 
-// Sweep forgets the sockets that are no longer open. It should be called every few seconds, so that
-// Rates and the journal have only what is in force.
+// Sweep forgets the sockets that are no longer open. Call it every few seconds, so that Rates and the
+// journal have only rates that are in force.
 func (p *Pacer) Sweep() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,9 +228,9 @@ func (p *Pacer) Rates() map[Socket]uint64 {
 	return rates
 }
 
-// Undo puts back the rate that a socket had before c. It does nothing if the process or the socket
-// is gone, or if the socket's rate is no longer the one that c has set. A socket that its process
-// has handed to another process and closed is gone in this sense.
+// Undo puts back the rate that a socket had before c. It does nothing if the process no longer exists or no
+// longer has the socket, or if the socket's rate is no longer the one that c has set. So Undo does nothing
+// if the process has passed the socket to another process and has closed its own descriptor.
 func Undo(c journal.Change) error {
 	t, err := parseTarget(c.Target)
 	if err != nil {
@@ -263,7 +264,7 @@ func Undo(c journal.Change) error {
 // target names a socket in the journal.
 type target struct {
 	Socket
-	cookie uint64 // the kernel's SO_COOKIE, which no other socket ever has
+	cookie uint64 // SO_COOKIE, which the kernel gives to no other socket
 }
 
 func (t target) String() string {
@@ -273,7 +274,7 @@ func (t target) String() string {
 // parseTarget is the inverse of target.String.
 func parseTarget(text string) (t target, err error) {
 	bad := func(err error) (target, error) {
-		return target{}, fmt.Errorf("%q in the journal is not a paced socket: %w", text, err)
+		return target{}, fmt.Errorf("parse the paced socket %q in the journal: %w", text, err)
 	}
 	var ends string
 	if _, err := fmt.Sscanf(text, "%s pid=%d start=%d inode=%d cookie=%d", &ends, &t.PID, &t.Start, &t.Inode, &t.cookie); err != nil {
@@ -287,7 +288,7 @@ func parseTarget(text string) (t target, err error) {
 		return bad(err)
 	}
 	if t.PID <= 0 || t.String() != text {
-		return bad(errors.New("it was not written by this program"))
+		return bad(errors.New("the text was not written by this program"))
 	}
 	return t, nil
 }
@@ -295,7 +296,7 @@ func parseTarget(text string) (t target, err error) {
 func parseRate(text string) (uint64, error) {
 	rate, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q in the journal is not a pacing rate: %w", text, err)
+		return 0, fmt.Errorf("parse the pacing rate %q in the journal: %w", text, err)
 	}
 	return rate, nil
 }

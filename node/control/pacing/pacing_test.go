@@ -27,8 +27,8 @@ import (
 
 const mb = 1e6
 
-// within reports an error unless got is near a rate. The machine may be busy, so only the upper bound
-// is narrow: a pacer that is given no CPU sends less, never more.
+// within reports an error unless the rate got is near want. Only the upper bound is narrow: on a busy
+// machine, a sender that waits for a CPU sends less, but never more.
 func within(t *testing.T, what string, got, want float64) {
 	t.Helper()
 	t.Logf("%s: %.2f MB/s, %+.1f %%", what, got/mb, 100*(got/want-1))
@@ -37,7 +37,7 @@ func within(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// held paces a stream at several rates, live.
+// held paces a stream at several rates while data flows.
 func held(t *testing.T, s *stream) {
 	t.Helper()
 	j, p := opened(t)
@@ -126,7 +126,7 @@ func TestTheSenderIsPaced(t *testing.T) {
 	}
 }
 
-// TestKilled: a daemon that is killed leaves a rate behind; the next one puts back what was there.
+// TestKilled: a killed daemon leaves a rate behind, and the next daemon puts the value before back.
 func TestKilled(t *testing.T) {
 	s := connect(t, listen(t, "127.0.0.1:0"))
 	path := t.TempDir() + "/journal"
@@ -156,7 +156,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKilledAtAnyMoment: wherever a daemon is killed, the next one puts back what was there.
+// TestKilledAtAnyMoment: at whatever moment a daemon is killed, the next one puts the value before back.
 func TestKilledAtAnyMoment(t *testing.T) {
 	s := connect(t, listen(t, "127.0.0.1:0"))
 	path := t.TempDir() + "/journal"
@@ -189,7 +189,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestRefused: what is not the connection meant is not touched.
+// TestRefused: Set changes nothing if the socket is not the connection that the caller describes.
 func TestRefused(t *testing.T) {
 	l := listen(t, "127.0.0.1:0")
 	s := connect(t, l)
@@ -355,7 +355,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// TestTheProcessSetsARate: what the process sets itself is not lost.
+// TestTheProcessSetsARate: a rate that the process itself sets is not lost.
 func TestTheProcessSetsARate(t *testing.T) {
 	s := connect(t, listen(t, "127.0.0.1:0"))
 	j, p := opened(t)
@@ -390,7 +390,7 @@ func TestTheProcessSetsARate(t *testing.T) {
 	set(8_000_000)
 	expect("a higher rate later", 5_000_000)
 	set(1_000_000)
-	byItself(4_000_000) // it changes its mind
+	byItself(4_000_000) // the process sets another rate
 	first := j.Changes()[0]
 	if err := Undo(first); err != nil {
 		t.Error(err)
@@ -406,7 +406,7 @@ func TestTheProcessSetsARate(t *testing.T) {
 	}
 }
 
-// TestUndoWhenGone: nothing is left to put back when the process, or the socket, is gone.
+// TestUndoWhenGone: Undo does nothing when the process or the socket no longer exists.
 func TestUndoWhenGone(t *testing.T) {
 	s := connect(t, listen(t, "127.0.0.1:0"))
 	j, p := opened(t)

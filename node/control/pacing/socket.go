@@ -17,27 +17,27 @@ import (
 
 var (
 	// errGone means that the process or the socket does not exist any more.
-	errGone = errors.New("it is gone: look at the connections again")
-	// errRights means that the kernel refuses another process's socket.
+	errGone = errors.New("the connection no longer exists: list the connections again")
+	// errRights means that the kernel refuses to duplicate another process's socket.
 	errRights = errors.New("no permission to duplicate a socket of this process: run the daemon as root or with CAP_SYS_PTRACE, and allow pidfd_getfd if it runs in a container")
 )
 
 // unknownNumber is the number of a descriptor that has not been found.
 const unknownNumber = -1
 
-// duplicated is another process's socket, duplicated into this process. While it is open, the
-// connection stays open too if its process closes it, so it must be closed at once.
+// duplicated is a duplicate of another process's socket. It must be closed soon: while it is open, the
+// connection stays open even if the other process closes it.
 type duplicated struct {
 	fd     int
-	number int // of the descriptor in the other process
+	number int // the descriptor in the other process
 	cookie uint64
 }
 
 func (d *duplicated) close() { unix.Close(d.fd) }
 
-// Find returns the socket of a process that connects two addresses. It looks at each socket of the
-// process, in whatever network namespace, so it is slower than the inode that package connections
-// has from the kernel.
+// Find returns the socket of a process that connects two addresses, in any network namespace. It examines
+// each socket of the process. So it is slower than package connections, which gets the inode of the socket
+// from the kernel.
 func Find(pid int, local, remote netip.AddrPort) (Socket, error) {
 	s := Socket{PID: pid, Local: local, Remote: remote}
 	fail := func(err error) (Socket, error) { return Socket{}, fmt.Errorf("find %v: %w", s, err) }
@@ -57,7 +57,7 @@ func Find(pid int, local, remote netip.AddrPort) (Socket, error) {
 			if errors.Is(err, errRights) {
 				return false, err
 			}
-			return true, nil // not this one
+			return true, nil // another socket
 		}
 		d.close()
 		s.Inode = inode
@@ -72,21 +72,21 @@ func Find(pid int, local, remote netip.AddrPort) (Socket, error) {
 	return s, nil
 }
 
-// duplicate duplicates a socket. number is where the socket was last found.
+// duplicate duplicates a socket. number is the socket's last known descriptor.
 func duplicate(s Socket, number int) (*duplicated, error) {
 	pidfd, err := pidfdOpen(s.PID)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(pidfd)
-	// The process that has the pid now is the one that pidfd refers to, if it began before
-	// pidfd_open: so the start time is read after it.
+	// The start time is read after pidfd_open. If it is the expected one, the process had the pid before
+	// pidfd_open, so pidfd refers to this process.
 	start, err := processes.StartOf(s.PID)
 	if err != nil {
 		return nil, orGone(err)
 	}
 	if start != s.Start {
-		return nil, fmt.Errorf("the pid belongs to another process now, which began at %d ticks, not %d: %w", start, s.Start, errGone)
+		return nil, fmt.Errorf("the pid belongs to another process now, whose start time is %d and not %d clock ticks: %w", start, s.Start, errGone)
 	}
 	if inode, _ := inodeOf(s.PID, number); inode == s.Inode {
 		return take(pidfd, number, s)
@@ -107,7 +107,7 @@ func duplicate(s Socket, number int) (*duplicated, error) {
 	return take(pidfd, number, s)
 }
 
-// take duplicates a descriptor of a process and checks that it is the socket meant.
+// take duplicates a descriptor of a process and checks that it is the socket s.
 func take(pidfd, number int, s Socket) (*duplicated, error) {
 	fd, err := unix.PidfdGetfd(pidfd, number, 0)
 	switch {
@@ -116,7 +116,7 @@ func take(pidfd, number int, s Socket) (*duplicated, error) {
 	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EBADF):
 		return nil, fmt.Errorf("the process has ended or closed the socket: %w", errGone)
 	case err != nil:
-		return nil, fmt.Errorf("duplicate its descriptor %d (pidfd_getfd): %w", number, err)
+		return nil, fmt.Errorf("duplicate the descriptor %d of the process (pidfd_getfd): %w", number, err)
 	}
 	d := &duplicated{fd: fd, number: number}
 	if err := d.check(s); err != nil {
@@ -130,10 +130,10 @@ func take(pidfd, number int, s Socket) (*duplicated, error) {
 func (d *duplicated) check(s Socket) error {
 	var stat unix.Stat_t
 	if err := unix.Fstat(d.fd, &stat); err != nil {
-		return fmt.Errorf("examine its descriptor %d: %w", d.number, err)
+		return fmt.Errorf("examine the descriptor %d of the process: %w", d.number, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFSOCK || stat.Ino != s.Inode {
-		return fmt.Errorf("its descriptor %d is another file now (inode %d, not %d): %w", d.number, stat.Ino, s.Inode, errGone)
+		return fmt.Errorf("the descriptor %d of the process is another file now (inode %d, not %d): %w", d.number, stat.Ino, s.Inode, errGone)
 	}
 	for _, want := range []struct {
 		option int
@@ -149,30 +149,30 @@ func (d *duplicated) check(s Socket) error {
 			return fmt.Errorf("examine the socket: %w", err)
 		}
 		if !slices.Contains(want.values, got) {
-			return errors.New("the socket is not a connection of TCP: only these can be paced")
+			return errors.New("the socket is not a connection of TCP: only connections of TCP can be paced")
 		}
 	}
 	local, err := unix.Getsockname(d.fd)
 	if err != nil {
-		return fmt.Errorf("the socket's own address: %w", err)
+		return fmt.Errorf("read the local address of the socket: %w", err)
 	}
 	remote, err := unix.Getpeername(d.fd)
 	if errors.Is(err, unix.ENOTCONN) {
 		return fmt.Errorf("the socket is not connected: %w", errGone)
 	}
 	if err != nil {
-		return fmt.Errorf("the socket's other address: %w", err)
+		return fmt.Errorf("read the remote address of the socket: %w", err)
 	}
 	if l, r := address(local), address(remote); l != unmapped(s.Local) || r != unmapped(s.Remote) {
 		return fmt.Errorf("the socket with the inode %d connects %v to %v: %w", s.Inode, l, r, errGone)
 	}
 	if d.cookie, err = unix.GetsockoptUint64(d.fd, unix.SOL_SOCKET, unix.SO_COOKIE); err != nil {
-		return fmt.Errorf("the socket's cookie: %w", err)
+		return fmt.Errorf("read the cookie of the socket: %w", err)
 	}
 	return nil
 }
 
-// isOpen reports whether the socket may still be open. number is where it was last found.
+// isOpen reports whether the socket may still be open. number is the socket's last known descriptor.
 func isOpen(s Socket, number int) bool {
 	start, err := processes.StartOf(s.PID)
 	if err != nil {
@@ -224,15 +224,15 @@ func descriptors(pid int, look func(number int, inode uint64) (bool, error)) err
 	return nil
 }
 
-// inodeOf returns the inode of the socket at a descriptor, or 0 if there is no socket. It returns an
-// error if it may not look.
+// inodeOf returns the inode of the socket at a descriptor, or 0 if there is no socket. It returns an error if
+// this process has no permission to examine the descriptor.
 func inodeOf(pid, number int) (uint64, error) {
 	link, err := os.Readlink(folder(pid) + "/" + strconv.Itoa(number))
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return 0, errRights
 	case gone(err):
-		return 0, nil // it was closed meanwhile
+		return 0, nil // the descriptor was closed in the meantime
 	case err != nil:
 		return 0, err
 	}
@@ -265,7 +265,7 @@ func pidfdOpen(pid int) (int, error) {
 
 func gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) }
 
-// orGone turns the errors of procfs for a process that has ended into errGone.
+// orGone replaces the errors that procfs returns for an ended process by errGone.
 func orGone(err error) error {
 	if gone(err) {
 		return fmt.Errorf("the process has ended: %w", errGone)

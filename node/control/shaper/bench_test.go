@@ -16,8 +16,8 @@ func median[T float64 | time.Duration](values []T) T {
 	return values[len(values)/2]
 }
 
-// BenchmarkRateInForce changes the rate of a connection between 10 and 40 MB/s, live, beside the
-// benchmark of package pacing. It reports the milliseconds from the call of Set until the rate is in
+// BenchmarkRateInForce changes the rate of a connection between 10 and 40 MB/s while data flows, as the
+// benchmark of package pacing does. It reports the milliseconds from the call of Set until the rate is in
 // force, the rate's error in percent, and the connection's round trip time at 10 MB/s.
 func BenchmarkRateInForce(b *testing.B) {
 	for _, c := range []struct {

@@ -27,10 +27,10 @@ const (
 	noDevice     = -1
 )
 
-// kernel makes the changes, in the network namespace in which newKernel was called.
+// kernel changes the network configuration, in the network namespace in which newKernel was called.
 type kernel struct {
 	*netlink.Handle
-	// sockets are for the requests that the library has not.
+	// sockets are for the requests that the library netlink does not have.
 	sockets map[int]*nl.SocketHandle
 }
 
@@ -68,8 +68,8 @@ func (k kernel) route(to netip.Addr) (name string, here bool, err error) {
 	return link.Attrs().Name, routes[0].Type == unix.RTN_LOCAL, nil
 }
 
-// rootOf returns the kind of an interface's queueing discipline. It returns an error if somebody has
-// set it.
+// rootOf returns the kind of an interface's queueing discipline. It returns an error if somebody else has set
+// the discipline.
 func (k kernel) rootOf(link netlink.Link) (string, error) {
 	name := link.Attrs().Name
 	all, err := k.QdiscList(link)
@@ -83,11 +83,11 @@ func (k kernel) rootOf(link netlink.Link) (string, error) {
 			continue
 		}
 		if isOurRoot(q) {
-			// An earlier daemon has left it, and its journal is lost.
+			// An earlier daemon has left the discipline, and its journal is lost.
 			return "the kernel's default", nil
 		}
 		if a.Handle != 0 {
-			return "", fmt.Errorf("the interface %s has the queueing discipline %s %s, which is not the kernel's default and stays as it is: govern this interface there, or delete it (tc qdisc del dev %s root)",
+			return "", fmt.Errorf("the interface %s has the queueing discipline %s %s, which is not the kernel's default and stays as it is: govern the interface there, or delete the discipline (tc qdisc del dev %s root)",
 				name, q.Type(), netlink.HandleStr(a.Handle), name)
 		}
 		if a.Parent == netlink.HANDLE_ROOT {
@@ -112,7 +112,7 @@ func (k kernel) hasOurRoot(link netlink.Link) (bool, error) {
 	return slices.ContainsFunc(all, isOurRoot), nil
 }
 
-// isOurs returns an error if somebody has replaced what was put at a place.
+// isOurs returns an error if somebody has replaced or deleted what the shaper has made at a place.
 func (k kernel) isOurs(here *side) error {
 	gone := func(what string) error {
 		return fmt.Errorf("%s of %s was replaced or deleted by somebody else, so its connections are no longer held: try again", what, here.name)
@@ -146,7 +146,7 @@ func htb(link int) *netlink.Htb {
 	return netlink.NewHtb(netlink.QdiscAttrs{LinkIndex: link, Handle: rootHandle, Parent: netlink.HANDLE_ROOT})
 }
 
-// addRoot makes our HTB. Packets without a class pass it at once.
+// addRoot makes our HTB. Packets without a class pass HTB at once.
 func (k kernel) addRoot(link int) error {
 	if err := k.deleteRoot(link); err != nil {
 		return err
@@ -179,8 +179,8 @@ func (k kernel) deleteRoot(index int) error {
 // deviceName is the name of the IFB device of an interface.
 func deviceName(index int) string { return devicePrefix + strconv.Itoa(index) }
 
-// deviceAddress is the hardware address of the IFB device of an interface. It is a local one, and
-// shows that the device is ours.
+// deviceAddress returns the hardware address of the IFB device of an interface. The address is a locally
+// administered one, and shows that the device is ours.
 func deviceAddress(index int) net.HardwareAddr {
 	return binary.BigEndian.AppendUint32(net.HardwareAddr{0x02, 'P'}, uint32(index))
 }
@@ -226,8 +226,8 @@ func (k kernel) addDevice(index int) (int, error) {
 	return link.Attrs().Index, k.addRoot(link.Attrs().Index)
 }
 
-// deleteDevice deletes the IFB device of an interface, if it is there. Filters must not send packets
-// to a device that is gone, so they are deleted before.
+// deleteDevice deletes the IFB device of an interface, if it exists. It first deletes the filters that send
+// packets to the device.
 func (k kernel) deleteDevice(index int) error {
 	device, err := k.device(index)
 	if err != nil || device == nil {
@@ -261,8 +261,8 @@ func (k kernel) hasIngress(link netlink.Link) (bool, error) {
 	return slices.ContainsFunc(all, isIngress), nil
 }
 
-// freeIngress returns an error if somebody has set a queueing discipline for incoming packets. It
-// cannot have a handle of ours, so what an earlier daemon has left is known by its filters.
+// freeIngress returns an error if somebody else has set a queueing discipline for incoming packets. This
+// discipline cannot have a handle of our own, so one of an earlier daemon is recognised by its filters.
 func (k kernel) freeIngress(link netlink.Link) error {
 	has, err := k.hasIngress(link)
 	if err != nil || !has {
@@ -281,7 +281,7 @@ func (k kernel) freeIngress(link netlink.Link) error {
 		}
 	}
 	name := link.Attrs().Name
-	return fmt.Errorf("the interface %s has a queueing discipline for incoming packets, which stays as it is: govern them there, or delete it (tc qdisc del dev %s ingress)", name, name)
+	return fmt.Errorf("the interface %s has a queueing discipline for incoming packets, which stays as it is: govern the incoming packets there, or delete the discipline (tc qdisc del dev %s ingress)", name, name)
 }
 
 func (k kernel) addIngress(link int) error {
@@ -291,8 +291,8 @@ func (k kernel) addIngress(link int) error {
 	return nil
 }
 
-// deleteIngress deletes the filters that redirect to a device, and the queueing discipline of the
-// incoming packets, if no filter of somebody else is left.
+// deleteIngress deletes the filters that redirect to a device. If no filter of somebody else is left, it also
+// deletes the queueing discipline of the incoming packets.
 func (k kernel) deleteIngress(link netlink.Link, device int) error {
 	has, err := k.hasIngress(link)
 	if err != nil || !has {
@@ -344,12 +344,13 @@ type classSpec struct {
 	queue uint64 // bytes that may wait
 }
 
-// describe returns the class for packets of an interface.
+// describe returns the class that limits the payload to an address to a rate. classes is the index of the
+// device that has the classes of link.
 func describe(link netlink.Link, classes int, rate uint64, to netip.Addr) classSpec {
 	a := link.Attrs()
 	s := classSpec{link: classes, rate: onWire(rate, a.MTU, to)}
-	// TCP sends two segments at a time at least, also if they are larger than segmentation offload
-	// makes them, as on loopback. Headers of the segments count.
+	// The queue must have room for two segments, because TCP sends at least two at a time. On loopback they
+	// are larger than segmentation offload makes them. The headers of the segments count, too.
 	packet := max(uint64(a.GSOMaxSize), 2*uint64(a.MTU), 1<<16)
 	s.queue = max(s.rate/40, 2*(packet+packet/16))
 	return s
@@ -357,15 +358,15 @@ func describe(link netlink.Link, classes int, rate uint64, to netip.Addr) classS
 
 func (s classSpec) handle() uint32 { return rootHandle | uint32(s.minor) }
 
-// class returns HTB's class. A hundredth of a second of its rate may be sent at once, which makes up
-// for timers that are late, and a quantum.
+// class returns the class for HTB. The class may send at once what it sends in a hundredth of a second, and
+// a quantum. This compensates for timers that are late.
 func (s classSpec) class() *netlink.HtbClass {
 	burst := uint32(s.rate/100 + quantum)
 	return netlink.NewHtbClass(netlink.ClassAttrs{LinkIndex: s.link, Parent: rootHandle, Handle: s.handle()},
 		netlink.HtbClassAttrs{Rate: 8 * s.rate, Ceil: 8 * s.rate, Buffer: burst, Cbuffer: burst, Quantum: quantum})
 }
 
-// setQueue bounds the queue of a class, in bytes (bfifo). The library has no limits of queues.
+// setQueue bounds the queue of a class, in bytes (bfifo). The library netlink cannot set this bound.
 func (k kernel) setQueue(s classSpec, flags int) error {
 	r := nl.NewNetlinkRequest(unix.RTM_NEWQDISC, flags|unix.NLM_F_ACK)
 	r.Sockets = k.sockets

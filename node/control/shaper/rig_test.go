@@ -33,9 +33,9 @@ const (
 
 var undo = map[string]journal.Undo{Mechanism: Undo}
 
-// The tests of a crash start this program as a daemon, which shapes connections and waits to be
-// killed. The variable has the journal's path, a seed and the connections. With a seed other than 0
-// the daemon sets and lifts rates at random without end.
+// TestMain runs this program as a daemon for the tests of a crash. The daemon shapes connections and waits to
+// be killed. The environment variable has the journal's path, a seed and the connections. With a seed other
+// than 0, the daemon sets and lifts rates at random, without end.
 func TestMain(m *testing.M) {
 	if role := strings.Split(os.Getenv(childRole), "\n"); len(role) > 2 {
 		fmt.Fprintln(os.Stderr, daemon(role[0], role[1], role[2:]))
@@ -87,10 +87,10 @@ func daemon(path, seed string, connections []string) error {
 	return err
 }
 
-// rig is two machines, of which one has a shaper.
+// rig has two machines in network namespaces. One of them has a shaper.
 type rig struct {
 	t      testing.TB
-	here   *netns.Machine // the shaper's
+	here   *netns.Machine // the machine with the shaper
 	peer   *netns.Machine
 	before string // the configuration of here at the beginning
 	path   string // of the journal
@@ -98,7 +98,8 @@ type rig struct {
 	s      *Shaper
 }
 
-// build makes a rig. The test's end checks that the shaper's machine is as it was.
+// build makes a rig. At the end of the test, it checks that the configuration of the shaper's machine is as
+// before.
 func build(t testing.TB) *rig {
 	t.Helper()
 	book, err := ledger.Open(t.TempDir())
@@ -130,19 +131,19 @@ func build(t testing.TB) *rig {
 	return r
 }
 
-// sixth returns a machine's address of IPv6, which ends as that of IPv4.
+// sixth returns the IPv6 address of a machine, which ends like its IPv4 address.
 func sixth(m *netns.Machine) netip.Addr {
 	four := m.Address.As4()
 	return netip.AddrFrom16([16]byte{0: 0xfd, 12: four[0], 13: four[1], 14: four[2], 15: four[3]})
 }
 
-// addSixth gives the caller's machine its address of IPv6.
+// addSixth gives the caller's machine its IPv6 address.
 func addSixth(m *netns.Machine) error {
 	eth0, err := netlink.LinkByName("eth0")
 	if err != nil {
 		return err
 	}
-	// Nobody else has the address, so the kernel need not ask the network.
+	// No other machine has the address, so the kernel need not look for duplicates.
 	return netlink.AddrAdd(eth0, &netlink.Addr{IPNet: &net.IPNet{IP: sixth(m).AsSlice(), Mask: net.CIDRMask(64, 128)}, Flags: unix.IFA_F_NODAD})
 }
 
@@ -175,7 +176,7 @@ func (r *rig) unchanged(when string) {
 	}
 }
 
-// do calls f on the shaper's machine, which must succeed.
+// do calls f on the shaper's machine. It ends the test if f fails.
 func (r *rig) do(f func() error) {
 	r.t.Helper()
 	if err := r.here.Do(f); err != nil {
@@ -286,8 +287,8 @@ func (s *stream) rtt(t testing.TB) time.Duration {
 	return time.Duration(info.Rtt) * time.Microsecond
 }
 
-// crash starts a daemon that shapes the connections, and kills it: when it has done so, if the seed is
-// 0, and after a time otherwise.
+// crash starts a daemon that shapes the connections, and kills the daemon. With the seed 0, it does so when
+// all connections are shaped; otherwise it does so after the given time.
 func (r *rig) crash(seed uint64, after time.Duration, connections ...Connection) {
 	t := r.t
 	t.Helper()

@@ -1,22 +1,22 @@
-// Package shaper holds TCP connections to rates by the queueing disciplines of their interface.
+// Package shaper limits the rates of TCP connections by the queueing disciplines of their interface.
 //
-// Problem: package pacing needs the right to duplicate a socket of another process. Where it cannot
-// be had, or where the sender is a container on another machine, only the packets are left. What is
-// hard: the queueing discipline of an interface is common property, an operator may have set one,
-// and a packet that has come in has already used the network.
+// Problem: package pacing needs the right to duplicate a socket of another process. Without this right,
+// and if the sender is on another machine without Penstock, a connection can be held only by its packets.
+// What is hard: all users of an interface share its queueing discipline, an operator may have set one, and
+// an incoming packet has already used the network.
 //
 // Choice: as in the monitor-and-controller framework for Spark on Mesos, HTB has one class for each
-// connection, and u32 filters find its packets by the four-tuple. Packets that come in are
-// redirected to an IFB device, which has an HTB of its own; TCP's sender slows down to the rate at
-// which they leave it. All other packets pass HTB without a class, at once.
+// connection, and u32 filters find the packets of the connection by its two addresses and ports. Incoming
+// packets are redirected to an IFB device, which has an HTB of its own. The TCP sender slows down to the
+// rate at which packets leave that device. All other packets pass HTB at once, without a class.
 //
-// An interface is shaped only if its queueing disciplines are those that the kernel gave it: they
-// have the handle 0, are listed as such, and come back by themselves when ours is deleted. That
-// includes noqueue, the default of loopback and veth. An operator's discipline has a handle, and is
-// never touched. Ours is known by its handle, and the IFB device by its hardware address.
+// An interface is shaped only if it has the queueing disciplines that the kernel gave it. These have the
+// handle 0, and the kernel sets them again when ours is deleted. They include noqueue, the default of
+// loopback and veth. A discipline with another handle was set by an operator, and is never changed. Our
+// discipline is recognised by its handle, and our IFB device by its hardware address.
 //
-// A class has a queue, which costs round trip time: package pacing is the better means. The queue is
-// bounded to a fortieth of a second at the rate, but not to less than two of the largest packets.
+// A class has a queue, which adds to the round trip time, so package pacing is preferred. The queue has at
+// most the bytes of a fortieth of a second at the rate, or two of the largest packets if these are more.
 package shaper
 
 import (
@@ -37,21 +37,22 @@ import (
 const Mechanism = "shaper"
 
 const (
-	// Floor and Ceiling bound a rate, in bytes per second. One packet of HDFS has 64 KiB: below one a
-	// second, clients would take the server for dead. HTB's rates have 32 bits.
+	// Floor and Ceiling are the smallest and the largest rate, in bytes per second. A packet of HDFS has
+	// 64 KiB. With less than one packet per second, clients would assume that the server is dead. HTB's
+	// rates have 32 bits.
 	Floor   = 64 << 10
 	Ceiling = 1 << 31
-	// MaxConnections is the number of connections that an interface holds in one direction. Each
-	// packet of the interface is compared with each of them.
+	// MaxConnections is the maximum number of connections that are held on an interface in one direction.
+	// It is small, because the kernel compares each packet of the interface with each connection.
 	MaxConnections = 64
 	maxInterfaces  = 64
 )
 
-// Connection is the direction of a TCP connection that is held, and where it is held.
+// Connection is one direction of a TCP connection, with the place where it is held.
 type Connection struct {
 	Interface string
 	From, To  netip.AddrPort // the sender and the receiver of the bytes, as in the packets
-	// Ingress means that the packets come in from the interface. Otherwise they leave through it.
+	// Ingress means that the packets come in through the interface. Otherwise they leave through it.
 	Ingress bool
 }
 
@@ -84,9 +85,9 @@ type place struct {
 // side is the state of a place.
 type side struct {
 	place
-	index   int      // of the interface
-	classes int      // index of the interface that has the classes: itself, or the IFB device
-	targets []string // what was recorded to make it, oldest first
+	index   int      // the interface's index
+	classes int      // index of the device that has the classes: the interface itself, or its IFB device
+	targets []string // Targets of the recorded changes that made the side, oldest first
 	held    map[Connection]*class
 	used    [MaxConnections + 1]bool // minor numbers of classes
 }
@@ -98,8 +99,8 @@ type class struct {
 	rate   uint64
 }
 
-// Open returns a shaper of the interfaces of the caller's network namespace. It records its changes
-// in a journal, which must have been opened with this package's Undo. The caller must call Close.
+// Open returns a shaper of the interfaces of the caller's network namespace. It records its changes in j,
+// which the caller must have opened with this package's Undo. The caller must call Close.
 func Open(j *journal.Journal) (*Shaper, error) {
 	k, err := newKernel()
 	if err != nil {
@@ -108,11 +109,11 @@ func Open(j *journal.Journal) (*Shaper, error) {
 	return &Shaper{journal: j, kernel: k, sides: map[place]*side{}}, nil
 }
 
-// Close closes the connection to the kernel. The journal undoes the changes.
+// Close closes the connection to the kernel. It undoes no changes; the journal does that.
 func (s *Shaper) Close() { s.kernel.Close() }
 
-// Find returns where a connection can be held: where its packets leave this machine, or come in if
-// the receiver is on this machine and the sender is not.
+// Find returns the place where a connection can be held. This is the interface through which its packets
+// leave this machine. If only the receiver is on this machine, it is the interface through which they come in.
 func (s *Shaper) Find(from, to netip.AddrPort) (Connection, error) {
 	c := Connection{From: unmapped(from), To: unmapped(to)}
 	_, fromHere, err := s.kernel.route(c.From.Addr())
@@ -131,8 +132,8 @@ func (s *Shaper) Find(from, to netip.AddrPort) (Connection, error) {
 	return c, err
 }
 
-// Set holds a connection to a rate of payload, from now on. A further call for the same connection
-// replaces the rate. The caller must call Lift when the connection is closed.
+// Set limits the payload of a connection to a rate. A further call for the same connection replaces the
+// rate. The caller must call Lift when the connection is closed.
 func (s *Shaper) Set(c Connection, bytesPerSecond uint64, why string) error {
 	c.From, c.To = unmapped(c.From), unmapped(c.To)
 	s.mu.Lock()
@@ -150,7 +151,7 @@ func (s *Shaper) set(c Connection, rate uint64, why string) error {
 	case rate > Ceiling:
 		return fmt.Errorf("the rate is too high: use at most %d, or lift the rate", uint64(Ceiling))
 	case c.Interface == "" || !c.From.IsValid() || !c.To.IsValid() || c.From.Addr().Is4() != c.To.Addr().Is4():
-		return errors.New("the connection is not described: an interface and two addresses of the same kind are needed")
+		return errors.New("the connection is not described: an interface and two addresses of the same IP version are needed")
 	}
 	at := place{c.Interface, c.Ingress}
 	here := s.sides[at]
@@ -175,7 +176,7 @@ func (s *Shaper) set(c Connection, rate uint64, why string) error {
 	return err
 }
 
-// prepare puts HTB in place.
+// prepare makes the HTB of a place, if it does not exist.
 func (s *Shaper) prepare(at place, why string) (*side, error) {
 	link, err := s.kernel.LinkByName(at.name)
 	if err != nil {
@@ -216,7 +217,7 @@ func (s *Shaper) prepare(at place, why string) (*side, error) {
 	return here, nil
 }
 
-// hold makes the class of a connection, or changes its rate.
+// hold makes the class of a connection, or changes the rate of that class.
 func (s *Shaper) hold(here *side, c Connection, rate uint64, why string) error {
 	link, err := s.kernel.LinkByIndex(here.index)
 	if err != nil {
@@ -262,8 +263,8 @@ func (s *Shaper) hold(here *side, c Connection, rate uint64, why string) error {
 	return nil
 }
 
-// Lift lets a connection move as before the first Set. It does nothing if the connection is not held.
-// The queueing discipline of an interface goes with its last connection.
+// Lift ends the hold of a connection. It does nothing if the connection is not held. With the last
+// connection of an interface, Lift also deletes our queueing discipline.
 func (s *Shaper) Lift(c Connection) error {
 	c.From, c.To = unmapped(c.From), unmapped(c.To)
 	s.mu.Lock()
@@ -327,9 +328,9 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// onWire returns the rate at which HTB must send, so that a payload has the rate that is meant: HTB
-// counts the headers of each packet. The path's packets are assumed to be as large as the
-// interface's; smaller ones make the payload slower.
+// onWire returns the rate at which HTB must send so that the payload has the given rate. The two differ,
+// because HTB counts the headers of each packet. Packets are assumed to have the size that the interface
+// permits. If they are smaller, the payload is slower.
 func onWire(rate uint64, mtu int, to netip.Addr) uint64 {
 	const ethernet, ip4, ip6, tcp = 14, 20, 40, 32 // bytes; tcp with time stamps
 	headers := ip4 + tcp
@@ -342,12 +343,12 @@ func onWire(rate uint64, mtu int, to netip.Addr) uint64 {
 	return rate * uint64(mtu+ethernet) / uint64(mtu-headers)
 }
 
-// classText is the value of a connection in the journal.
+// classText returns the value of a connection in the journal.
 func classText(minor uint16, rate uint64) string {
 	return "class " + strconv.Itoa(int(minor)) + ", " + strconv.FormatUint(rate, 10) + " B/s"
 }
 
-// missing reports whether an error says that what is to be deleted does not exist.
+// missing reports whether a deletion has failed because its object does not exist.
 func missing(err error) bool {
 	var none netlink.LinkNotFoundError
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ESRCH) || errors.As(err, &none)

@@ -18,7 +18,7 @@ import (
 	"penstock/node/control/journal"
 )
 
-// within reports an error unless got is near a rate. The machine may be busy, so the bounds are wide.
+// within reports an error unless the rate got is near want. The machine may be busy, so the bounds are wide.
 func within(t *testing.T, what string, got, want float64) {
 	t.Helper()
 	t.Logf("%s: %.2f MB/s, %+.1f %%", what, got/mb, 100*(got/want-1))
@@ -27,8 +27,8 @@ func within(t *testing.T, what string, got, want float64) {
 	}
 }
 
-// TestRate: a connection's rate is changed live, in both directions, by IPv4 and IPv6; another
-// connection of the same interface is free.
+// TestRate: a connection's rate changes while data flows, in both directions, with IPv4 and IPv6. Another
+// connection of the same interface is not slowed.
 func TestRate(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -95,7 +95,7 @@ func connection(name string, ingress bool, port int) Connection {
 		netip.MustParseAddrPort("198.18.0.2:9866"), ingress}
 }
 
-// TestKilled: a daemon that is killed leaves its disciplines behind; the next one removes them.
+// TestKilled: a killed daemon leaves its queueing disciplines behind, and the next daemon removes them.
 func TestKilled(t *testing.T) {
 	r := build(t)
 	r.crash(0, 0, connection("eth0", false, 1), connection("eth0", false, 2), connection("eth0", true, 3), connection("lo", false, 4))
@@ -118,7 +118,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestKilledAtAnyMoment: wherever a daemon is killed, the next one leaves nothing behind.
+// TestKilledAtAnyMoment: at whatever moment a daemon is killed, the next one removes all that it has left.
 func TestKilledAtAnyMoment(t *testing.T) {
 	r := build(t)
 	restored := 0
@@ -146,7 +146,8 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestTheJournalIsLost: what an earlier daemon has left is replaced, not taken for an operator's.
+// TestTheJournalIsLost: without its journal, a discipline that an earlier daemon has left is recognised and
+// replaced. It is not mistaken for one of an operator.
 func TestTheJournalIsLost(t *testing.T) {
 	r := build(t)
 	r.crash(0, 0, connection("eth0", false, 1), connection("eth0", true, 2))
@@ -163,7 +164,8 @@ func TestTheJournalIsLost(t *testing.T) {
 	r.unchanged("after Lift")
 }
 
-// TestOperators: what somebody else has set is refused, and stays.
+// TestOperators: Set refuses an interface whose queueing discipline somebody else has set, and leaves it as
+// it is.
 func TestOperators(t *testing.T) {
 	r := build(t)
 	r.open()
@@ -209,8 +211,8 @@ func TestOperators(t *testing.T) {
 	r.unchanged("after the refusals")
 }
 
-// TestReplaced: somebody replaces our discipline. The connections are not held any more, and what is
-// there now stays.
+// TestReplaced: somebody replaces our discipline. The connections are no longer held, and the present
+// discipline stays.
 func TestReplaced(t *testing.T) {
 	r := build(t)
 	r.open()
@@ -256,7 +258,7 @@ func TestReplaced(t *testing.T) {
 	if len(r.j.Changes()) != 0 || len(r.s.Rates()) != 0 {
 		t.Errorf("after Lift: %+v, %v", r.j.Changes(), r.s.Rates())
 	}
-	// Undo once more, of everything: it has nothing to do.
+	// A further Undo of all changes does nothing.
 	for _, c := range slices.Backward(changes) {
 		r.do(func() error { return Undo(c) })
 	}
@@ -276,8 +278,8 @@ func TestReplaced(t *testing.T) {
 	})
 }
 
-// TestTheInterfaceIsGone: an interface that disappears takes its disciplines with it; the IFB device
-// is removed.
+// TestTheInterfaceIsGone: when an interface is deleted, its disciplines are deleted with it, and the shaper
+// deletes the IFB device.
 func TestTheInterfaceIsGone(t *testing.T) {
 	r := build(t)
 	r.open()

@@ -20,7 +20,7 @@ const (
 	kindIn      = "ingress"
 )
 
-// target is what is changed, in the journal.
+// target is the Target of a change in the journal.
 type target struct {
 	index    int    // of the interface
 	name     string // of the interface
@@ -40,7 +40,7 @@ func (t target) isConnection() bool { return t.kind == kindEgress || t.kind == k
 
 // parseTarget is the inverse of target.String.
 func parseTarget(text string) (t target, err error) {
-	bad := fmt.Errorf("%q in the journal is no change of an interface", text)
+	bad := fmt.Errorf("%q in the journal is not a change of an interface", text)
 	words := strings.Fields(text)
 	if len(words) < 3 {
 		return target{}, bad
@@ -68,19 +68,19 @@ func parseTarget(text string) (t target, err error) {
 	return t, nil
 }
 
-// parseMinor returns the class of a connection's value in the journal.
+// parseMinor returns the minor number of the class in a connection's value in the journal.
 func parseMinor(value string) (uint16, error) {
 	var minor uint16
 	var rate uint64
 	if _, err := fmt.Sscanf(value, "class %d, %d B/s", &minor, &rate); err != nil || minor == 0 || minor > MaxConnections || classText(minor, rate) != value {
-		return 0, fmt.Errorf("%q in the journal is no class of a connection", value)
+		return 0, fmt.Errorf("%q in the journal is not the class of a connection", value)
 	}
 	return minor, nil
 }
 
-// Undo deletes what c has made, in the caller's network namespace. It does nothing if the interface
-// is gone, or if what is there is not ours. When our queueing discipline is deleted, the kernel puts
-// its own default back.
+// Undo deletes what c has made, in the caller's network namespace. It does nothing if the interface no longer
+// exists, or if somebody else has replaced what c has made. When Undo deletes our queueing discipline, the
+// kernel puts its own default back.
 func Undo(c journal.Change) error {
 	t, err := parseTarget(c.Target)
 	if err != nil {
@@ -111,7 +111,7 @@ func Undo(c journal.Change) error {
 		if device != nil {
 			index = device.Attrs().Index
 		} else if link.Attrs().Name != t.name {
-			return nil // nothing shows that it is ours
+			return nil // nothing shows that the discipline is ours
 		}
 		return k.deleteIngress(link, index)
 	}
@@ -126,7 +126,7 @@ func (k kernel) undoConnection(link netlink.Link, t target, minor uint16) error 
 	if t.kind == kindEgress {
 		return k.deleteClass(link, minor, t.from, t.to)
 	}
-	// The redirection goes first: packets must not go to a device without their class.
+	// The redirection is deleted first: no packet must reach the device when its class is deleted.
 	has, err := k.hasIngress(link)
 	if err != nil {
 		return err
