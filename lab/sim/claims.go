@@ -13,7 +13,7 @@ const mostSlowdown = 1.2
 func (s *Scenario) Claims(r *Result) []claims.Claim {
 	all := []claims.Claim{}
 	if r.Judged > 0 {
-		c := claims.Of(s.Title+": disk time misallocated", "%", 100*r.Misplaced).From("median window; the interval is over windows")
+		c := claims.Of(s.Title+": disk time misallocated", "%", 100*r.Misplaced).From("in the median window; the interval is over windows")
 		for _, w := range r.Windows {
 			if w.Judged {
 				c.Low, c.High = min(c.Low, 100*w.Misplaced), max(c.High, 100*w.Misplaced)

@@ -45,7 +45,7 @@ func (r SoakResult) claims() []claims.Claim {
 	}
 	return claims.Add([]claims.Claim{},
 		worst("disk time misallocated in the worst round", "%", func(k Kills) float64 { return 100 * k.Outcome.Misplaced }).
-			AtMost(100*MaxMisplaced).From("shares survive a broker"),
+			AtMost(100*MaxMisplaced).From("shares survive the failure of a broker"),
 		worst("longest pause of a task", "ms", func(k Kills) float64 { return float64(k.PauseMS) }))
 }
 

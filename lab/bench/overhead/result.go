@@ -117,7 +117,7 @@ var yarnFigures = []struct {
 	{"CPU, NodeManager", func(s Sample) float64 { return s.NodeManagerCPU }, 0},
 	{"CPU, containers", func(s Sample) float64 { return s.TasksCPU }, 0},
 	{"CPU, daemon", func(s Sample) float64 { return s.DaemonCPU }, 0},
-	{"CPU, all of these", Sample.CPU, yarnCPUBound},
+	{"CPU of DataNode, NodeManager, containers and daemon", Sample.CPU, yarnCPUBound},
 	{"CPU, the machine", func(s Sample) float64 { return s.MachineCPU }, 0},
 }
 

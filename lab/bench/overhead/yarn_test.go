@@ -92,7 +92,7 @@ func TestYARNFigures(t *testing.T) {
 		case "run time":
 			near(t, f.What, f.Ratio.Mean, 1.01)
 			near(t, "native", f.Native.Median, 50*1.35) // the round before them was not counted
-		case "CPU, all of these":
+		case "CPU of DataNode, NodeManager, containers and daemon":
 			near(t, f.What, f.Ratio.High, 1.04)
 		case "CPU, daemon":
 			if f.Ratio != nil {

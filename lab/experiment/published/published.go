@@ -170,8 +170,8 @@ This page is generated from the files in [results/](../results) by ` + "`penstoc
 
 The disks are modelled: a FUSE file behind a loop device answers at the pace of a disk and logs each
 request. HDFS, YARN, MapReduce, Spark, the file system and the kernel are real. Ratios carry over to
-other machines; seconds do not. An interval reaches from the least to the greatest run, unless its
-section describes another interval.
+other machines; seconds do not. An interval reaches from the lowest to the highest value of all runs,
+unless its section describes another interval.
 
 `)
 	var met, missed, metOpen, missedOpen int
