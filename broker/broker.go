@@ -41,8 +41,8 @@ const (
 	// reconnects within three quarters of a period, and reports rates one period later.
 	startupWait = 2 * time.Second
 	// failoverWait replaces startupWait if there are several brokers. The nodes of a failed leader
-	// leave that leader after up to three periods without an answer, and report rates to the new
-	// one after another one or two periods.
+	// leave it after up to three periods without an answer. They report rates to the new leader one
+	// or two periods later.
 	failoverWait = 5 * time.Second
 	// rightsInterval is the time between two computations of all rights.
 	rightsInterval = 500 * time.Millisecond

@@ -147,7 +147,7 @@ func (r *registration) add(uid uint32, path string) (g *governed, err error) {
 	if !ipc.Serves(r.role) && !dir.Device.Local {
 		// A file server that hangs would stop the device's loop, and with it every heartbeat.
 		dir.Close()
-		return nil, fmt.Errorf("directory %s is not on this machine: use local disks for local directories", dir.Path)
+		return nil, fmt.Errorf("directory %s is not on this machine: put the local directories on this machine's disks", dir.Path)
 	}
 	dev, err := r.daemon.device(dir.Device)
 	if err != nil {

@@ -75,7 +75,7 @@ func (d *Daemon) listenForPeers(ctx context.Context) (*peerPort, error) {
 func (d *Daemon) answerPeers(ctx context.Context, p *peerPort) {
 	p.port.serve(ctx, func(l net.Listener) {
 		if err := d.answers.Serve(ctx, l, p.secure); err != nil {
-			d.log.Error("other nodes are no longer answered", "error", err)
+			d.log.Error("this node no longer answers questions of other nodes", "error", err)
 		}
 	})
 }

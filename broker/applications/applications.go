@@ -102,8 +102,8 @@ type finder interface {
 	find(ctx context.Context, flow string) (a Application, known bool, err error)
 }
 
-// source is a cluster manager with its state. One goroutine polls it. The fields below
-// clusterManager are protected by the directory's lock.
+// source is a cluster manager with its state. One goroutine polls it. Directory.mu protects
+// all fields except clusterManager.
 type source struct {
 	clusterManager
 	round       uint64 // number of lists so far

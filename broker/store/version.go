@@ -25,21 +25,21 @@ const (
 func (v Version) Check() error {
 	switch {
 	case v.Number == 0:
-		return errors.New("a version's number is at least 1")
+		return errors.New("a version's number must be at least 1")
 	case len(v.Text) > MaxText:
-		return fmt.Errorf("the policy has %d bytes: at most %d", len(v.Text), MaxText)
+		return fmt.Errorf("the policy has %d bytes; at most %d are allowed", len(v.Text), MaxText)
 	case !utf8.Valid(v.Text):
 		return errors.New("the policy is not UTF-8")
 	case len(v.Weights) > MaxWeights:
-		return fmt.Errorf("%d applications have a weight set: at most %d; remove some", len(v.Weights), MaxWeights)
+		return fmt.Errorf("%d applications have a weight set; at most %d are allowed: remove some", len(v.Weights), MaxWeights)
 	case len(v.Author) > MaxName || !utf8.ValidString(v.Author):
-		return fmt.Errorf("the author's name has at most %d bytes of UTF-8", MaxName)
+		return fmt.Errorf("the author's name must be at most %d bytes of UTF-8", MaxName)
 	case len(v.Note) > MaxNote || !utf8.ValidString(v.Note):
-		return fmt.Errorf("the note has at most %d bytes of UTF-8", MaxNote)
+		return fmt.Errorf("the note must be at most %d bytes of UTF-8", MaxNote)
 	}
 	for name, weight := range v.Weights {
 		if name == "" || len(name) > MaxName || !utf8.ValidString(name) {
-			return fmt.Errorf("an application's name has 1 to %d bytes of UTF-8", MaxName)
+			return fmt.Errorf("an application's name must be 1 to %d bytes of UTF-8", MaxName)
 		}
 		if weight < 1 || weight > MaxWeight {
 			return fmt.Errorf("weight %d of %s: use 1 to %d", weight, name, MaxWeight)

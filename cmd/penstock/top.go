@@ -42,8 +42,8 @@ all disks: a word for its state, a bar of its share of the disks' service with a
 the share that it is due, rates, and its share over the last minute. The sentence on top
 names the application that takes more than its due while another one waits.
 
-On a terminal it is a live view: a shows applications, d devices and the I/O of others, f
-flows by device, ? help, q quits. Otherwise it prints a text each interval. --json prints the
+On a terminal it is a live view. The key "a" shows applications, "d" shows devices and the
+I/O of others, "f" shows flows by device, "?" shows help, and "q" quits. Otherwise it prints a text each interval. --json prints the
 daemon's status (docs/reference/status.md), one document a line.
 
 With --cluster, it asks the broker and shows each application's share of the whole cluster,

@@ -51,11 +51,11 @@ type Config struct {
 	// or the kernel writes back in its own order. Default 32 MiB. SetRoom changes it.
 	Dirty int64
 
-	// Staged bounds the bytes that are staged, or being staged, ahead of all readers. Beyond this
-	// bound, less is staged for each flow, and finally only small quanta for readers at their marks
-	// (staged.go). Staged must stay well below the memory that is free for the page cache.
-	// Otherwise the kernel drops pages before they are read, and fetches them again outside of the
-	// schedule. Default 256 MiB. SetRoom changes it.
+	// Staged limits the bytes, in sum over all readers, that are staged or being staged ahead of
+	// them. When this limit is reached, each flow has a lower limit of its own. When that limit is
+	// reached too, only readers at their marks still get small quanta (staged.go). Staged must stay
+	// well below the memory that is free for the page cache. Otherwise the kernel drops pages before
+	// they are read, and fetches them again outside of the schedule. Default 256 MiB. SetRoom changes it.
 	Staged int64
 
 	// Run and RunTime bound how long one file of the selected flow is served in a row, to save

@@ -295,10 +295,10 @@ func (p *Policy) weightOf(queue string) (weight int, listed bool) {
 	return p.Queues[i].Weight, true
 }
 
-// Weights returns the weight that each application would have among all applications at work if
-// there were no queues. Without a queue, this is the application's own weight. Otherwise it is the
-// application's part of its queue, times the queue's part of its parent, and so on, times the
-// weight of the topmost queue.
+// Weights returns one weight for each application at work. Used in a policy without queues, these
+// weights give every application the share that its queues give it. For an application in no queue,
+// this is its own weight. For others, it is the application's part of its queue, times the queue's
+// part of its parent, and so on, times the weight of the topmost queue.
 func (p *Policy) Weights(atWork []Grant) []float64 {
 	weightOf := map[string]float64{}
 	for _, q := range p.Queues {

@@ -52,7 +52,7 @@ func HDD(bytesPerSecond int64) Model {
 
 // SSD returns a solid-state disk with 8 channels that reads the given number of bytes per second,
 // and writes 5/8 of that. Its proportions are those of flash: at 40 MB/s, reads of 4 KiB, one at a
-// time, reach 5.6 % of the rate. Its latencies are ten times those of flash or more, because times
+// time, reach 5.6 % of the rate. Its latencies are at least ten times those of flash, because times
 // below a millisecond are not accurate. docs/design/disk.md shows its curves.
 func SSD(bytesPerSecond int64) Model {
 	return Model{

@@ -156,8 +156,8 @@ func (c *Cluster) site() properties {
 		"mapreduce.job.ubertask.enable":              "false",
 		"mapreduce.jobhistory.intermediate-done-dir": historyDir,
 		"mapreduce.jobhistory.done-dir":              "/staging/done",
-		// Polls are frequent everywhere: the gaps between a job's phases must be short compared
-		// with the measured I/O.
+		// All polling intervals are short, because the gaps between a job's phases must be short
+		// compared with the measured I/O.
 		"yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms":    "200",
 		"mapreduce.client.progressmonitor.pollinterval":            "500",
 		"mapreduce.client.completion.pollinterval":                 "500",

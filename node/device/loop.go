@@ -192,11 +192,11 @@ func (l *Loop) call(do func()) bool {
 	}
 }
 
-// Tick counts the loop's ticks, one each 100 ms.
 // Stuck reports whether the device has not answered a request in time (Config.Stuck). Its streams are
 // let through until it does.
 func (l *Loop) Stuck() bool { return l.isStuck.Load() }
 
+// Tick returns the number of the loop's ticks so far, one each 100 ms.
 func (l *Loop) Tick() uint64 { return l.tick.Load() }
 
 // Alive reports whether the loop has run in the last half second, and has kept no connection's

@@ -32,9 +32,9 @@ type hint struct {
 	application string
 }
 
-// peer finds the process with the client's end of the claim's connection. If the error is
-// errElsewhere, hold is the server's end, provided that a DataNode or NodeManager of this machine
-// has it.
+// peer finds the process that holds the client's end of the claim's connection. If the error is
+// errElsewhere, the returned hold describes the server's end, if a DataNode or NodeManager of this
+// machine has that end open; otherwise it is zero.
 func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 	client, err := parseAddress(claim.Client)
 	if err != nil {

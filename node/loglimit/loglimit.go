@@ -3,7 +3,7 @@
 // Problem: a refused peer connects again, twice a second and for ever. One line for each attempt
 // would be 170,000 equal lines per day. Choice: a condition is logged once for each peer, then
 // counted, and logged again after a while with the count. Lines of all conditions together have a
-// rate of their own, since there may be many peers, and the memory for conditions is bounded.
+// rate limit of their own, since there may be many peers, and the memory for conditions is bounded.
 // Exact counts are in the metrics.
 package loglimit
 

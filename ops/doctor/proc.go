@@ -74,7 +74,7 @@ func readMemory(mount string) (m Memory) {
 		{"dirty_ratio", vm.DirtyRatio, &m.DirtyRatio},
 	} {
 		if limit.read == nil { // the library reports no reason
-			m.Err = errors.Join(m.Err, fmt.Errorf("%s has no number", filepath.Join(mount, "sys/vm", limit.name)))
+			m.Err = errors.Join(m.Err, fmt.Errorf("%s does not contain a number", filepath.Join(mount, "sys/vm", limit.name)))
 			continue
 		}
 		*limit.to = *limit.read

@@ -30,8 +30,8 @@ const (
 // spill. This bypasses the daemon, which reads ahead itself.
 const ifileReadahead = "mapreduce.ifile.readahead"
 
-// blockReadahead and shuffleReadahead do the same in a DataNode and in a NodeManager, if libhadoop
-// is loaded.
+// Like ifileReadahead, these settings make the kernel read ahead and so bypass the daemon:
+// blockReadahead in a DataNode, shuffleReadahead in a NodeManager, both only if libhadoop is loaded.
 const (
 	blockReadahead   = "dfs.datanode.readahead.bytes"
 	shuffleReadahead = "mapreduce.shuffle.readahead.bytes"

@@ -86,8 +86,8 @@ type marker struct {
 	sent []time.Time
 }
 
-// Generate emulates nodes until in ends. The first line of in is a Load. Each further line is a
-// question, which a Look on out answers.
+// Generate emulates nodes until its input ends. The first line of the input is a Load. Each further
+// line is a question; Generate answers it by writing a Look to out.
 func Generate(ctx context.Context, in io.Reader, out io.Writer) error {
 	questions := bufio.NewReader(in)
 	g := &generator{delay: newHistogram(), stale: newHistogram(), ways: make(chan struct{}, connecting)}

@@ -30,8 +30,8 @@ const (
 	slowestBytes    = 0.6
 )
 
-// calibrationInput returns the size of the protected job's input in the first run: half of the
-// usual, which shows its rate as well, and its first picture earlier.
+// calibrationInput returns the size of the protected job's input in the first run. It is half of
+// the usual size: this is enough to measure the job's rate, and the first report appears sooner.
 func calibrationInput(p ProtectedSetup) int64 {
 	half := p.InputBytes / 2
 	return max(half-half%(mib*int64(p.Files)), mib*int64(p.Files))

@@ -56,8 +56,8 @@ func (res Result) claims() []claims.Claim {
 		}
 		add(f, "throughput of all disks", "MB/s", *f.DeviceSpread, 1).HigherIsBetter = true
 		for _, n := range res.Phases {
-			// Penstock is compared with every kernel scheduler, and other phases only with the best
-			// kernel scheduler.
+			// The phase with Penstock is compared with the phases of all kernel schedulers. The
+			// remaining phases are compared only with the best kernel scheduler.
 			if !strings.HasPrefix(n.Name, nativePrefix) || n.Name == f.Name || n.Name != res.Native && f.Name != "sfqd2" {
 				continue
 			}

@@ -43,8 +43,8 @@ func Make(path, prefix string) (f Folder, err error) {
 // this checkout whose folders' names begin with prefix. `penstock-lab clean` does the same for all
 // other runs.
 func Recover(prefix string, say func(format string, args ...any)) error {
-	// The cluster's ledger is one folder deeper, and comes first, because the cluster's processes
-	// must end before the disks that they use are removed.
+	// The cluster's ledger is in a folder below the run's folder. It comes first, because the
+	// cluster's processes must end before the disks that they use are removed.
 	for _, below := range []string{"*", ""} {
 		found, err := filepath.Glob(filepath.Join(parent, prefix+"*", below, ledger.FileName))
 		if err != nil {

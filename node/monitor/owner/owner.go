@@ -95,8 +95,9 @@ func Of(path string) (o Owner) {
 	return o
 }
 
-// runtimeContainer recognises the cgroup of a container of Docker, Podman or, within a pod, of any
-// runtime. parent is the name of the cgroup above; pod is the pod around it, or empty.
+// runtimeContainer recognises the cgroup of a Docker or Podman container. Within a pod, it
+// recognises the containers of every runtime. parent is the name of the cgroup above; pod is the UID
+// of the pod that contains the cgroup, or empty.
 func runtimeContainer(parent, name, pod string) Owner {
 	scope, isScope := strings.CutSuffix(name, ".scope")
 	prefix, id := "", scope

@@ -14,7 +14,7 @@ import java.util.Collections;
 import java.util.concurrent.TimeUnit;
 
 /**
- * Measures what each call of the agent costs the DataNode's threads, with the agent's own classes and a real daemon's
+ * Measures what each call to the agent costs the DataNode's threads, with the agent's own classes and a real daemon's
  * socket. This class is in the agent's package, but not in the agent's jar.
  *
  * <p>Arguments: the path of an echo server's socket; the path of the socket of a daemon that wants one report for each
