@@ -4,7 +4,7 @@
 // uses as much of a disk as it can. The gate (node/control/gate) holds each of its operations until
 // the daemon answers; an operation that may continue is said to pass. This package makes streams of the
 // operations, so that the device's arbiter schedules them like streams of agents, with a weight, a limit
-// and a share. The package itself decides nothing about shares.
+// and a share. The arbiter decides, and not this package.
 //
 // What is hard is that an operation says little. Buffered reads are staged: the daemon brings the
 // range into the page cache, and the operation passes when the range is there. Package core/access
