@@ -1,0 +1,119 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"penstock/core/ladder"
+	"penstock/node/status"
+)
+
+const cgroupOnly = "control: {mode: enforce, mechanisms: [cgroup]}\n"
+
+func (r *running) holding() *holding {
+	r.daemon.mu.Lock()
+	defer r.daemon.mu.Unlock()
+	return r.daemon.holding
+}
+
+// The status shows what kernel control would hold, and why it cannot.
+func TestControlInTheStatus(t *testing.T) {
+	r := startWith(t, "enforce", cgroupOnly)
+	r.put(r.weights, "default: 1\nprocesses: [{name: a, command: nobody-has-it, limit: 1MiB}]\n")
+	var c status.Control
+	r.until("the entry", func() bool { c = r.status().Control; return len(c.Holds) == 1 })
+	if !c.Enforced || c.Mode != "enforce" || len(c.Mechanisms) != len(ladder.All()) || c.Gate != nil || c.Changes != 0 {
+		t.Errorf("%+v", c)
+	}
+	if h := c.Holds[0]; h.Flow != "process:a" || h.Held || h.Mechanism != "" || len(h.Passed) != 4 || h.Limit != 1<<20 {
+		t.Errorf("%+v", h)
+	}
+	if p := r.daemon.PreviewControl(); len(p.Holds) != 1 || p.Holds[0].Mechanism != "" {
+		t.Errorf("preview: %+v", p)
+	}
+	r.put(r.kill, "")
+	r.until("the kill switch", func() bool { return !r.status().Control.Enforced })
+	r.stop()
+	if _, err := os.Stat(filepath.Join(filepath.Dir(r.dir), "control.journal")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record of changes after the end: %v", err)
+	}
+}
+
+// A daemon whose record is damaged says so, and opens kernel control when the record is mended.
+func TestControlThatCannotBeOpened(t *testing.T) {
+	r := startWith(t, "enforce", cgroupOnly, func(d *Daemon) {
+		if err := os.WriteFile(d.settings.Control.Journal, []byte("nonsense\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	journal := filepath.Join(filepath.Dir(r.dir), "control.journal")
+	r.until("the error", func() bool { return strings.Contains(r.status().Control.Error, "line 1") })
+	if err := os.Remove(journal); err != nil {
+		t.Fatal(err)
+	}
+	h := r.holding()
+	h.mu.Lock()
+	h.tried = h.tried.Add(-openAgainAfter)
+	h.mu.Unlock()
+	r.until("kernel control", func() bool { c := r.status().Control; return c.Error == "" && c.Enforced })
+}
+
+// Without the setting, a start still puts back what an earlier daemon has left.
+func TestAnEarlierDaemonsChanges(t *testing.T) {
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var journal string
+	startWith(t, "observe", "", func(d *Daemon) {
+		journal = filepath.Join(filepath.Dir(d.settings.Socket), "control.journal")
+		// A gate's process that has ended, since its pid is that of a process with another start time.
+		text := fmt.Sprintf(`{"boot":%q}`+"\n"+`{"change":{"mechanism":"gate","target":"gate process","before":"","after":"%d 1"}}`+"\n",
+			strings.TrimSpace(string(boot)), os.Getpid())
+		if err := os.WriteFile(journal, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if _, err := os.Stat(journal); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record after the start: %v", err)
+	}
+}
+
+// A directory belongs to the device that is mounted there now, and does not keep its file system busy.
+func TestADirectoryThatIsMountedLater(t *testing.T) {
+	if os.Geteuid() != 0 {
+		return // only root may mount
+	}
+	r := startWith(t, "enforce", cgroupOnly)
+	h := r.holding()
+	before := h.findPlaces()
+	if len(before) != 1 {
+		t.Fatalf("%+v", before)
+	}
+	command := func(words ...string) {
+		t.Helper()
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v: %s", words, err, out)
+		}
+	}
+	command("mount", "-t", "tmpfs", "none", r.dir)
+	mounted := true
+	defer func() {
+		if mounted {
+			command("umount", "-l", r.dir)
+		}
+	}()
+	if during := h.findPlaces(); len(during) != 1 || during[0].Name == before[0].Name {
+		t.Errorf("before %+v, with another file system %+v", before, during)
+	}
+	command("umount", r.dir) // fails if the daemon has a file open there
+	mounted = false
+	if after := h.findPlaces(); len(after) != 1 || after[0] != before[0] {
+		t.Errorf("before %+v, after %+v", before, after)
+	}
+}
