@@ -2,12 +2,12 @@ package shares
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,9 +43,8 @@ func TestMain(m *testing.M) {
 		Name:    "shares",
 		Sysctls: dirtyLimits(dirtyLimit),
 		Disks:   []disk.Options{{Name: "disk", Size: 6 << 30, Scheduler: "mq-deadline"}},
-		Nodes: func(s *stand.Stand) []daemon.Options {
-			control := fmt.Sprintf("control: {mode: enforce, directories: [%s]}\n", s.Disks[0].Mount())
-			return []daemon.Options{{Mode: "enforce", More: daemon.Believe + control, Device: usual.device()}}
+		Nodes: func(*stand.Stand) []daemon.Options {
+			return []daemon.Options{{Mode: "enforce", More: daemon.Believe, Device: usual.device()}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			return hadoop.Config{DataNodes: s.GovernedDataNodes("dfs")}
@@ -73,11 +72,14 @@ func start(t *testing.T) *cluster {
 // dataDir is the DataNode's volume.
 func (c *cluster) dataDir() string { return filepath.Join(c.disk.Mount(), "dfs") }
 
-// retune restarts the daemon with another device section for the rest of the test.
-func (c *cluster) retune(t *testing.T, device tuning) {
+// retune restarts the daemon with another device section, and more settings, for the rest of the test.
+func (c *cluster) retune(t *testing.T, device tuning, more ...string) {
 	t.Helper()
 	t.Cleanup(func() { c.node.Daemon = shared.Nodes[0] }) // after Retune's own clean-up
-	shared.Retune(t, func(o *daemon.Options) { o.Device = device.device() })
+	shared.Retune(t, func(o *daemon.Options) {
+		o.Device = device.device()
+		o.More += strings.Join(more, "")
+	})
 	c.node.Daemon = shared.Nodes[0]
 }
 

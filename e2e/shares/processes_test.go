@@ -21,7 +21,7 @@ import (
 // reader. The disk's own log shows the share of each.
 func TestProcessesWithoutAnAgent(t *testing.T) {
 	x := &trial{cluster: start(t), measure: serviceOf, quantum: float64(fullQuantum)}
-	x.retune(t, flashCost)
+	x.retune(t, flashCost, fmt.Sprintf("control: {mode: enforce, directories: [%s]}\n", x.disk.Mount()))
 	reader := part{number: 71, weight: 8, bytes: 640 * mib}
 	x.parts = []part{reader, {name: "process:writer", weight: 1}, {name: "process:reader", weight: 1}}
 	dir := filepath.Join(x.disk.Mount(), "beside")
