@@ -175,7 +175,7 @@ func (h Hierarchy) below(group string) (string, error) {
 	case len(group) > maxPath:
 		return "", fmt.Errorf("the path of a cgroup has %d bytes: use at most %d", len(group), maxPath)
 	case !strings.HasPrefix(group, "/") || path.Clean(group) != group || strings.ContainsRune(group, 0):
-		return "", fmt.Errorf("%q is not the path of a cgroup: such a path begins with a slash and has no empty part and no part . or ..", group)
+		return "", fmt.Errorf("%q is not the path of a cgroup: such a path begins with a slash, and none of its parts is empty, a dot, or two dots", group)
 	case group == "/..", strings.HasPrefix(group, "/../"):
 		return "", fmt.Errorf("the cgroup %s is outside of this process's cgroup namespace: run the daemon in the machine's own namespace", group)
 	case group == h.base:
