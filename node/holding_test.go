@@ -90,6 +90,7 @@ func TestADirectoryThatIsMountedLater(t *testing.T) {
 		return // only root may mount
 	}
 	r := startWith(t, "enforce", cgroupOnly)
+	r.until("kernel control", func() bool { return r.status().Control.Enforced })
 	h := r.holding()
 	before := h.findPlaces()
 	if len(before) != 1 {
