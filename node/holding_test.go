@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,8 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"penstock/core/ladder"
+	"penstock/lab/poll"
 	"penstock/node/status"
 )
 
@@ -112,7 +115,13 @@ func TestADirectoryThatIsMountedLater(t *testing.T) {
 	if during := h.findPlaces(); len(during) != 1 || during[0].Name == before[0].Name {
 		t.Errorf("before %+v, with another file system %+v", before, during)
 	}
-	command("umount", r.dir) // fails if the daemon has a file open there
+	// It fails while the daemon has the directory open, which it has for a moment when it looks there.
+	unmounted := func() (bool, error) { return exec.Command("umount", r.dir).Run() == nil, nil }
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := poll.Until(ctx, 50*time.Millisecond, unmounted); err != nil {
+		t.Fatalf("the file system stays busy: %v", err)
+	}
 	mounted = false
 	if after := h.findPlaces(); len(after) != 1 || after[0] != before[0] {
 		t.Errorf("before %+v, after %+v", before, after)
