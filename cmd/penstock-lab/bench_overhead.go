@@ -26,6 +26,8 @@ memory, which delay nobody. The variants are:
   absent    with the agent, without a daemon
   observe   with agent and daemon; the daemon accounts and delays nobody
   enforce   with agent and daemon; streams wait at their marks
+  marked    without the agent, on a disk that the gate of kernel control watches; only if
+            --variants names it
 
 For each variant it measures the CPU seconds per GB of the DataNode and of the daemon
 when writing, reading cold and reading from the page cache, at a given rate; MB/s at
@@ -67,7 +69,7 @@ interrupted.`,
 	flags.StringVar(&f.rate, "rate", "250M", "bytes per second of the streams whose CPU time is reported")
 	flags.StringVar(&f.job, "job-bytes", "128M", "bytes that TeraGen writes and TeraSort sorts; 0: no jobs")
 	flags.StringVar(&f.yarn, "yarn", "", "bytes that a TeraSort on YARN sorts, natively and with all of Penstock; 64M to 64G")
-	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native")
+	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native: absent, observe, enforce, marked")
 	flags.StringVar(&f.hadoop, "hadoop", hadoop.DefaultVersion, "version of Hadoop")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished rounds; made if missing")
 	flags.StringVar(&f.json, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")

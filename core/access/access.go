@@ -7,16 +7,18 @@
 //
 // A stream that is too long reads bytes that nobody wants. A stream that is too short makes the
 // thread wait at each operation, and the disk seek for each small request. So the package works as the
-// kernel's own readahead: it starts with a small stream, and doubles the size while the thread reads
-// sequentially. It takes an operation elsewhere as random: the stream then has the bytes of that
-// operation only.
+// kernel's own readahead: it starts with a small stream, and takes larger ones while the thread reads
+// sequentially, at last all of the file. (The scheduler stages only a few quanta ahead of the thread, so a
+// long stream wastes no more than these.) It takes an operation elsewhere as random: the stream then has the
+// bytes of that operation only.
 //
 // The package is pure.
 package access
 
 const (
-	firstWindow = 1 << 20  // bytes; the first stream of a thread that reads sequentially
-	maxWindow   = 64 << 20 // bytes
+	firstWindow = 1 << 20 // bytes; the first stream of a thread that reads sequentially
+	growth      = 4       // ratio of a stream's size to that of the last one
+	lastWindow  = 4 << 20 // bytes; after a stream of this size, one has all that is left of the file
 )
 
 // Reads is the state of a thread that reads a file. The zero value is a thread that has not read.
@@ -34,19 +36,26 @@ type Reads struct {
 // that a new stream [off, to) replaces the present one.
 func (r *Reads) Next(off, length, staged, size int64) (to int64, fresh bool) {
 	end := min(off+length, size)
-	follows := r.begun && off >= r.last && off <= max(r.end, min(staged, r.to))
+	follows := r.Follows(off, staged)
 	switch {
 	case follows && end <= r.to:
 		r.last, r.end = off, end
 		return r.to, false
+	case follows && r.window >= lastWindow:
+		r.window = max(size-off, lastWindow)
 	case follows || !r.begun && off == 0:
-		r.window = min(max(2*r.window, firstWindow), maxWindow)
+		r.window = max(growth*r.window, firstWindow)
 	default:
 		r.window = 0
 	}
 	r.begun, r.last, r.end = true, off, end
 	r.to = max(end, min(off+r.window, size))
 	return r.to, true
+}
+
+// Follows reports whether a read at off continues the present stream, of which staged is as for Next.
+func (r *Reads) Follows(off, staged int64) bool {
+	return r.begun && off >= r.last && off <= max(r.end, min(staged, r.to))
 }
 
 // Writes is the state of a thread that writes a file. The zero value is a thread that has not written.
@@ -58,10 +67,13 @@ type Writes struct {
 // Next plans a write of length bytes at off. fresh means that a new stream, which begins at
 // off, replaces the present one.
 func (w *Writes) Next(off, length int64) (fresh bool) {
-	fresh = !w.begun || off != w.end
+	fresh = !w.Follows(off)
 	w.begun, w.end = true, off+length
 	return fresh
 }
+
+// Follows reports whether a write at off continues the present stream.
+func (w *Writes) Follows(off int64) bool { return w.begun && off == w.end }
 
 // Room returns the position that the mark must reach before a write of length bytes at off may pass.
 // A long write passes when the scheduler has granted a part of it. The next write then waits for the

@@ -23,15 +23,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
-
 	"penstock/core/access"
 	"penstock/node/blockfile"
 	"penstock/node/device"
 )
 
 const (
-	maxStreams = 4096 // of all threads and files; the least recently used one is closed
 	// reportAfter is the time after which a write that has passed counts as done. It counts as done
 	// earlier if the thread's next operation on the file arrives.
 	reportAfter = 20 * time.Millisecond
@@ -75,7 +72,7 @@ type Scheduler struct {
 	options Options
 
 	mu      sync.Mutex
-	streams *simplelru.LRU[key, *stream]
+	streams *streams
 	threads map[int]*directFile      // the last direct operation of each thread, until it is over
 	waiting map[*directFile]struct{} // direct operations that are not over
 	stats   Stats
@@ -93,21 +90,12 @@ type Stats struct {
 	StreamsMade int64
 }
 
-// key identifies a stream: a thread's access to a file in one direction.
-type key struct {
-	device, inode uint64
-	tid           int
-	write         bool
-}
-
 // New returns a scheduler. The caller must call Run.
 func New(o Options) *Scheduler {
 	if o.Procfs == "" {
 		o.Procfs = "/proc"
 	}
-	s := &Scheduler{options: o, threads: map[int]*directFile{}, waiting: map[*directFile]struct{}{}, parts: map[uint32]*part{}}
-	s.streams, _ = simplelru.NewLRU(maxStreams, func(_ key, old *stream) { old.end() }) // fails for a size of 0 only
-	return s
+	return &Scheduler{options: o, streams: newStreams(), threads: map[int]*directFile{}, waiting: map[*directFile]struct{}{}, parts: map[uint32]*part{}}
 }
 
 // Stats returns the counts.
@@ -115,7 +103,7 @@ func (s *Scheduler) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stats := s.stats
-	stats.Streams = s.streams.Len()
+	stats.Streams = s.streams.recent.Len()
 	return stats
 }
 
@@ -155,7 +143,7 @@ func (p *part) forget() {
 func (s *Scheduler) Reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streams.Purge()
+	s.streams.recent.Purge()
 	for d := range s.waiting {
 		d.pass()
 	}
@@ -185,21 +173,21 @@ func (s *Scheduler) Handle(op Operation) {
 	}
 }
 
-// buffered gives an operation to the stream of its thread.
+// buffered gives an operation to its stream.
 func (s *Scheduler) buffered(target Target, op Operation, handle func(*stream, Operation) error) bool {
-	k := key{op.Device, op.Inode, op.TID, op.Write}
-	st, known := s.streams.Get(k)
-	if known && (st.Target != target || st.flow != op.Flow) {
-		s.streams.Remove(k)
-		known = false
+	k := key{file{op.Device, op.Inode, op.PID, op.Write}, op.TID}
+	st := s.streams.find(k, op)
+	if st != nil && (st.Target != target || st.flow != op.Flow) {
+		s.streams.remove(st)
+		st = nil
 	}
-	if !known {
-		st = &stream{Target: target, flow: op.Flow, scheduler: s}
-		s.streams.Add(k, st)
+	if st == nil {
+		st = &stream{Target: target, key: k, flow: op.Flow, scheduler: s}
+		s.streams.add(st)
 	}
 	made := st.made
 	if err := handle(st, op); err != nil {
-		s.streams.Remove(k)
+		s.streams.remove(st)
 		return false
 	}
 	s.stats.StreamsMade += int64(st.made - made)
@@ -226,17 +214,18 @@ func (s *Scheduler) tick(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tickDirect(now)
-	for _, k := range s.streams.Keys() {
-		if st, _ := s.streams.Peek(k); !st.tick(now) {
-			s.streams.Remove(k)
+	for _, st := range s.streams.recent.Keys() {
+		if !st.tick(now) {
+			s.streams.remove(st)
 		}
 	}
 }
 
-// stream is a thread's buffered access to a file in one direction. mu protects what the loop's
+// stream is a sequence of buffered operations on a file in one direction. mu protects what the loop's
 // goroutine changes; the scheduler's mu protects the rest.
 type stream struct {
 	Target
+	key       key // of the thread that used it last
 	flow      string
 	scheduler *Scheduler
 	reads     access.Reads
@@ -303,6 +292,17 @@ func (p *part) staged() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mark
+}
+
+// continues reports whether an operation continues the stream.
+func (st *stream) continues(op Operation) bool {
+	if st.part == nil {
+		return false
+	}
+	if op.Write {
+		return st.writes.Follows(op.Offset)
+	}
+	return st.reads.Follows(op.Offset, st.part.staged())
 }
 
 // read handles a buffered read.

@@ -140,6 +140,42 @@ func TestReadsPassWhenTheirBytesAreResident(t *testing.T) {
 	}
 }
 
+// Threads of a pool read two parts of a file by turns. Their streams stay sequential, and do not end at each
+// change of threads.
+func TestThreadsOfAPool(t *testing.T) {
+	f := newFixture(t, nil)
+	const half = 8 * mib
+	file := f.file("cold", 2*half)
+	for n, off := 0, int64(0); off < half; n, off = n+1, off+256*kib {
+		for part := range 2 {
+			op := f.operation("a", file, int64(part)*half+off, 256*kib)
+			op.TID = 1000000 + (n+part)%2
+			f.hold(op)
+		}
+	}
+	// The first part's streams have 1, 4 and 11 MiB. The second begins with a single read.
+	if s := f.scheduler.Stats(); s.Ungoverned != 0 || s.Streams != 2 || s.StreamsMade != 3+4 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// An operation that waits keeps its stream, although another thread's operation would continue it.
+func TestAWaitingOperationKeepsItsStream(t *testing.T) {
+	f := newFixture(t, map[string]device.Rule{"slow": {Weight: 1, Mode: device.Enforce, Limit: 64 * kib}})
+	file := f.file("cold", 4*mib)
+	var passed atomic.Int32
+	const threads = 8
+	for n := range threads {
+		op := f.operation("slow", file, int64(n)*64*kib, 64*kib)
+		op.TID, op.Allow = 1000000+n, func() { passed.Add(1) }
+		f.scheduler.Handle(op)
+	}
+	// The first stream would let all but the last pass.
+	if n := passed.Load(); n > 2 {
+		t.Errorf("%d of %d operations passed at once", n, threads)
+	}
+}
+
 func TestALimitHoldsReaders(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -419,7 +455,7 @@ func TestEndLetsOperationsPass(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	f.scheduler.mu.Lock()
-	f.scheduler.streams.Purge()
+	f.scheduler.streams.recent.Purge()
 	f.scheduler.mu.Unlock()
 	if n := passed.Load(); n != 20 {
 		t.Errorf("%d of 20 operations passed", n)
@@ -437,7 +473,7 @@ func TestStreamsAreBounded(t *testing.T) {
 	var passed atomic.Int32
 	const threads = maxStreams + 100
 	for n := range threads {
-		op := f.operation("slow", file, 0, 4*kib)
+		op := f.operation("slow", file, int64(threads-n)*512, 512) // backwards, so that none continues another's stream
 		op.TID, op.Allow = 1000000+n, func() { passed.Add(1) }
 		f.scheduler.Handle(op)
 	}

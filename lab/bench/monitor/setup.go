@@ -65,7 +65,7 @@ func DefaultSetup() Setup {
 		Machine:         experiment.ThisMachine(),
 		WordCount:       JobSetup{InputBytes: 240 * mib, Files: 12, WordBytes: 10, Slots: 3, CPU: 0},
 		TeraSort:        JobSetup{InputBytes: 144 * mib, Files: 6, WordBytes: 8, Slots: 3, CPU: 1},
-		BackgroundBytes: 1536 * mib, BackgroundCPU: 1, FioJobs: 8, Scheduler: "bfq",
+		BackgroundBytes: 1536 * mib, BackgroundCPU: 1, FioJobs: 8, Scheduler: "mq-deadline",
 		AlonePart: 0.45, LimitPart: 0.2, Preference: 8, SettlingS: 5,
 		DirtyS: 3, DirtyBackgroundS: 1.5, Quantum: mib,
 		Hadoop: hadoop.DefaultVersion,

@@ -31,7 +31,7 @@ func (r Result) claims() (all []claims.Claim) {
 		cpu, rate := ratioClaim(name+": DataNode's CPU", s.CPURatio, r.Rounds), ratioClaim(name+": throughput", s.ThroughputRatio, r.Rounds)
 		rate.HigherIsBetter = true
 		if slices.Contains(Paced, s.Operation) {
-			cpu = cpu.AtMost(cpuBound)
+			cpu = cpu.AtMost(s.Variant.cpuBound())
 		}
 		if slices.Contains(FullSpeed, s.Operation) && s.Variant == Enforce {
 			rate = rate.AtLeast(rateBound)
@@ -75,7 +75,7 @@ func (res YARNResult) claims() (all []claims.Claim) {
 func KnownClaims() []claims.Claim {
 	one := &figures.Ratio{Mean: 1, Low: 1, High: 1}
 	r, yarn := Result{Outcome: Outcome[Setup]{Rounds: 1}}, YARNResult{Outcome: Outcome[YARNSetup]{Rounds: 1}}
-	for _, v := range Variants[1:] { // all but native
+	for _, v := range allVariants[1:] { // all but native
 		for _, op := range Streams {
 			r.Streams = append(r.Streams, Stream{Variant: v, Operation: op, CPURatio: one, ThroughputRatio: one})
 		}

@@ -121,10 +121,10 @@ func (x *Experiment) warm(ctx context.Context, n int) error {
 }
 
 func placeOf(v Variant, agent int) int {
-	if v == Native {
-		return 1 - agent
+	if v.agent() {
+		return agent
 	}
-	return agent
+	return 1 - agent
 }
 
 func (x *Experiment) round(ctx context.Context, n int) (r Round, err error) {

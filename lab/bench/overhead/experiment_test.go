@@ -39,7 +39,7 @@ func (w *fakeWorld) Arrange(_ context.Context, v Variant) error {
 }
 
 func (w *fakeWorld) Do(ctx context.Context, v Variant, place int, op Operation) (Sample, error) {
-	if (place == w.agent) != (v != Native) {
+	if (place == w.agent) != v.agent() {
 		w.t.Errorf("%s on place %d, the agent is on %d", v, place, w.agent)
 	}
 	if w.cancels--; w.cancels == 0 {

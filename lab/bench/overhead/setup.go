@@ -22,12 +22,14 @@ const (
 	Absent  Variant = "absent"  // the agent without a daemon
 	Observe Variant = "observe" // the daemon only counts I/O
 	Enforce Variant = "enforce" // the daemon holds streams at their marks
+	Marked  Variant = "marked"  // no agent, but the gate of kernel control watches the DataNode's disk
 )
 
-// Every round measures Native, because ratios refer to it. On YARN, one cluster runs without
-// Penstock and the other one with all of it.
+// Every round measures Native, because ratios refer to it. Marked is measured only on request. On
+// YARN, one cluster runs without Penstock and the other one with all of it.
 var (
 	Variants     = []Variant{Native, Absent, Observe, Enforce}
+	allVariants  = append(slices.Clone(Variants), Marked)
 	YARNVariants = []Variant{Native, Enforce}
 )
 
@@ -36,19 +38,22 @@ func ParseVariants(names []string) ([]Variant, error) {
 	wanted := map[Variant]bool{Native: true}
 	for _, n := range names {
 		v := Variant(strings.TrimSpace(n))
-		if !slices.Contains(Variants, v) {
-			return nil, fmt.Errorf("variant %q: choose from native, absent, observe, enforce", n)
+		if !slices.Contains(allVariants, v) {
+			return nil, fmt.Errorf("variant %q: choose from native, absent, observe, enforce, marked", n)
 		}
 		wanted[v] = true
 	}
 	if len(wanted) == 1 {
 		return nil, fmt.Errorf("variant native alone has nothing to be compared with: add enforce, for example")
 	}
-	return slices.DeleteFunc(slices.Clone(Variants), func(v Variant) bool { return !wanted[v] }), nil
+	return slices.DeleteFunc(slices.Clone(allVariants), func(v Variant) bool { return !wanted[v] }), nil
 }
 
 // governed reports whether a daemon runs.
-func (v Variant) governed() bool { return v == Observe || v == Enforce }
+func (v Variant) governed() bool { return v == Observe || v == Enforce || v == Marked }
+
+// agent reports whether the DataNode has the agent.
+func (v Variant) agent() bool { return v != Native && v != Marked }
 
 // Operation is a measured operation.
 type Operation string

@@ -198,14 +198,47 @@ func (m *Machine) Arrange(ctx context.Context, v Variant) error {
 	if err := m.Hadoop.Check(); err != nil || !v.governed() {
 		return err
 	}
-	if err := m.StartNode(ctx, 0, func(o *daemon.Options) { o.Mode = string(v) }); err != nil {
+	ready := func() error { return m.AwaitAgents(ctx, 0, 1) }
+	if v == Marked {
+		ready = func() error { return m.awaitMark(ctx) }
+	}
+	err := m.StartNode(ctx, 0, func(o *daemon.Options) {
+		if o.Mode = string(v); v == Marked {
+			m.mark(o)
+		}
+	})
+	if err != nil {
 		return err
 	}
-	if err := m.AwaitAgents(ctx, 0, 1); err != nil {
+	if err := ready(); err != nil {
 		return errors.Join(err, m.stopDaemon())
 	}
 	const twoHeartbeats = 500 * time.Millisecond // the agent has received the mode and is idle again
 	return pause(ctx, twoHeartbeats)
+}
+
+// absentCommand is the name of a command that nobody runs. The gate watches the disks for it.
+const absentCommand = "nobody-runs-it"
+
+// mark makes the daemon watch the disks of both DataNodes.
+func (m *Machine) mark(o *daemon.Options) {
+	o.Mode = string(Enforce)
+	o.More += fmt.Sprintf("control: {mode: enforce, directories: [%s, %s], mechanisms: [gate]}\n", m.Disks[0].Mount(), m.Disks[1].Mount())
+	o.Weights = fmt.Sprintf("default: 1\nprocesses: [{name: absent, command: %s, weight: 1}]\n", absentCommand)
+}
+
+// awaitMark waits until the gate watches the disks.
+func (m *Machine) awaitMark(ctx context.Context) error {
+	return m.Await(ctx, "the gate watches the disks", func(ctx context.Context) (bool, error) {
+		doc, err := m.Status(ctx, 0)
+		if err != nil {
+			return false, err
+		}
+		if !doc.Control.Held("process:absent") {
+			return false, fmt.Errorf("not yet: %+v", doc.Control)
+		}
+		return true, nil
+	})
 }
 
 // stopDaemon ends the daemon. It returns an error if the daemon had died before, because the run
