@@ -24,6 +24,7 @@ import (
 	"penstock/broker/store"
 	"penstock/core/coord"
 	"penstock/core/policy"
+	"penstock/core/reserve"
 	"penstock/wire/cluster"
 )
 
@@ -97,6 +98,7 @@ type Broker struct {
 type right struct {
 	weight    float64
 	limit     int64
+	reserve   reserve.Rate
 	ownWeight int // weight in the last queue of the path
 	path      *queuePath
 }
@@ -307,6 +309,6 @@ func (b *Broker) computeRights() {
 		})
 	}
 	for i, name := range names {
-		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
+		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
 	}
 }

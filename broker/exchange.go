@@ -321,7 +321,7 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 			r.weight = 0 // not needed by the node, and it changes whenever any application comes or goes
 		}
 		if !r.same(at.right) {
-			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit),
+			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit), Reserve: uint64(r.reserve.Bytes), ReservePart: r.reserve.Part, ReserveStrict: r.reserve.Strict,
 				Queues: r.path.wireLevels(), Own: float64(r.ownWeight)})
 			at.right = r
 		}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/node/config"
 	"penstock/node/coordination"
@@ -101,6 +102,12 @@ func (d *Daemon) policy() device.Policy {
 			rule.Weight, rule.Queue = int(min(max(math.Round(r.Weight), 1), sfq.MaxWeight)), queues[flow]
 			if r.Limit > 0 && (rule.Limit == 0 || r.Limit < rule.Limit) {
 				rule.Limit = max(r.Limit, device.MinLimit)
+			}
+			if r.Reserve != (reserve.Rate{}) {
+				rule.Reserve = r.Reserve
+			}
+			if rule.Limit > 0 {
+				rule.Reserve.Bytes = min(rule.Reserve.Bytes, rule.Limit)
 			}
 		}
 		return rule

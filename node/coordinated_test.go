@@ -4,6 +4,7 @@ import (
 	"reflect"
 	"testing"
 
+	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/node/config"
 	"penstock/node/coordination"
@@ -26,6 +27,7 @@ func TestRightsStandOverTheWeightsFile(t *testing.T) {
 		"a limit below the least":   {coordination.Right{Weight: 1, Limit: 1}, "b", device.Rule{Weight: 1, Mode: device.Enforce, Limit: device.MinLimit}},
 		"next to no weight":         {coordination.Right{Weight: 0.01}, "b", device.Rule{Weight: 1, Mode: device.Enforce}},
 		"more than a weight may be": {coordination.Right{Weight: 1e9}, "b", device.Rule{Weight: 1_000_000, Mode: device.Enforce}},
+		"a reserve":                 {coordination.Right{Weight: 1, Reserve: reserve.Rate{Part: 0.4, Strict: true}}, "b", device.Rule{Weight: 1, Mode: device.Enforce, Reserve: reserve.Rate{Part: 0.4, Strict: true}}},
 		"in queues":                 {coordination.Right{Weight: 4, Queues: etl}, "b", device.Rule{Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(etl)}},
 		"in none":                   {coordination.Right{Weight: 4}, "b", device.Rule{Weight: 4, Mode: device.Enforce}},
 		"another flow":              {coordination.Right{Weight: 9}, "c", device.Rule{Weight: 5, Mode: device.Enforce}},

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"penstock/core/reserve"
 	"penstock/node/identity"
 	"penstock/node/ipc"
 )
@@ -80,6 +81,10 @@ var (
 	flowStandingDesc = desc("flow_standing_streams", "Streams at their marks now; in observe mode, streams beyond the marks that enforcement would have set.", "device", "flow")
 	flowRefusedDesc  = desc("flow_refused_total", "Reads refused before they began, because too many reads of the flow were waiting.", "device", "flow")
 	flowLimitDesc    = desc("flow_limit_waits_total", "Times that the flow's next request waited for its limit.", "device", "flow")
+	flowReservedDesc = desc("flow_reserved_bytes_total", "Bytes of requests that started before their turn by weight, because of the guaranteed rate.", "device", "flow")
+	flowPromiseDesc  = desc("flow_promise_seconds_total", "Time in which the flow was backlogged, by whether its guaranteed rate was kept or broken.", "device", "flow", "state")
+	strictIdleDesc   = desc("device_strict_idle_seconds_total", "Time for which the device had no request because of strict rates, while a flow was backlogged.", "device")
+	promisedDesc     = desc("device_promised_ratio", "Part of the device's time that all guaranteed rates of its flows take at its present speed if requests are sequential; above 1 not all can be kept.", "device")
 	flowKeptDesc     = desc("flow_lazy_files", "Closed files of kind intermediate that wait to be deleted or drained.", "device", "flow")
 	flowDroppedDesc  = desc("flow_lazy_dropped_files_total", "Files of kind intermediate that were deleted before they were drained.", "device", "flow")
 	flowSavedDesc    = desc("flow_lazy_dropped_bytes_total", "Bytes of such files that were never written to the device.", "device", "flow")
@@ -211,6 +216,7 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			count(periodsDesc, float64(c.AtMax), dev, "max")
 			count(periodsDesc, float64(c.Periods-c.AtMin-c.AtMax), dev, "between")
 		}
+		promised := 0.0
 		for _, f := range snap.Flows {
 			for _, k := range f.Kinds {
 				kind := k.Kind.String()
@@ -233,10 +239,18 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			gauge(flowStandingDesc, float64(f.Standing), dev, f.Name)
 			count(flowRefusedDesc, float64(f.Refused), dev, f.Name)
 			count(flowLimitDesc, float64(f.LimitWaits), dev, f.Name)
+			if v := f.Reserve; v.Rate != (reserve.Rate{}) {
+				promised += v.Promised
+				count(flowReservedDesc, float64(v.Moved), dev, f.Name)
+				count(flowPromiseDesc, v.Kept.Seconds(), dev, f.Name, "kept")
+				count(flowPromiseDesc, v.Broken.Seconds(), dev, f.Name, "broken")
+			}
 			gauge(flowKeptDesc, float64(f.Kept), dev, f.Name)
 			count(flowDroppedDesc, float64(f.Dropped), dev, f.Name)
 			count(flowSavedDesc, float64(f.DroppedBytes), dev, f.Name)
 			count(flowWouldDesc, f.WouldWait.Seconds(), dev, f.Name)
 		}
+		gauge(promisedDesc, promised, dev)
+		count(strictIdleDesc, snap.StrictIdle.Seconds(), dev)
 	}
 }

@@ -144,6 +144,7 @@ func (r reading) status(bound int) status.Device {
 	}
 	snap := r.snap
 	s.Depth, s.Outstanding, s.BacklogBytes, s.StagedBytes = snap.Depth, snap.Outstanding, snap.Backlog, snap.Staged
+	s.StrictPart, s.StrictIdleNS = snap.StrictPart, int64(snap.StrictIdle)
 	s.Stuck, s.Errors, s.SlowFactor = snap.Stuck, snap.Errors, max(1, snap.Slow.Factor)
 	s.DepthMin, s.DepthMax = float64(snap.Depth), float64(snap.Depth)
 	if c := snap.Control; c != nil {
@@ -157,8 +158,10 @@ func (r reading) status(bound int) status.Device {
 	s.Foreign = status.Pair{Read: r.history.foreignBytes[0], Written: r.history.foreignBytes[1]}
 	r.mu.Unlock()
 	for i, f := range snap.Flows {
+		s.Promised += f.Reserve.Promised
 		s.Flows = append(s.Flows, status.Flow{
 			Name: f.Name, Weight: f.Weight, Queue: f.Queue, Part: f.Part, Mode: f.Mode.String(), LimitBytes: f.Limit, LimitWaits: f.LimitWaits,
+			Reserve: status.Reserve{Rate: f.Reserve.Rate, Promised: f.Reserve.Promised, Bytes: f.Reserve.Moved, KeptNS: int64(f.Reserve.Kept), BrokenNS: int64(f.Reserve.Broken)},
 			Streams: f.Streams, Queued: f.Queued,
 			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
 			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),

@@ -161,7 +161,8 @@ func (d *Document) decodeStruct(n *yaml.Node, into reflect.Value, what string) {
 		seen[f.key.Value] = true
 		field := into.Type().Field(place)
 		name := f.key.Value
-		if what != "" && field.Type.Kind() == reflect.Struct && n != d.root {
+		_, scalar := into.Field(place).Addr().Interface().(yaml.Unmarshaler)
+		if what != "" && field.Type.Kind() == reflect.Struct && !scalar && n != d.root {
 			name = what + "." + name
 		}
 		if entry := field.Tag.Get("entry"); entry != "" {

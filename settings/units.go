@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"penstock/core/reserve"
 )
 
 // Bytes is a number of bytes, written as 65536, 64KiB, 2MiB or 1GiB.
@@ -30,6 +32,34 @@ func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
 		return wrongValue(node, err)
 	}
 	*b = Bytes(v)
+	return nil
+}
+
+// Reserve is a guaranteed rate, written as 20MiB (bytes per second) or 40% (of the device's time).
+type Reserve reserve.Rate
+
+// Rate returns r as a reserve.Rate with the given value of Strict.
+func (r Reserve) Rate(strict bool) reserve.Rate {
+	v := reserve.Rate(r)
+	v.Strict = strict
+	return v
+}
+
+// UnmarshalYAML parses a number of bytes (ParseBytes), or a part in per cent.
+func (r *Reserve) UnmarshalYAML(node *yaml.Node) error {
+	part, ok, err := reserve.ParsePart(node.Value)
+	if ok && node.Kind == yaml.ScalarNode {
+		if err != nil {
+			return wrongValue(node, err)
+		}
+		*r = Reserve{Part: part}
+		return nil
+	}
+	bytes, err := ParseBytes(node.Value)
+	if err != nil { // a list or a mapping has no value
+		return wrongValue(node, fmt.Errorf("%w; or a part of the device's time such as 40%%", err))
+	}
+	*r = Reserve{Bytes: bytes}
 	return nil
 }
 

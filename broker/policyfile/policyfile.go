@@ -54,7 +54,7 @@ func Parse(text []byte) (*policy.Policy, error) {
 
 // ParseApplied reads a policy that was checked when it was applied, perhaps by an earlier build
 // that accepted fractions as weights and any limit. The policy keeps its meaning: fractions of
-// weights are cut off, and limits are brought into the range from policy.MinLimit to limit.MaxRate.
+// weights are cut off, and limits and reserves are brought into their ranges.
 // Errors are those of Parse.
 func ParseApplied(text []byte) (*policy.Policy, error) {
 	p, strict := Parse(text)
@@ -74,6 +74,9 @@ func ParseApplied(text []byte) (*policy.Policy, error) {
 	for i := range p.Rules {
 		if r := &p.Rules[i]; r.Limit > 0 {
 			r.Limit = min(max(r.Limit, policy.MinLimit), limit.MaxRate)
+		}
+		if r := &p.Rules[i].Reserve; r.Bytes > 0 {
+			r.Bytes = min(max(r.Bytes, limit.MinRate), limit.MaxRate)
 		}
 	}
 	if p.Validate() != nil {
@@ -129,19 +132,20 @@ type queue struct {
 }
 
 type rule struct {
-	Flow       string         `yaml:"flow"`
-	Queue      string         `yaml:"queue"`
-	User       string         `yaml:"user"`
-	Name       string         `yaml:"name"`
-	Type       string         `yaml:"type"`
-	Tag        string         `yaml:"tag"`
-	Weight     *int           `yaml:"weight"`
-	MaxWeight  int            `yaml:"max_weight"`
-	Limit      settings.Bytes `yaml:"limit"`
-	Reserve    settings.Bytes `yaml:"reserve"`
-	Group      string         `yaml:"group"`
-	GroupQueue string         `yaml:"group_queue"`
-	Bandwidth  bool           `yaml:"bandwidth"`
+	Flow       string           `yaml:"flow"`
+	Queue      string           `yaml:"queue"`
+	User       string           `yaml:"user"`
+	Name       string           `yaml:"name"`
+	Type       string           `yaml:"type"`
+	Tag        string           `yaml:"tag"`
+	Weight     *int             `yaml:"weight"`
+	MaxWeight  int              `yaml:"max_weight"`
+	Limit      settings.Bytes   `yaml:"limit"`
+	Reserve    settings.Reserve `yaml:"reserve"`
+	Strict     bool             `yaml:"strict"`
+	Group      string           `yaml:"group"`
+	GroupQueue string           `yaml:"group_queue"`
+	Bandwidth  bool             `yaml:"bandwidth"`
 }
 
 // read reads the fields of a file. It returns an error if the file is empty or its fields cannot be
@@ -174,7 +178,7 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 	for i, r := range all.Rules {
 		one := policy.Rule{
 			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
-			Weight: p.Default, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Reserve: int64(r.Reserve),
+			Weight: p.Default, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict),
 			Group: r.Group, GroupQueue: r.GroupQueue, Bandwidth: r.Bandwidth,
 		}
 		if p.Default < 1 || p.Default > policy.MaxWeight {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"penstock/core/policy"
+	"penstock/core/reserve"
 )
 
 func TestGoodFile(t *testing.T) {
@@ -28,7 +29,7 @@ rules:
 	if want := (policy.Grant{Weight: 12, Tagged: true, Queue: "root.etl", Limit: 50 << 20}); g != want {
 		t.Errorf("%+v, want %+v", g, want)
 	}
-	if g := p.Grant(policy.Facts{Flow: "clients"}); g != (policy.Grant{Rule: 2, Weight: 1, Group: "adhoc", GroupWeight: 2, Reserve: 10 << 20, Limit: 10 << 20}) {
+	if g := p.Grant(policy.Facts{Flow: "clients"}); g != (policy.Grant{Rule: 2, Weight: 1, Group: "adhoc", GroupWeight: 2, Reserve: reserve.Rate{Bytes: 10 << 20}, Limit: 10 << 20}) {
 		t.Errorf("%+v", g)
 	}
 	if g := p.Grant(policy.Facts{Type: "SPARK"}); g != (policy.Grant{Rule: 1, Weight: 2}) {
@@ -87,6 +88,11 @@ func TestMistakesHaveALine(t *testing.T) {
 		"rules:\n- {user: a, group: g, weight: 1, max_weight: 2}\n":                                               "line 2, column 34: rules[0]: group and max_weight",
 		"rules:\n- {user: a, group: \"a\\nb\"}\n":                                                                 "line 2, column 13: rules[0]: group",
 		"rules:\n\n- {user: a, group_queue: b}\n":                                                                 `line 3, column 13: rules[0]: group_queue "b" without a group`,
+		"rules:\n- {reserve: 91%}\n":                                                                              "rules[0]: reserve 91 %: use 0.1 % to 90 % of the device's time",
+		"rules:\n- {reserve: 0%}\n":                                                                               `reserve: "0%": use a part of the device's time such as 40%`,
+		"rules:\n- {reserve: 40 percent}\n":                                                                       "; or a part of the device's time such as 40%",
+		"rules:\n- {strict: true}\n":                                                                              "rules[0]: strict: give a reserve that is kept free",
+		"rules:\n- {reserve: 100}\n":                                                                              "rules[0]: reserve 100: use 1024 (1KiB)",
 		"rules:\n- {reserve: 2MiB, limit: 1MiB}\n":                                                                "line 2, column 4: rules[0]: reserve 2097152 is above the limit",
 		"rules:\n- {reserve: -1}\n":                                                                               `line 2, column 13: reserve: "-1"`,
 		"rules: [{name: '" + strings.Repeat("*", 300) + "'}]\n":                                                   "at most 256 bytes",

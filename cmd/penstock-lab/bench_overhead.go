@@ -26,7 +26,7 @@ memory, which delay nobody. The variants are:
   absent    with the agent, without a daemon
   observe   with agent and daemon; the daemon accounts and delays nobody
   enforce   with agent and daemon; streams wait at their marks
-  marked    without the agent, on a disk that the gate of kernel control watches; only if
+  marked    without the agent, on a file system that kernel control has marked; only if
             --variants names it
 
 For each variant it measures the CPU seconds per GB of the DataNode and of the daemon

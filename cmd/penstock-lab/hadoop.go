@@ -67,10 +67,18 @@ The first time it downloads Spark (455 MB) with pip, and Hadoop with Maven.`,
 			})
 		},
 	}
+	c.settings = func(s *stand.Stand) string {
+		return fmt.Sprintf("identity: {spark_dirs: [%s]}\n", spark.WorkDir(sparkLocalDir(s)))
+	}
 	c.register(cmd.Flags())
 	cmd.Flags().BoolVar(&standalone, "standalone", false, "run applications on a master and a worker of Spark's own, not on YARN")
 	return cmd
 }
+
+func sparkDir(s *stand.Stand) string { return s.Path("spark") }
+
+// sparkLocalDir returns the folder where a standalone Spark keeps its executors' files.
+func sparkLocalDir(s *stand.Stand) string { return filepath.Join(sparkDir(s), "work") }
 
 // startSpark starts Spark and adds its addresses and folders to facts. It returns a text that
 // explains how to submit a program, and a function that stops Spark.
@@ -79,7 +87,7 @@ func startSpark(ctx context.Context, s *stand.Stand, standalone bool, facts map[
 	if err != nil {
 		return "", nil, err
 	}
-	cfg := spark.Config{RunDir: s.Path("spark"), Home: home, Cluster: s.Hadoop, Standalone: standalone, Progress: s.Spec.Progress}
+	cfg := spark.Config{RunDir: sparkDir(s), LocalDir: sparkLocalDir(s), Home: home, Cluster: s.Hadoop, Standalone: standalone, Progress: s.Spec.Progress}
 	if len(s.Nodes) > 0 {
 		cfg.Governed = s.Governed(0)
 	}
@@ -101,6 +109,7 @@ type cluster struct {
 	blockSize, rate, size string
 	dataNodeOptions       []string
 	asJSON                bool
+	settings              func(*stand.Stand) string // further settings of the daemon; nil: none
 }
 
 func (c *cluster) register(flags *pflag.FlagSet) {
@@ -152,7 +161,13 @@ func (c *cluster) spec(progress func(string, ...any)) (spec stand.Spec, model di
 		}
 	}
 	if c.mode != "off" {
-		spec.Nodes = func(*stand.Stand) []daemon.Options { return []daemon.Options{{Mode: c.mode, Weights: "default: 1\n"}} }
+		spec.Nodes = func(s *stand.Stand) []daemon.Options {
+			o := daemon.Options{Mode: c.mode, Weights: "default: 1\n"}
+			if c.settings != nil {
+				o.More = c.settings(s)
+			}
+			return []daemon.Options{o}
+		}
 		spec.Agents = []int{c.dataNodes + c.hadoop.NodeManagers}
 	}
 	spec.Hadoop = func(s *stand.Stand) hadoop.Config {

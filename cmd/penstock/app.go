@@ -130,8 +130,8 @@ func newAppStatus() *cobra.Command {
 			} {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", line[0], operate.Printable(cmp.Or(line[1], "-")))
 			}
-			if g.Reserve > 0 {
-				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s, not enforced yet\n", "reserve", operate.Rate(g.Reserve))
+			if promise := g.Reserve.String(); promise != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "reserve", promise)
 			}
 			return nil
 		}),

@@ -162,14 +162,14 @@ rules:
 func TestPolicyWithoutBroker(t *testing.T) {
 	t.Setenv(brokerEnv, "127.0.0.1:1") // no broker listens there
 	example := file(t, examplePolicy)
-	contains(t, good(t, "policy", "check", example), "is good: 3 rules, 2 queues", "not enforced yet")
+	contains(t, good(t, "policy", "check", example), "is good: 3 rules, 2 queues")
 	if v := decoded[map[string]any](t, good(t, "policy", "check", example, "--json")); v["good"] != true || v["rules"] != 3.0 {
 		t.Error(v)
 	}
 	contains(t, good(t, "policy", "test", example, "--facts", "user=alice,queue=root.etl.x,tag=io.weight=12"), "by       line 7, by tag", "weight   12 in queue root.etl", "limit    50.0 MiB/s")
-	contains(t, good(t, "policy", "test", example, "--facts", "tag=gold", "--facts", "tag=x"), "by       line 8", "reserve  10.0 MiB/s, not enforced yet")
+	contains(t, good(t, "policy", "test", example, "--facts", "tag=gold", "--facts", "tag=x"), "by       line 8", "reserve  10.0 MiB/s")
 	contains(t, good(t, "policy", "test", example, "--facts", "flow=clients"), "line 6, group outside", "limit    none")
-	if v := decoded[map[string]any](t, good(t, "policy", "test", example, "--facts", "tag=gold", "--json")); v["reserve"] != 10.0*(1<<20) || v["reserve_enforced"] != false || v["line"] != 8.0 {
+	if v := decoded[map[string]any](t, good(t, "policy", "test", example, "--facts", "tag=gold", "--json")); v["reserve"].(map[string]any)["bytes_per_second"] != 10.0*(1<<20) || v["line"] != 8.0 {
 		t.Error(v)
 	}
 	bad := file(t, "rules:\n  - {user: a}\n  - {weight: 0}\n")
@@ -253,7 +253,7 @@ func TestPolicyCommands(t *testing.T) {
 	contains(t, good(t, "policy", "diff", example), "--- no policy\n+++ "+example, "+  - {queue: root.etl, weight: 3}", "2 of 3 applications at work get another share, limit or reserve")
 
 	out := good(t, "policy", "apply", example, "--note", "etl first")
-	contains(t, out, "version 1 is in force at all 2 nodes", "note: rules with a reserve: 1; a reserve is not enforced yet")
+	contains(t, out, "version 1 is in force at all 2 nodes")
 	t.Log(out)
 	contains(t, good(t, "node", "list"), "broker broker-1, 2 nodes", "node-1", "node-2")
 	nodes := decoded[struct {

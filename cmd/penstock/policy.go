@@ -69,7 +69,6 @@ Exit codes: 0 the file is good; 1 it is not; 2 wrong use.`,
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is good: %s, %s\n", args[0], operate.Counted(rules, "rule"), operate.Counted(queues, "queue"))
 			warn(cmd, p)
-			noteReserved(cmd, reserved)
 			return nil
 		},
 	}
@@ -81,12 +80,6 @@ Exit codes: 0 the file is good; 1 it is not; 2 wrong use.`,
 func warn(cmd *cobra.Command, p *operate.Policy) {
 	for _, w := range p.Warnings() {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", p.Name, w)
-	}
-}
-
-func noteReserved(cmd *cobra.Command, count int) {
-	if count > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "note: rules with a reserve: %d; a reserve is not enforced yet and changes no share\n", count)
 	}
 }
 
@@ -122,9 +115,6 @@ force at all nodes in time (it stays the newest version, and nodes get it when t
 			v, err := c.Apply(cmd.Context(), p.Text, base, note)
 			if err != nil {
 				return err
-			}
-			if _, _, reserved := p.Counts(); !a.asJSON {
-				noteReserved(cmd, reserved)
 			}
 			warn(cmd, p)
 			return live(cmd, c, v, begin, wait, a.asJSON)

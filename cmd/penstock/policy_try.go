@@ -37,7 +37,7 @@ With --facts: to an application with these facts (flow, queue, user, name, type,
 bandwidth; several tags may be given), as if no other application were at work. With a
 FILE, this needs no broker.
 
-A "reserve" is shown and not enforced yet. Nothing is changed.
+A "reserve" is the guaranteed rate on each device. Nothing is changed.
 
 Exit codes: 0 done; 1 the file has mistakes, no broker answers, or the application is not
 at work; 2 wrong use.`,
@@ -96,15 +96,7 @@ at work; 2 wrong use.`,
 					fmt.Fprintln(cmd.OutOrStdout(), "no application is at work: describe one with --facts")
 					return nil
 				}
-				reserved := 0
-				for _, c := range changes {
-					if c.New.Reserve > 0 {
-						reserved++
-					}
-				}
-				err = operate.Changes(cmd.OutOrStdout(), changes)
-				noteReserved(cmd, reserved)
-				return err
+				return operate.Changes(cmd.OutOrStdout(), changes)
 			})(cmd, args)
 		},
 	}
@@ -134,8 +126,8 @@ func testFacts(cmd *cobra.Command, p *operate.Policy, stated []string, asJSON bo
 		fmt.Fprintf(out, " in queue %s", operate.Printable(g.Queue))
 	}
 	fmt.Fprintf(out, "\nlimit    %s\n", cmp.Or(operate.Rate(g.Limit), "none"))
-	if g.Reserve > 0 {
-		fmt.Fprintf(out, "reserve  %s, not enforced yet\n", operate.Rate(g.Reserve))
+	if promise := g.Reserve.String(); promise != "" {
+		fmt.Fprintf(out, "reserve  %s\n", promise)
 	}
 	return nil
 }
@@ -147,7 +139,7 @@ func newPolicyDiff() *cobra.Command {
 		Short: "Show what a file or a version changes, in the text and for applications at work",
 		Long: `Show what would change if a file or a version came into force: in the text, in the form of
 diff -u, with weights set for single applications as comments; and for each application
-at work whose due part, limit or reservation changes.
+at work whose due part, limit or reserve changes.
 
 The file or version is compared with the policy in force, or with the second argument's
 version. Without arguments, the version in force is compared with the one before.`,

@@ -6,11 +6,11 @@
 // how far a new stream reaches.
 //
 // A stream that is too long reads bytes that nobody wants. A stream that is too short makes the
-// thread wait at each operation, and the disk seek for each small request. So the package works as the
+// thread wait at each operation, and makes the disk seek for each small request. So the package works as the
 // kernel's own readahead: it starts with a small stream, and takes larger ones while the thread reads
-// sequentially, at last all of the file. (The scheduler stages only a few quanta ahead of the thread, so a
-// long stream wastes no more than these.) It takes an operation elsewhere as random: the stream then has the
-// bytes of that operation only.
+// sequentially, finally the rest of the file. (The scheduler stages only a few quanta ahead of the thread, so a
+// long stream wastes no more than these.) It treats an operation at another offset as random: the stream then has
+// the bytes of that operation only.
 //
 // The package is pure.
 package access
@@ -53,7 +53,7 @@ func (r *Reads) Next(off, length, staged, size int64) (to int64, fresh bool) {
 	return r.to, true
 }
 
-// Follows reports whether a read at off continues the present stream, of which staged is as for Next.
+// Follows reports whether a read at off continues the present stream. staged has the same meaning as in Next.
 func (r *Reads) Follows(off, staged int64) bool {
 	return r.begun && off >= r.last && off <= max(r.end, min(staged, r.to))
 }

@@ -162,8 +162,13 @@ func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	if f.ready.len() > 0 {
 		return
 	}
-	if f.limit != nil && f.inFlight == 0 && f.parked.len() == 0 { // the flow had no demand
-		f.limit.Forfeit(now, idleCredit)
+	if f.inFlight == 0 && f.parked.len() == 0 { // the flow had no demand
+		if f.limit != nil {
+			f.limit.Forfeit(now, idleCredit)
+		}
+		a.forfeitOverdue(f, 0, now)
+	} else {
+		a.forfeitOverdue(f, a.depth+1, now)
 	}
 	if a.control == nil || write || f.used == 0 || f.inFlight > 0 {
 		return

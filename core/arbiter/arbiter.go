@@ -24,6 +24,8 @@
 //	anticipation.go    idling for a flow that is about to return
 //	forced.go          streams that have waited for too long
 //	limits.go          rate limits of flows
+//	reserve.go         guaranteed rates of flows
+//	strict.go          guaranteed rates that are not lent to others
 //	backlog.go         how much writers may have written and not drained
 //	deferred.go        intermediate writes whose draining is deferred
 //	staged.go          how much is staged ahead of readers
@@ -39,6 +41,7 @@ import (
 	"time"
 
 	"penstock/core/depth"
+	"penstock/core/reserve"
 	"penstock/core/sfq"
 )
 
@@ -83,6 +86,8 @@ type Rule struct {
 	Mode   Mode   // the weaker of this mode and the daemon's mode applies
 	Limit  int64  // bytes per second on one device, reads and writes together, at least MinLimit; 0 means no limit
 	Queue  *Queue // the flow's queue; nil means the root
+	// Reserve is the least rate of the flow while it is backlogged.
+	Reserve reserve.Rate
 }
 
 // Policy returns the rule of a flow. It must not block.
@@ -145,7 +150,10 @@ type Arbiter struct {
 	forced       forced
 	anticipation anticipation
 	held         indexedHeap[*flow] // flows that wait for their limits, by flow.due
-	grantQueue   []*flow            // flows with parked writers that get further leases in the next call of Decide
+	reserved     indexedHeap[*flow] // backlogged flows with reservations, by reservation tag
+	reserveLag   time.Duration      // by which reserve time is behind
+	strict       strict
+	grantQueue   []*flow // flows with parked writers that get further leases in the next call of Decide
 	pacer        pacer
 
 	next   time.Duration // time of the next tick
@@ -195,6 +203,12 @@ func New(o Options) (*Arbiter, error) {
 	a.held = indexedHeap[*flow]{
 		less:  func(f, g *flow) bool { return f.due < g.due || f.due == g.due && f.id < g.id },
 		index: func(f *flow) *int { return &f.heldIndex },
+	}
+	a.reserved = indexedHeap[*flow]{
+		less: func(f, g *flow) bool {
+			return f.reserve.due < g.reserve.due || f.reserve.due == g.reserve.due && f.id < g.id
+		},
+		index: func(f *flow) *int { return &f.reserve.index },
 	}
 	if err := a.schedule(o); err != nil {
 		return nil, err
@@ -253,6 +267,10 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	if a.held.len() > 0 {
 		sooner(a.held.first().due)
 	}
+	if len(a.running) < a.depth {
+		sooner(a.nextReservedAt(now)) // if a request is due, something else delays it
+	}
+	sooner(a.strict.at)
 	sooner(a.pacer.at)
 	sooner(a.anticipation.until)
 	sooner(a.forced.nextCheck)
@@ -286,6 +304,7 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 			if err := a.sched.Void(f.id); err != nil {
 				a.fault("void", err)
 			}
+			a.forfeitOverdue(f, 0, now)
 		}
 	}
 	a.mode = mode

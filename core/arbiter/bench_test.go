@@ -2,11 +2,13 @@ package arbiter_test
 
 import (
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"penstock/core/arbiter"
+	"penstock/core/reserve"
 )
 
 // endless is a file without resident pages that is completely written.
@@ -26,12 +28,16 @@ type busy struct {
 	written bool
 }
 
-func newBusy(tb testing.TB, flows int, write bool) *busy {
+func newBusy(tb testing.TB, flows int, write, promised bool) *busy {
 	cfg := diskConfig(2e9, 0)
 	cfg.MaxFlows = flows + 1
 	cfg.Algorithm, cfg.FixedDepth = "sfqd", 4
 	a, err := arbiter.New(arbiter.Options{Config: cfg, Mode: arbiter.Enforce, Policy: func(flow string) arbiter.Rule {
-		return arbiter.Rule{Weight: 1 + len(flow)*37%100, Mode: arbiter.Enforce}
+		rule := arbiter.Rule{Weight: 1 + len(flow)*37%100, Mode: arbiter.Enforce}
+		if promised && flow[len(flow)-1]%2 == 0 {
+			rule.Reserve = reserve.Rate{Part: reserve.MinPart}
+		}
+		return rule
 	}})
 	if err != nil {
 		tb.Fatal(err)
@@ -83,12 +89,12 @@ func processor() time.Duration {
 }
 
 // BenchmarkDecision measures one decision of the arbiter with all flows backlogged: the end of a
-// request and the start of the next one. For reads, the reader's progress is a further event.
+// request and the start of the next one. It is measured with and without guaranteed rates. For reads, the reader's progress is a further event.
 func BenchmarkDecision(b *testing.B) {
 	for _, flows := range []int{10, 100, 1000, 10_000} {
-		for _, what := range []string{"drains", "reads"} {
+		for _, what := range []string{"drains", "reads", "half of the drains reserved", "half of the reads reserved"} {
 			b.Run(fmt.Sprintf("%s/flows=%d", what, flows), func(b *testing.B) {
-				d := newBusy(b, flows, what == "drains")
+				d := newBusy(b, flows, strings.Contains(what, "drains"), strings.Contains(what, "reserved"))
 				b.ReportAllocs()
 				begin := processor()
 				for b.Loop() {
@@ -104,7 +110,7 @@ func BenchmarkDecision(b *testing.B) {
 func BenchmarkTick(b *testing.B) {
 	for _, flows := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprint("flows=", flows), func(b *testing.B) {
-			d := newBusy(b, flows, false)
+			d := newBusy(b, flows, false, true)
 			b.ReportAllocs()
 			begin := processor()
 			for b.Loop() {
@@ -119,9 +125,11 @@ func BenchmarkTick(b *testing.B) {
 // TestDecisionsAllocateNothing checks that decisions on reads and on writes do not allocate.
 func TestDecisionsAllocateNothing(t *testing.T) {
 	for _, write := range []bool{false, true} {
-		d := newBusy(t, 1000, write)
-		if got := testing.AllocsPerRun(20_000, d.decision); got != 0 {
-			t.Errorf("writes %v: %v allocations a decision", write, got)
+		for _, promised := range []bool{false, true} {
+			d := newBusy(t, 1000, write, promised)
+			if got := testing.AllocsPerRun(20_000, d.decision); got != 0 {
+				t.Errorf("writes %v, reserves %v: %v allocations a decision", write, promised, got)
+			}
 		}
 	}
 }

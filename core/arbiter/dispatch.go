@@ -91,7 +91,17 @@ func (a *Arbiter) dispatch(now time.Duration) {
 				break
 			}
 		}
-		slots := a.slots(now)
+		slots := a.depth
+		switch wait := a.strictWait(now); {
+		case a.reservedDue(now):
+			a.endIdle(now)
+		case wait > 0 && starved == nil:
+			a.endIdle(now)
+			a.delayStrict(now+wait, now)
+			return
+		default:
+			slots = a.slots(now)
+		}
 		if kept = slots < a.depth; len(a.running) >= slots {
 			break
 		}
@@ -99,16 +109,20 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			a.force(starved, now)
 			continue
 		}
-		t, ok := a.sched.Next()
-		if !ok {
-			break
+		t, reserved := a.nextReserved(now)
+		if !reserved {
+			var ok bool
+			if t, ok = a.sched.Next(); !ok {
+				break
+			}
 		}
 		f := a.byID[t.Flow()]
 		s := f.ready.take(a.cfg.Run, a.cfg.RunTime, now)
 		r := a.makeRequest(s, a.cfg.Quantum)
-		r.ticket, r.cost, r.skipLatency = t, t.Cost(), kept
+		r.ticket, r.cost, r.skipLatency, r.reserved = t, t.Cost(), kept, reserved
 		a.startRequest(r, now)
 	}
+	a.endStrictIdle(now)
 	if a.control != nil && a.anticipation.ready > 0 && (!kept || len(a.running) >= a.depth) {
 		a.control.Limited()
 	}
@@ -120,6 +134,9 @@ func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 	r.started = now
 	f.ready.charge(s, r.Length, r.cost)
 	a.takeLimit(f, r.Length, now)
+	r.served = int64(a.pricing.served(r.Write, true, r.Length))
+	a.takeReserve(f, r, now)
+	a.takeStrict(f, r, now)
 	s.inFlight++
 	f.inFlight++
 	f.draining += direction(r.Write)
@@ -154,7 +171,9 @@ func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
 	r.Stream.inFlight--
 	r.flow.inFlight--
 	r.flow.draining -= direction(r.Write)
-	r.flow.used = now
+	if r.flow.used = now; !r.Stream.Asked {
+		r.flow.reserve.used = now
+	}
 	a.activate(r.flow, now)
 }
 
@@ -173,6 +192,12 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	price := a.pricing.finished(r, result, now)
 	a.settleCost(r, price.tag)
 	a.takeLimit(f, result.Moved+result.Earlier-r.Length, now)
+	service := min(price.service, int64(now-r.started)) // while a slow device recovers, prices are too high
+	a.settleStrict(r, service, now)
+	a.settleReserve(f, r, result.Moved+result.Earlier, service, now)
+	if r.forced {
+		a.payOverdue(f, result.Moved, service, now)
+	}
 	if result.Err == nil { // after an error, the flow is charged for device time but got no bytes
 		a.bookDone(r, result, price.service)
 	}

@@ -62,6 +62,12 @@ func (a *Arbiter) Check() string {
 			ready++
 			waiting += f.addedEntitlement
 		}
+		if promised := f.reserve.clock != nil && f.announced > 0 && a.modeOf(f) == Enforce; promised != (f.reserve.index > 0) {
+			return fmt.Sprintf("%s has the index %d among the reservations, want one: %v", f.name, f.reserve.index, promised)
+		}
+		if v := &f.reserve; v.index > 0 && v.clock.PaidUntil(0) > v.due {
+			return fmt.Sprintf("%s has the reservation tag %v, its account %v", f.name, v.due, v.clock.PaidUntil(0))
+		}
 		if f.ready.len() == 0 && f.announced > 0 || f.ready.len() > 0 && f.announced == 0 && f.heldIndex == 0 {
 			return fmt.Sprintf("%s has %d queued streams and the announced cost %d", f.name, f.ready.len(), f.announced)
 		}
@@ -104,6 +110,9 @@ func (a *Arbiter) Check() string {
 				return fmt.Sprintf("%s: %d streams are queued in a direction, the counter is %d", f.name, n, lane.n)
 			}
 		}
+	}
+	if !sound(&a.reserved) {
+		return "the reservations are out of order"
 	}
 	if ready != a.anticipation.ready || math.Abs(waiting-a.anticipation.waiting) > 1e-6*(1+waiting) {
 		return fmt.Sprintf("%d flows with entitlement %g are ready, the counters are %d and %g", ready, waiting, a.anticipation.ready, a.anticipation.waiting)

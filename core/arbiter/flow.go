@@ -48,6 +48,8 @@ type flow struct {
 	due       time.Duration // when the limit allows the next request
 	heldIndex int           // index in Arbiter.held
 
+	reserve reservation
+
 	leaf             leaf    // the flow's place in the queue tree
 	addedEntitlement float64 // entitlement as added to anticipation.waiting
 
@@ -152,6 +154,7 @@ func (a *Arbiter) forgetFlow(f *flow) bool {
 		return false
 	}
 	a.held.remove(f)
+	a.reserved.remove(f)
 	a.tree.leave(f)
 	delete(a.flows, f.name)
 	a.byID[f.id] = nil
@@ -221,6 +224,7 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	if err := a.sched.Ready(f.id, cost); err != nil {
 		a.fault("ready", err)
 	}
+	a.updateReserved(f, now)
 }
 
 // readyTimeAt returns the total time for which the flow was backlogged.

@@ -71,6 +71,7 @@ func (a *Arbiter) takeLimit(f *flow, bytes int64, now time.Duration) {
 // setRule sets the rule of a flow.
 func (a *Arbiter) setRule(f *flow, rule Rule, now time.Duration) {
 	f.rule = rule
+	a.setReserve(f, rule.Reserve, now)
 	switch {
 	case rule.Limit <= 0:
 		f.limit = nil

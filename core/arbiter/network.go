@@ -161,6 +161,8 @@ func (a *Arbiter) finishSend(r *Request, bytes int64, now time.Duration) {
 		a.settleCost(r, price.tag)
 	}
 	a.takeLimit(f, bytes-r.Length, now)
+	a.settleStrict(r, price.service, now)
+	a.settleReserve(f, r, bytes, price.service, now)
 	a.pacer.rate.Charge(now, bytes-r.Length)
 	*r = Request{}
 	a.spare = append(a.spare, r)

@@ -194,6 +194,7 @@ func (a *Arbiter) bookUnscheduled(s *Stream, bytes int64, now time.Duration) {
 	f.book(s.Kind, s.Write, bytes, price.service)
 	a.chargeUnscheduled(f, price.tag)
 	a.takeLimit(f, bytes, now)
+	a.payOverdue(f, bytes, price.service, now)
 }
 
 // Observe computes the foreign I/O from the kernel's counters of the device. The counters include

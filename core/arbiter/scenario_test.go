@@ -13,6 +13,7 @@ import (
 	"penstock/core/arbiter"
 	"penstock/core/cost"
 	"penstock/core/depth"
+	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/lab/scenario"
 )
@@ -348,6 +349,15 @@ func (st *stage) rule(args []string) {
 		}
 		rule.Mode = mode
 	}
+	if v := scenario.Value(args, "reserve"); v != "" {
+		part, ok, err := reserve.ParsePart(v)
+		if err != nil {
+			st.t.Fatal(err)
+		}
+		if rule.Reserve = (reserve.Rate{Part: part, Strict: slices.Contains(args, "strict")}); !ok {
+			rule.Reserve.Bytes = st.size(v)
+		}
+	}
 	if v := scenario.Value(args, "queue"); v != "" {
 		var levels []sfq.Level
 		for _, l := range strings.Split(v, "/") {
@@ -502,6 +512,8 @@ func (st *stage) dump() {
 		add(f.Part > 0, "part %.4g", f.Part)
 		add(f.Queue != "", "in %s, entitled to %.4g", f.Queue, f.Entitled)
 		add(f.Limit > 0, "limit %s/s", bytes(f.Limit))
+		add(f.Reserve.Rate != (reserve.Rate{}), "reserve %s (%.3f of the device; %s moved; kept %.1fs, broken %.1fs)", f.Reserve.Rate,
+			f.Reserve.Promised, bytes(f.Reserve.Moved), f.Reserve.Kept.Seconds(), f.Reserve.Broken.Seconds())
 		add(true, "%d streams, %d ready", f.Streams, f.Queued)
 		add(f.Waiting > 0, "%d wait for leases", f.Waiting)
 		add(f.Backlog > 0, "backlog %s", bytes(f.Backlog))

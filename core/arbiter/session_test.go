@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/arbiter"
+	"penstock/core/reserve"
 	"penstock/core/sfq"
 )
 
@@ -314,6 +315,12 @@ func (s *session) apply() {
 	rule := arbiter.Rule{Weight: 1 + s.byte()*s.byte()*15, Mode: arbiter.Mode(b >> 2 % 3)}
 	if b&64 != 0 {
 		rule.Limit = int64(s.byte()) << 14
+	}
+	if b&128 != 0 {
+		rule.Reserve = reserve.Rate{Part: float64(s.byte()) / 256, Strict: b&64 == 0}
+		if b&16 != 0 {
+			rule.Reserve = reserve.Rate{Bytes: int64(s.byte()) << (s.byte() % 32)}
+		}
 	}
 	switch s.byte() % 4 {
 	case 1:

@@ -9,6 +9,7 @@ import (
 	"penstock/core/cost"
 	"penstock/core/depth"
 	"penstock/core/foreign"
+	"penstock/core/reserve"
 )
 
 // Snapshot is the state at one moment, for metrics and status.
@@ -20,6 +21,8 @@ type Snapshot struct {
 	Staged      int64   // bytes staged ahead of readers
 	Rate        float64 // the device's recent bytes per second while it had requests
 	Stuck       bool
+	StrictPart  float64       // of the device's time, that strict rates keep from other flows
+	StrictIdle  time.Duration // for which the device had no request because of strict rates, while a flow was backlogged
 	Errors      int64
 	Control     *depth.Report  // nil if the depth is fixed
 	Slow        cost.Verdict   // whether the device has become slow
@@ -46,7 +49,8 @@ type FlowSnapshot struct {
 	Entitled  float64       // weight that would give the flow the same share among the flows at work if there were no queues
 	Wanted    time.Duration // total time with a backlog
 	Mode      Mode
-	Limit     int64          // bytes per second; 0 if there is none
+	Limit     int64 // bytes per second; 0 if there is none
+	Reserve   ReserveSnapshot
 	Streams   int            // open streams
 	Queued    int            // streams with a queued request
 	Waiting   int            // writers that wait for a lease
@@ -71,6 +75,15 @@ type FlowSnapshot struct {
 	DroppedBytes int64
 }
 
+// ReserveSnapshot is the account of a flow's reservation. Counts only grow.
+type ReserveSnapshot struct {
+	reserve.Rate
+	Promised float64       // part of the device's time that the reservation takes at the device's present speed
+	Moved    int64         // bytes of reserved requests
+	Kept     time.Duration // time in which the flow was backlogged and had its rate
+	Broken   time.Duration // time in which reserved service was overdue by more than a bound
+}
+
 // Snapshot returns the state.
 func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 	p := &a.pricing
@@ -79,6 +92,10 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 		Backlog: a.backlog.all, Staged: a.staged, Rate: a.backlog.rate(), Stuck: a.stuck, Errors: a.faults.count,
 		Slow: p.verdict, Scale: [2]float64{p.tracker.Scale(false), p.tracker.Scale(true)}, Others: p.others,
 		Flows: make([]FlowSnapshot, 0, len(a.all)),
+	}
+	snap.StrictPart, snap.StrictIdle = a.strict.part, a.strict.idle
+	if a.strict.since > 0 {
+		snap.StrictIdle += now - a.strict.since
 	}
 	if a.control != nil {
 		r := a.control.Report()
@@ -92,6 +109,9 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 			Kinds: f.snapshotKinds(), Resident: f.resident, Behind: f.unscheduled, Requests: f.requests,
 			Waits: f.waits, Forced: f.forced, ForcedBytes: f.forcedBytes, WouldWait: f.wouldWait,
 			Standing: f.stalled, Refused: f.refused, LimitWaits: f.limitWaits, Lazy: f.deferred, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
+		}
+		if v := &f.reserve; v.clock != nil && !(a.cfg.Network && a.cfg.Rate == 0) { // such a device is only observed
+			flow.Reserve = ReserveSnapshot{Rate: v.rule, Promised: a.promised(f, now), Moved: v.bytes, Kept: v.kept, Broken: v.broken}
 		}
 		if q := f.rule.Queue; q != nil {
 			flow.Queues = q.paths

@@ -3,6 +3,7 @@ package arbiter
 import (
 	"time"
 
+	"penstock/core/limit"
 	"penstock/core/sfq"
 )
 
@@ -142,7 +143,13 @@ type Request struct {
 	skipLatency bool  // started while slots were reserved, so its latency does not reflect the depth
 	settled     bool  // network: the cost is settled
 	forced      bool
-	index       int // index in Arbiter.running, from 1
+	reserved    bool // dispatched by the flow's reservation
+	index       int  // index in Arbiter.running, from 1
+
+	served       int64         // device time that was expected at the start
+	clock        *limit.Bucket // guaranteed rate that pays for the request, or nil
+	reservedSize int64         // as charged to clock
+	rest         *limit.Bucket // account of strict rates that pays for the request, or nil
 
 	predicted time.Duration // cost by the model
 	part      float64       // part of the device that the request keeps busy while it is alone

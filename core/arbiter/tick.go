@@ -18,10 +18,12 @@ func (a *Arbiter) tick(now time.Duration) {
 	a.pricing.verdict = a.pricing.tracker.Look(now)
 	a.backlog.measure(a, now)
 	a.anticipation.measure(a, now)
+	a.measureStrict(now)
 	a.sched.Trim()
 	for i := 0; i < len(a.active); {
 		f := a.active[i]
 		a.shrinkBounds(f)
+		a.judgePromise(f, now)
 		for f.tails.len() > 0 && now-f.tails.first().unflushed > a.cfg.FlushAge {
 			s := f.tails.first()
 			a.flush(s, now)

@@ -121,6 +121,35 @@ func (b *Bucket) Charge(now time.Duration, bytes int64) {
 	}
 }
 
+// Add takes bytes without a bound on the wait that follows.
+func (b *Bucket) Add(now time.Duration, bytes int64) {
+	if bytes < 0 {
+		b.giveBack(bytes)
+		return
+	}
+	b.add(now, bytes)
+}
+
+// TakeCredit takes bytes from unused time only. Later requests do not wait for them.
+func (b *Bucket) TakeCredit(now time.Duration, bytes int64) {
+	if bytes <= 0 || b.Wait(now) > 0 {
+		return
+	}
+	if b.add(now, bytes); b.Wait(now) > 0 {
+		b.paidUntil, b.remainder = now, 0
+	}
+}
+
+// PaidUntil returns the time until which the bytes that were taken last the rate, rounded up. It is at least
+// now minus Config.Credit.
+func (b *Bucket) PaidUntil(now time.Duration) time.Duration {
+	at := b.paidUntil
+	if b.remainder > 0 {
+		at++
+	}
+	return max(at, now-b.cfg.Credit)
+}
+
 // SetRate changes the rate, within the limits of Config.Rate. Debt is kept as a number of bytes.
 func (b *Bucket) SetRate(now time.Duration, rate int64) error {
 	cfg := b.cfg

@@ -53,6 +53,16 @@ func (m *model) charge(bytes int64) {
 	}
 }
 
+// takeCredit takes bytes as far as there is no debt.
+func (m *model) takeCredit(bytes int64) {
+	if m.debt.Sign() > 0 {
+		return
+	}
+	if m.add(bytes); m.debt.Sign() > 0 {
+		m.debt = new(big.Rat)
+	}
+}
+
 // rate changes the rate: a debt keeps its bytes, and unused time keeps its length.
 func (m *model) rate(rate int64) {
 	if m.debt.Sign() < 0 {
@@ -91,7 +101,7 @@ func TestSameDecisionsAsTheExactModel(t *testing.T) {
 		for range rapid.IntRange(1, 200).Draw(t, "steps") {
 			now += time.Duration(step.Draw(t, "pass"))
 			m.to(now)
-			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			switch rapid.IntRange(0, 8).Draw(t, "what") {
 			case 0:
 				n := bytes.Draw(t, "charged")
 				b.Charge(now, n)
@@ -113,6 +123,26 @@ func TestSameDecisionsAsTheExactModel(t *testing.T) {
 				m.rate(rate)
 				slack.Add(slack, m.worth(2))
 				slack.Add(slack, new(big.Rat).SetInt64(1))
+			case 3:
+				n := bytes.Draw(t, "added")
+				b.Add(now, n)
+				m.add(n)
+			case 4:
+				n := bytes.Draw(t, "of the credit")
+				b.TakeCredit(now, n)
+				m.takeCredit(n)
+				slack.Add(slack, m.worth(2)) // a part of a nanosecond of debt counts as debt
+			case 5:
+				exact := new(big.Rat).Add(seconds(now), new(big.Rat).Quo(m.debt, m.worth(time.Second)))
+				if least := seconds(now - m.cfg.Credit); exact.Cmp(least) < 0 {
+					exact = least
+				}
+				off := new(big.Rat).Sub(seconds(b.PaidUntil(now)), exact)
+				tolerance := new(big.Rat).Quo(slack, m.worth(time.Second))
+				tolerance.Add(tolerance, seconds(1))
+				if off.Abs(off).Cmp(tolerance) > 0 {
+					t.Fatalf("the bucket is paid until %v, the model until %s s", b.PaidUntil(now), exact.FloatString(12))
+				}
 			default:
 				wait := b.Wait(now)
 				exact := new(big.Rat).Quo(m.debt, m.worth(time.Second)) // seconds

@@ -12,6 +12,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -20,6 +21,7 @@ import (
 	"strings"
 
 	"penstock/core/limit"
+	"penstock/core/reserve"
 )
 
 // Limits of a policy.
@@ -60,9 +62,8 @@ type Rule struct {
 	// MaxWeight is the largest weight that a tag can request. 0 means that tags are ignored.
 	MaxWeight int
 	Limit     int64 // bytes per second on one device, MinLimit to limit.MaxRate; 0 means no limit
-	// Reserve is the minimum rate of each application, in bytes per second on one device. 0 means
-	// none. It is checked and passed on, but not enforced.
-	Reserve int64
+	// Reserve is the guaranteed rate of each application on one device.
+	Reserve reserve.Rate
 	// Group is the name of a group. All applications that match the group's rules form one member,
 	// which has the rules' Weight. The member is in GroupQueue, a queue with a weight; an empty
 	// GroupQueue means the root.
@@ -101,7 +102,7 @@ type Grant struct {
 	// the group.
 	Group       string
 	GroupWeight int
-	Reserve     int64
+	Reserve     reserve.Rate
 }
 
 // Validate checks a policy and returns all mistakes as joined *Errors. Queues must not change
@@ -184,10 +185,10 @@ func (r *Rule) validate(add func(field, format string, args ...any)) {
 	switch {
 	case r.Limit != 0 && (r.Limit < MinLimit || r.Limit > limit.MaxRate):
 		add("limit", "limit %d: use %d (64KiB) to %d bytes a second", r.Limit, MinLimit, int64(limit.MaxRate))
-	case r.Reserve < 0:
-		add("reserve", "reserve %d: use 0 or more bytes a second", r.Reserve)
-	case r.Limit > 0 && r.Reserve > r.Limit:
-		add("reserve", "reserve %d is above the limit %d", r.Reserve, r.Limit)
+	default:
+		if err := cmp.Or(r.Reserve.Validate(), r.Reserve.Within(r.Limit)); err != nil {
+			add("reserve", "%v", err)
+		}
 	}
 	r.validateGroup(add)
 	r.validateBandwidth(add)

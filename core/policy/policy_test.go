@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"penstock/core/reserve"
 )
 
 func TestFirstMatchWins(t *testing.T) {
@@ -182,7 +184,7 @@ func TestMistakes(t *testing.T) {
 		"rules[3]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 2, Group: "g"}, {Weight: 2, Group: "g"}, {Weight: 3, Group: "g"}}},
 		"rules[4]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1, GroupQueue: "a"}}, Queues: []Queue{{"a", 1}}},
 		"rules[6]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: MinLimit}}, 6), Rule{Weight: 1, Limit: MinLimit - 1})},
-		"rules[5]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: MinLimit, Reserve: MinLimit}}, 5), Rule{Weight: 1, Limit: MinLimit, Reserve: MinLimit + 1})},
+		"rules[5]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: MinLimit, Reserve: reserve.Rate{Bytes: MinLimit}}}, 5), Rule{Weight: 1, Limit: MinLimit, Reserve: reserve.Rate{Bytes: MinLimit + 1}})},
 	} {
 		var mistake *Error
 		if err := p.Validate(); !errors.As(err, &mistake) || mistake.At != at {
@@ -245,10 +247,10 @@ func TestLongValues(t *testing.T) {
 
 func TestSetWeights(t *testing.T) {
 	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}}, Set: map[string]int{"a": 7},
-		Rules: []Rule{{Flow: "[ab]", Weight: 2, Group: "g", Limit: 5 << 20, Reserve: 4 << 20}, {Flow: "c", Weight: 2, MaxWeight: 9}}}
+		Rules: []Rule{{Flow: "[ab]", Weight: 2, Group: "g", Limit: 5 << 20, Reserve: reserve.Rate{Bytes: 4 << 20}}, {Flow: "c", Weight: 2, MaxWeight: 9}}}
 	for flow, want := range map[string]Grant{
-		"a": {Weight: 7, Queue: "root.etl", Limit: 5 << 20, Reserve: 4 << 20, Set: true},
-		"b": {Weight: 1, Group: "g", GroupWeight: 2, Limit: 5 << 20, Reserve: 4 << 20},
+		"a": {Weight: 7, Queue: "root.etl", Limit: 5 << 20, Reserve: reserve.Rate{Bytes: 4 << 20}, Set: true},
+		"b": {Weight: 1, Group: "g", GroupWeight: 2, Limit: 5 << 20, Reserve: reserve.Rate{Bytes: 4 << 20}},
 		"c": {Rule: 1, Weight: 8, Queue: "root.etl", Tagged: true},
 	} {
 		if got := p.Grant(Facts{Flow: flow, Queue: "root.etl", Tags: []string{"io.weight=8"}}); got != want {

@@ -230,10 +230,10 @@ func (c *contest) follows(t *testing.T, changed int64, s span) {
 
 // TestReaders: two applications that read cold files share the device by weight. At each end of a
 // window, up to D quanta are at the disk, in an order that the disk chooses. At a depth of 4, quanta
-// of 512 KiB can change the ratio of a window by 5 %. So the quanta here are half as large. What is
+// of 512 KiB can change the ratio of a window by 5 %. So this test uses quanta of 256 KiB. What is
 // staged ahead of one reader then lasts for 0.5 s at the rate of the strong application. A machine
-// without a free CPU can stall a reader for longer: the disk goes to the other application in that
-// time, and 0.1 s of a window is already 4 % of the ratio. So each application has two readers.
+// without a free CPU can stall a reader for longer. If the disk serves only the other application for
+// 0.1 s, the ratio of a window changes by 4 %. So each application has two readers.
 func TestReaders(t *testing.T) {
 	c := &contest{cluster: start(t)}
 	c.retune(t, fine)

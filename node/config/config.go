@@ -7,6 +7,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -297,6 +298,10 @@ type Rule struct {
 	Weight      int            `yaml:"weight"` // 1..1,000,000; default the file's default
 	Mode        string         `yaml:"mode"`   // default enforce: the daemon's own mode applies
 	Limit       settings.Bytes `yaml:"limit"`  // per second, at one device; default none
+	// Reserve is the guaranteed rate of each flow on one device; default none.
+	Reserve settings.Reserve `yaml:"reserve"`
+	// Strict means that other flows cannot use what this one does not use of its Reserve.
+	Strict bool `yaml:"strict"`
 }
 
 // MaxRules is the maximum number of rules in a weights file.
@@ -372,6 +377,10 @@ func (w *Weights) validate() {
 		if err := checkLimit(r.Limit); err != nil {
 			fail("%v", err)
 		}
+		promise := r.Reserve.Rate(r.Strict)
+		if err := cmp.Or(promise.Validate(), promise.Within(int64(r.Limit))); err != nil {
+			fail("%v", err)
+		}
 	}
 }
 
@@ -399,7 +408,7 @@ func (w *Weights) Policy(flow string) device.Rule {
 	for _, r := range w.Rules {
 		if r.matches(flow) {
 			mode, _ := device.ParseMode(r.Mode) // checked on load
-			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Queue: w.places[r.Queue]}
+			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict), Queue: w.places[r.Queue]}
 		}
 	}
 	return device.Rule{Weight: w.Default, Mode: device.Enforce}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/core/reserve"
 	"penstock/node/device"
 	"penstock/node/profile"
 )
@@ -293,10 +294,13 @@ func TestBadWeights(t *testing.T) {
 		"rules: [{flow: a}, {flow: b, limit: 65535}]":       "rule 2: limit 65535",
 		"rules: [{flow: b, limit: 1025GiB}]":                "rule 1: limit",
 		"rules:\n  - {flow: a}\n  - {flow: b, limit: fast}": "line 3",
-		"default: -4":                   "default",
-		"default: 0":                    "line 1, column 1: default: weight 0",
-		"rules: [{flow: a, weight: 0}]": "line 1, column 19: rule 1: weight 0",
-		"mode: x":                       "off, observe or enforce",
+		"default: -4":                      "default",
+		"default: 0":                       "line 1, column 1: default: weight 0",
+		"rules: [{flow: a, weight: 0}]":    "line 1, column 19: rule 1: weight 0",
+		"mode: x":                          "off, observe or enforce",
+		"rules: [{flow: a, reserve: 95%}]": "reserve 95 %: use 0.1 % to 90 %",
+		"rules: [{flow: a, reserve: 2MiB, limit: 1MiB}]":        "above the limit",
+		"rules: [{flow: a, strict: true}]":                      "strict: give a reserve",
 		"rules:\n  - {flow: a}\n  - {flow: b, wieght: 4}":       "line 3",
 		"rules: [" + strings.Repeat("{flow: a},", 10_001) + "]": "at most 10000",
 	} {
@@ -314,7 +318,20 @@ func TestBadWeights(t *testing.T) {
 	}
 }
 
+func TestReserves(t *testing.T) {
+	w, err := LoadWeights(write(t, "rules: [{flow: a, reserve: 40%, strict: true}, {flow: b, reserve: 20MiB, limit: 30MiB}, {flow: c, weight: 2}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for flow, want := range map[string]reserve.Rate{"a": {Part: 0.4, Strict: true}, "b": {Bytes: 20 << 20}, "c": {}, "d": {}} {
+		if got := w.Policy(flow).Reserve; got != want {
+			t.Errorf("%s: %+v, want %+v", flow, got, want)
+		}
+	}
+}
+
 func FuzzWeights(f *testing.F) {
+	f.Add("rules: [{flow: a, reserve: 40%, strict: true}]")
 	f.Add("default: 2\nrules:\n  - {application: \"application_1_*\", weight: 32}\n")
 	f.Add("rules: [{flow: \"[a-\"}]")
 	f.Add("rules: [{flow: a, limit: 64KiB}, {flow: b, limit: -1}]")

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"penstock/core/coord"
+	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/wire/cluster"
 )
@@ -82,6 +83,8 @@ type Parts struct {
 type Right struct {
 	Weight float64 // in the last of Queues
 	Limit  int64   // bytes per second at one device; 0: none
+	// Reserve is the guaranteed rate at one device.
+	Reserve reserve.Rate
 	// Queues is the path from the root to the application's queue.
 	Queues []sfq.Level
 }

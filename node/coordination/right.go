@@ -5,6 +5,8 @@ import (
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
+	"penstock/core/limit"
+	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/wire/cluster"
 )
@@ -17,6 +19,12 @@ func rightOf(r *cluster.Right) (right Right, ok bool) {
 		return Right{}, false
 	}
 	right = Right{Weight: r.GetWeight(), Limit: int64(r.GetLimit())}
+	if r.GetReserve() <= limit.MaxRate {
+		promise := reserve.Rate{Bytes: int64(r.GetReserve()), Part: r.GetReservePart(), Strict: r.GetReserveStrict()}
+		if promise.Validate() == nil { // a promise that is not valid is none
+			right.Reserve = promise
+		}
+	}
 	flat := right.Weight > 0 && right.Weight <= 1e12
 	own, ok := whole(r.GetOwn())
 	if !ok || len(r.GetQueues()) > sfq.MaxLevels {

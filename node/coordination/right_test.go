@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/core/limit"
+	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/wire/cluster"
 )
@@ -59,6 +61,26 @@ func TestRightOf(t *testing.T) {
 	} {
 		if got, ok := rightOf(bad); ok {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// A promise that is not valid is none. It does not take the rest of the right with it.
+func TestRightWithAPromise(t *testing.T) {
+	for _, test := range []struct {
+		bytes  uint64
+		part   float64
+		strict bool
+		want   reserve.Rate
+	}{
+		{bytes: 1 << 20, want: reserve.Rate{Bytes: 1 << 20}},
+		{part: 0.4, strict: true, want: reserve.Rate{Part: 0.4, Strict: true}},
+		{bytes: limit.MaxRate, want: reserve.Rate{Bytes: limit.MaxRate}},
+		{bytes: limit.MaxRate + 1}, {bytes: math.MaxUint64}, {part: math.NaN()}, {part: math.Inf(1)}, {part: -1}, {part: 1}, {bytes: 1 << 20, part: 0.4}, {strict: true},
+	} {
+		got, ok := rightOf(&cluster.Right{Own: 3, Reserve: test.bytes, ReservePart: test.part, ReserveStrict: test.strict})
+		if !ok || got.Weight != 3 || got.Reserve != test.want {
+			t.Errorf("%+v: %+v, %v", test, got, ok)
 		}
 	}
 }

@@ -477,8 +477,9 @@ func TestStreamsAreBounded(t *testing.T) {
 		op.TID, op.Allow = 1000000+n, func() { passed.Add(1) }
 		f.scheduler.Handle(op)
 	}
-	// On a slow machine, some streams are idle for long enough to be closed.
-	if s := f.scheduler.Stats(); s.Streams > maxStreams || s.StreamsMade != threads {
+	// On a slow machine, some streams are idle for long enough to be closed, and some operations pass because the
+	// loop's heartbeat is late.
+	if s := f.scheduler.Stats(); s.Streams > maxStreams || s.StreamsMade+s.Ungoverned != threads {
 		t.Errorf("%+v", s)
 	}
 	if n := passed.Load(); n < threads-maxStreams {

@@ -25,7 +25,7 @@ type key struct {
 	tid int
 }
 
-// streams are all open streams. Each is found by the thread that used it last, and by its file.
+// streams are all open streams. Each is found by the thread that it is assigned to, and by its file.
 type streams struct {
 	recent  *simplelru.LRU[*stream, struct{}] // in the order of their last use
 	threads map[key]*stream
@@ -38,9 +38,10 @@ func newStreams() *streams {
 	return s
 }
 
-// find returns the stream that an operation belongs to, or nil. It is the last stream of the operation's
-// thread, unless another thread of the process has left a stream that the operation continues. Threads of a pool
-// do so, as in Go's and Java's runtimes: a file's next read comes from any of them.
+// find returns the stream of an operation, or nil. If the operation does not continue its thread's stream, find looks
+// for a stream of the same process, file and flow that it continues and on which no operation waits. It then exchanges
+// the streams of the two threads. This serves pools of threads, as in Go's and Java's runtimes, in which any thread
+// reads a file's next bytes. If no stream continues, find returns the thread's own stream.
 func (s *streams) find(k key, op Operation) *stream {
 	own := s.threads[k]
 	if own == nil || !own.continues(op) {

@@ -15,7 +15,11 @@
 // least are left out, and their number is given.
 package status
 
-import "time"
+import (
+	"time"
+
+	"penstock/core/reserve"
+)
 
 // Version of the document.
 const Version = 1
@@ -164,6 +168,12 @@ type Device struct {
 	BacklogBytes int64   `json:"backlog_bytes"`
 	StagedBytes  int64   `json:"staged_bytes"` // bytes that readers have not reached yet
 	Stuck        bool    `json:"stuck"`
+	// Promised is the part of the device's time that all guaranteed rates take at its present speed, and StrictPart
+	// the part that strict ones keep from other flows. StrictIdleNS is the time for which the device had no request
+	// because of strict rates, while a flow was backlogged.
+	Promised     float64 `json:"promised"`
+	StrictPart   float64 `json:"strict_part"`
+	StrictIdleNS int64   `json:"strict_idle_ns"`
 	SlowFactor   float64 `json:"slow_factor"` // times slower than when healthy; 1: it is healthy
 	Profiled     bool    `json:"profiled"`    // costs and references were measured on this device
 	Errors       int64   `json:"errors"`
@@ -345,6 +355,7 @@ type Flow struct {
 	Mode             string  `json:"mode"`
 	LimitBytes       int64   `json:"limit_bytes_per_second"` // 0: none
 	LimitWaits       int64   `json:"limit_waits"`            // times that its next request waited for the limit
+	Reserve          Reserve `json:"reserve"`
 	Streams          int     `json:"streams"`
 	Queued           int     `json:"queued"` // streams with a request that waits for its turn
 	BacklogBytes     int64   `json:"backlog_bytes"`
@@ -363,6 +374,16 @@ type Flow struct {
 	Kinds  []Kind     `json:"kinds"` // kinds of its streams so far
 	Lazy   Lazy       `json:"lazy"`
 	Window FlowWindow `json:"window"`
+}
+
+// Reserve is a flow's guaranteed rate, and how often it was kept. Times are those in which the flow was
+// backlogged.
+type Reserve struct {
+	reserve.Rate
+	Promised float64 `json:"promised"` // part of the device's time that the rate takes at the device's present speed
+	Bytes    int64   `json:"bytes"`    // of requests that started before their turn by weight
+	KeptNS   int64   `json:"kept_ns"`
+	BrokenNS int64   `json:"broken_ns"` // reserved service was overdue by more than a bound
 }
 
 // Kind is a flow's account of its streams of one kind: persistent, intermediate

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"penstock/core/reserve"
 	"penstock/node/status"
 )
 
@@ -339,6 +340,43 @@ func checkControl(f *Facts) []Result {
 		return all
 	}
 	return good("%s: %d holds by the policy; available: %s; missing: %s", c.Mode, len(c.Holds)+c.LeftOff, orNone(available, ", "), orNone(missing, "; "))
+}
+
+// checkPromises warns of a guaranteed rate that was broken for more than this part of the time in which its flow was
+// backlogged.
+const brokenPart = 0.01
+
+// checkPromises warns of guaranteed rates that a device cannot keep, or has not kept.
+func checkPromises(f *Facts) []Result {
+	if f.Status == nil {
+		return nil
+	}
+	var all []Result
+	promises := 0
+	for _, d := range f.Status.Devices {
+		if d.Promised > 1 {
+			all = append(all, bad(Warn, fmt.Sprintf("%s: the guaranteed rates take %.0f %% of the device's time", d.Name, 100*d.Promised),
+				"each application gets only a part of its rate, in proportion", "lower the `reserve` of some rules, or let fewer applications use this device")...)
+		}
+		for _, flow := range d.Flows {
+			r := flow.Reserve
+			if r.Rate == (reserve.Rate{}) {
+				continue
+			}
+			promises++
+			if total := r.KeptNS + r.BrokenNS; total > 0 && float64(r.BrokenNS) > brokenPart*float64(total) {
+				all = append(all, bad(Warn, fmt.Sprintf("%s: the guaranteed rate of %s (%s) was kept for %.1f %% of the time in which it was backlogged", d.Name, flow.Name, r.Rate, 100*float64(r.KeptNS)/float64(total)),
+					"the flow got less than its guaranteed rate", "look at `promised`, `slow_factor` and the foreign I/O of the device in `penstock status --json`")...)
+			}
+		}
+	}
+	if len(all) > 0 {
+		return all
+	}
+	if promises == 0 {
+		return good("no flow has a guaranteed rate")
+	}
+	return good("guaranteed rates: %d, none broken for more than 1 %% of the time", promises)
 }
 
 func orNone(list []string, separator string) string {

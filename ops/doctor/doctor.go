@@ -79,6 +79,7 @@ var checks = []check{
 	{"foreign", checkForeign},
 	{"waits", checkWaits},
 	{"control", checkControl},
+	{"promises", checkPromises},
 	{"devices", checkDevices},
 	{"scheduler", checkScheduler},
 	{"queue", checkQueue},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/core/reserve"
 	"penstock/node/status"
 	"penstock/ops/install"
 )
@@ -108,6 +109,31 @@ func TestControl(t *testing.T) {
 	} {
 		f := wellNode()
 		f.Status.Control = c.control
+		r := Judge(f, nil)
+		if text := r.Text(); r.Warnings != c.warnings || r.Failures != 0 || !strings.Contains(text, c.want) {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}
+
+func TestPromises(t *testing.T) {
+	promise := func(kept, broken int64) status.Flow {
+		return status.Flow{Name: "a", Reserve: status.Reserve{Rate: reserve.Rate{Part: 0.4}, KeptNS: kept, BrokenNS: broken}}
+	}
+	for name, c := range map[string]struct {
+		promised float64
+		flows    []status.Flow
+		warnings int
+		want     string
+	}{
+		"none":          {0, []status.Flow{{Name: "a"}}, 0, "no flow has a guaranteed rate"},
+		"kept":          {1, []status.Flow{promise(99, 1), promise(0, 0)}, 0, "guaranteed rates: 2, none broken"},
+		"broken":        {0.4, []status.Flow{promise(98, 2)}, 1, "the guaranteed rate of a (40 % of the device's time) was kept for 98.0 %"},
+		"over-promised": {1.3, []status.Flow{promise(1, 0)}, 1, "take 130 % of the device's time"},
+		"both":          {1.3, []status.Flow{promise(0, 1)}, 2, "kept for 0.0 %"},
+	} {
+		f := wellNode()
+		f.Status.Devices[0].Promised, f.Status.Devices[0].Flows = c.promised, c.flows
 		r := Judge(f, nil)
 		if text := r.Text(); r.Warnings != c.warnings || r.Failures != 0 || !strings.Contains(text, c.want) {
 			t.Errorf("%s:\n%s", name, text)

@@ -10,6 +10,7 @@ import (
 
 	"penstock/broker/policyfile"
 	"penstock/core/policy"
+	"penstock/core/reserve"
 	"penstock/wire/cluster"
 )
 
@@ -49,10 +50,10 @@ func OfVersion(v *cluster.PolicyVersion) (*Policy, error) {
 	return parsed(name, v.GetText(), set, policyfile.ParseApplied)
 }
 
-// Counts returns the numbers of rules, of queues, and of rules with a reservation.
+// Counts returns the numbers of rules, of queues, and of rules with a guaranteed rate.
 func (p *Policy) Counts() (rules, queues, reserved int) {
 	for _, r := range p.rules.Rules {
-		if r.Reserve > 0 {
+		if r.Reserve != (reserve.Rate{}) {
 			reserved++
 		}
 	}
@@ -77,19 +78,18 @@ func (p *Policy) Document() []byte {
 
 // Given is what a policy gives to an application.
 type Given struct {
-	Rule    int     `json:"rule"`           // from 0; -1: none matched
-	Line    int     `json:"line,omitempty"` // of the rule
-	Set     bool    `json:"set"`            // the weight was set for this application
-	Tagged  bool    `json:"tagged"`         // the weight comes from a tag of the application
-	Own     int     `json:"own_weight"`     // among the members of its queue or group
-	Queue   string  `json:"queue,omitempty"`
-	Group   string  `json:"group,omitempty"`
-	Weight  float64 `json:"weight"` // among all at work
-	Due     float64 `json:"due"`    // 0 to 1
-	Limit   int64   `json:"limit"`  // bytes a second at one device; 0: none
-	Reserve int64   `json:"reserve"`
-	// ReserveEnforced is false: reservations are accepted and not enforced yet.
-	ReserveEnforced bool `json:"reserve_enforced"`
+	Rule   int     `json:"rule"`           // from 0; -1: none matched
+	Line   int     `json:"line,omitempty"` // of the rule
+	Set    bool    `json:"set"`            // the weight was set for this application
+	Tagged bool    `json:"tagged"`         // the weight comes from a tag of the application
+	Own    int     `json:"own_weight"`     // among the members of its queue or group
+	Queue  string  `json:"queue,omitempty"`
+	Group  string  `json:"group,omitempty"`
+	Weight float64 `json:"weight"` // among all at work
+	Due    float64 `json:"due"`    // 0 to 1
+	Limit  int64   `json:"limit"`  // bytes a second at one device; 0: none
+	// Reserve is the guaranteed rate on one device.
+	Reserve reserve.Rate `json:"reserve"`
 }
 
 // Why returns the origin of the weight in a few words.
@@ -142,7 +142,7 @@ type Change struct {
 }
 
 // Differs reports whether the application would notice a difference: in its entitlement, by a ten
-// thousandth at least, or in its limit or reservation.
+// thousandth at least, or in its limit or guaranteed rate.
 func (c Change) Differs() bool {
 	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Limit != c.New.Limit || c.Old.Reserve != c.New.Reserve
 }

@@ -98,7 +98,7 @@ func NodesNote(a *cluster.ListNodesAnswer) string {
 // Changes writes a table of what applications get under the old and the new policy, in the form
 // "old > new".
 func Changes(w io.Writer, changes []Change) error {
-	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|BY", func(add func(...string)) {
+	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|RESERVE|BY", func(add func(...string)) {
 		both := func(old, new string) string {
 			if old == "" {
 				old = "-"
@@ -113,7 +113,7 @@ func Changes(w io.Writer, changes []Change) error {
 		}
 		for _, c := range changes {
 			add(c.Application, c.Queue, c.User, both(Weight(c.Old.Weight), Weight(c.New.Weight)), both(Percent(c.Old.Due), Percent(c.New.Due)),
-				both(Rate(c.Old.Limit), Rate(c.New.Limit)), both(c.Old.Why(), c.New.Why()))
+				both(Rate(c.Old.Limit), Rate(c.New.Limit)), both(c.Old.Reserve.String(), c.New.Reserve.String()), both(c.Old.Why(), c.New.Why()))
 		}
 	})
 }

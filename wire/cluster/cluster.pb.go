@@ -548,8 +548,14 @@ type Right struct {
 	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// The queues from the root to the application, each with its weight among its siblings, and
 	// the application's own weight in the last queue. Names of queues are unique in a policy.
-	Queues        []*Level `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`
-	Own           float64  `protobuf:"fixed64,5,opt,name=own,proto3" json:"own,omitempty"`
+	Queues []*Level `protobuf:"bytes,4,rep,name=queues,proto3" json:"queues,omitempty"`
+	Own    float64  `protobuf:"fixed64,5,opt,name=own,proto3" json:"own,omitempty"`
+	// The guaranteed rate at one device: in bytes a second, or as a part of the device's time, 0 to 1. At most one
+	// of them is set.
+	Reserve     uint64  `protobuf:"varint,6,opt,name=reserve,proto3" json:"reserve,omitempty"`
+	ReservePart float64 `protobuf:"fixed64,7,opt,name=reserve_part,json=reservePart,proto3" json:"reserve_part,omitempty"`
+	// Others do not get what the application leaves of its reserve.
+	ReserveStrict bool `protobuf:"varint,8,opt,name=reserve_strict,json=reserveStrict,proto3" json:"reserve_strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -617,6 +623,27 @@ func (x *Right) GetOwn() float64 {
 		return x.Own
 	}
 	return 0
+}
+
+func (x *Right) GetReserve() uint64 {
+	if x != nil {
+		return x.Reserve
+	}
+	return 0
+}
+
+func (x *Right) GetReservePart() float64 {
+	if x != nil {
+		return x.ReservePart
+	}
+	return 0
+}
+
+func (x *Right) GetReserveStrict() bool {
+	if x != nil {
+		return x.ReserveStrict
+	}
+	return false
 }
 
 // Level is a queue on the path from the root to an application.
@@ -1672,13 +1699,16 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06policy\x18\x06 \x01(\x04R\x06policy\x12\x1a\n" +
 	"\bsettling\x18\a \x01(\bR\bsettling\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x120\n" +
-	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\x8e\x01\n" +
+	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xf2\x01\n" +
 	"\x05Right\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12/\n" +
 	"\x06queues\x18\x04 \x03(\v2\x17.penstock.cluster.LevelR\x06queues\x12\x10\n" +
-	"\x03own\x18\x05 \x01(\x01R\x03own\"5\n" +
+	"\x03own\x18\x05 \x01(\x01R\x03own\x12\x18\n" +
+	"\areserve\x18\x06 \x01(\x04R\areserve\x12!\n" +
+	"\freserve_part\x18\a \x01(\x01R\vreservePart\x12%\n" +
+	"\x0ereserve_strict\x18\b \x01(\bR\rreserveStrict\"5\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\" \n" +

@@ -89,7 +89,7 @@ type Target struct {
 // The targets.
 const (
 	cpuBound      = 1.10
-	markedBound   = 1.03 // CPU time of a DataNode on a file system that the gate watches
+	markedBound   = 1.03 // CPU time of a DataNode on a marked file system
 	timeBound     = 1.02
 	memoryBound   = 40 * mib
 	rateBound     = 0.97 // "full" throughput, within a machine's noise

@@ -22,7 +22,8 @@ const (
 	Absent  Variant = "absent"  // the agent without a daemon
 	Observe Variant = "observe" // the daemon only counts I/O
 	Enforce Variant = "enforce" // the daemon holds streams at their marks
-	Marked  Variant = "marked"  // no agent, but the gate of kernel control watches the DataNode's disk
+	// Marked has no agent. Kernel control marks the file systems of both DataNodes for a process that does not exist.
+	Marked Variant = "marked"
 )
 
 // Every round measures Native, because ratios refer to it. Marked is measured only on request. On

@@ -192,8 +192,8 @@ func pause(ctx context.Context, length time.Duration) error {
 	}
 }
 
-// Arrange starts the variant's daemon. It returns when the DataNode's agent is connected and knows
-// the mode.
+// Arrange starts the variant's daemon. It returns when the DataNode's agent is connected and knows the mode or,
+// without an agent, when the file systems are marked.
 func (m *Machine) Arrange(ctx context.Context, v Variant) error {
 	if err := m.Hadoop.Check(); err != nil || !v.governed() {
 		return err
@@ -217,24 +217,24 @@ func (m *Machine) Arrange(ctx context.Context, v Variant) error {
 	return pause(ctx, twoHeartbeats)
 }
 
-// absentCommand is the name of a command that nobody runs. The gate watches the disks for it.
-const absentCommand = "nobody-runs-it"
+// unusedCommand is the name of a command that nobody runs. The file systems are marked for it.
+const unusedCommand = "nobody-runs-it"
 
-// mark makes the daemon watch the disks of both DataNodes.
+// mark makes the daemon mark the file systems of both DataNodes.
 func (m *Machine) mark(o *daemon.Options) {
 	o.Mode = string(Enforce)
 	o.More += fmt.Sprintf("control: {mode: enforce, directories: [%s, %s], mechanisms: [gate]}\n", m.Disks[0].Mount(), m.Disks[1].Mount())
-	o.Weights = fmt.Sprintf("default: 1\nprocesses: [{name: absent, command: %s, weight: 1}]\n", absentCommand)
+	o.Weights = fmt.Sprintf("default: 1\nprocesses: [{name: unused, command: %s, weight: 1}]\n", unusedCommand)
 }
 
-// awaitMark waits until the gate watches the disks.
+// awaitMark waits until the file systems are marked.
 func (m *Machine) awaitMark(ctx context.Context) error {
-	return m.Await(ctx, "the gate watches the disks", func(ctx context.Context) (bool, error) {
+	return m.Await(ctx, "the file systems are marked", func(ctx context.Context) (bool, error) {
 		doc, err := m.Status(ctx, 0)
 		if err != nil {
 			return false, err
 		}
-		if !doc.Control.Held("process:absent") {
+		if !doc.Control.Held("process:unused") {
 			return false, fmt.Errorf("not yet: %+v", doc.Control)
 		}
 		return true, nil

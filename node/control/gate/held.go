@@ -2,9 +2,14 @@ package gate
 
 import "sync"
 
-// maxHeld is the number of operations that can wait for an answer of the daemon at the same time.
-// Further ones pass.
-const maxHeld = 4096
+const (
+	// maxHeld is the number of operations that can wait for an answer of the daemon at the same time.
+	// Further ones pass.
+	maxHeld = 4096
+	// maxHeldOfClass is the number of operations of one class. If a process has more threads than that, some of
+	// its own operations pass, and those of other classes are still held.
+	maxHeldOfClass = maxHeld / 4 * 3
+)
 
 // heldOperation is an operation that waits for the daemon's answer.
 type heldOperation struct {
@@ -20,24 +25,26 @@ type heldTable struct {
 	slots [maxHeld]heldOperation
 	uses  [maxHeld]uint64
 	free  []uint16
+	of    map[uint32]int // number of operations by class
 }
 
 func newHeldTable() *heldTable {
-	t := &heldTable{free: make([]uint16, maxHeld)}
+	t := &heldTable{free: make([]uint16, maxHeld), of: map[uint32]int{}}
 	for i := range t.free {
 		t.free[i] = uint16(maxHeld - 1 - i)
 	}
 	return t
 }
 
-// add enters an operation and sets its id. It returns false if the table is full.
+// add enters an operation and sets its id. It returns false if the table is full, for the operation's class or for all.
 func (t *heldTable) add(r *Request, fd int32, tick uint32) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last := len(t.free) - 1
-	if last < 0 {
+	if last < 0 || t.of[r.Class] >= maxHeldOfClass {
 		return false
 	}
+	t.of[r.Class]++
 	i := t.free[last]
 	t.free = t.free[:last]
 	t.uses[i]++
@@ -59,6 +66,9 @@ func (t *heldTable) takeLocked(id uint64) (fd int32, ok bool) {
 		return 0, false
 	}
 	fd = s.fd
+	if t.of[s.request.Class]--; t.of[s.request.Class] == 0 {
+		delete(t.of, s.request.Class)
+	}
 	*s = heldOperation{}
 	t.free = append(t.free, uint16(id%maxHeld))
 	return fd, true

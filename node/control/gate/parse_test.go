@@ -168,13 +168,16 @@ func TestHeldTableHasABound(t *testing.T) {
 	table := newHeldTable()
 	var ids []uint64
 	for i := range maxHeld {
-		r := Request{Offset: int64(i)}
+		r := Request{Class: uint32(i / maxHeldOfClass), Offset: int64(i)}
+		if i == maxHeldOfClass && table.add(&Request{}, 1, 0) {
+			t.Errorf("more than %d operations of one class were held", maxHeldOfClass)
+		}
 		if !table.add(&r, int32(i+1), 0) {
 			t.Fatalf("the table was full with %d operations", i)
 		}
 		ids = append(ids, r.ID)
 	}
-	var r Request
+	r := Request{Class: 2}
 	if table.add(&r, 1, 0) || table.len() != maxHeld {
 		t.Errorf("more than %d operations were held", maxHeld)
 	}

@@ -1,0 +1,242 @@
+package arbiter
+
+import (
+	"time"
+
+	"penstock/core/limit"
+	"penstock/core/reserve"
+	"penstock/core/sfq"
+)
+
+// Guaranteed rates. A flow with a guaranteed rate gets at least this rate while it is backlogged, whatever the
+// weights are. The method is that of mClock (Gulati, Merchant and Varman, OSDI 2010, section 3): in addition to
+// the start tag of its weight, a flow has a reservation tag, which says when its next request is due. If
+// a request is due, the flow with the smallest reservation tag goes first. Otherwise the scheduler
+// selects a flow by weight.
+//
+//   - The tag is kept in time, by the account of package limit: each reserved request moves it by the
+//     request's size divided by the rate. The size is in bytes, or in device time. Service by weight does not
+//     move the tag, so past surplus does not count against the guaranteed rate.
+//   - The tag of a flow that becomes backlogged is at least the present time, if the flow had no demand before (no
+//     request in flight, no parked writer): an idle flow saves nothing, and delays nobody.
+//   - Reserved service is charged to the flow's start tag, so a flow whose share is above its guaranteed rate
+//     has no more than its share. If the rate is above the share, reserved service moves the start tag ahead of
+//     virtual time. Config.Debt bounds this lead, so that the flow has its share again soon after others have ended.
+//   - Tags are compared with reserve time (reserveTime). It passes like time, but it stops while the smallest tag
+//     is overdueMost behind. So a device that cannot give all guaranteed rates is divided in proportion to
+//     them, and what it cannot give is lost. This is not in mClock, which leaves overload to admission.
+//   - Of a rate in bytes, a request counts for at least half of the bytes that the device could move sequentially in
+//     the request's time (bytesFactor). Otherwise a small rate of random reads could take the whole device. mClock has
+//     no such bound, because its rates are in requests of similar cost.
+//
+// A flow that is always backlogged gets, over any time t, at least rate*t less the reserved service that is
+// overdue at the end: at most what D requests and the flow's own one take, if the device can give all
+// guaranteed rates together.
+
+const (
+	// overdueMost bounds the reserved service that can be overdue, in reserve time.
+	overdueMost = 2 * time.Second
+	// A rate is broken while reserved service is overdue by more than the time in which the rate moves D+1
+	// quanta, but at least brokenAfter, and at most a tick less than overdueMost.
+	brokenAfter = time.Second
+	bytesFactor = 2
+	// promisedFor is the time after its last request for which a flow's rate counts as wanted.
+	promisedFor = 10 * time.Second
+)
+
+// reservation is the state of a flow's guaranteed rate.
+type reservation struct {
+	rule   reserve.Rate
+	clock  *limit.Bucket // nil without a guaranteed rate; counts bytes, or nanoseconds of device time, in reserve time
+	due    time.Duration // the reservation tag; key in Arbiter.reserved
+	index  int           // index in Arbiter.reserved
+	used   time.Duration // when a request of a verified stream last ended; 0 if none has
+	bytes  int64         // moved by reserved requests
+	kept   time.Duration // time in which the flow was backlogged and its rate was kept
+	broken time.Duration // time in which it was backlogged and its rate was broken
+	looked time.Duration // time of the last look; 0 if the flow was not backlogged then
+}
+
+// reserveTime returns the time with which reservation tags are compared.
+func (a *Arbiter) reserveTime(now time.Duration) time.Duration {
+	t := now - a.reserveLag
+	if a.reserved.len() > 0 {
+		if late := t - overdueMost - a.reserved.first().reserve.due; late > 0 {
+			a.reserveLag += late
+			t -= late
+		}
+	}
+	return t
+}
+
+// setReserve sets the guaranteed rate of a flow.
+func (a *Arbiter) setReserve(f *flow, rule reserve.Rate, now time.Duration) {
+	v, at := &f.reserve, a.reserveTime(now)
+	rate := rule.Bytes
+	if rule.Part > 0 {
+		rate = int64(min(rule.Part, 1) * float64(time.Second))
+	}
+	switch sameUnit := (rule.Part > 0) == (v.rule.Part > 0); {
+	case rate <= 0:
+		v.clock = nil
+	case v.clock != nil && sameUnit:
+		if err := v.clock.SetRate(at, max(rate, limit.MinRate)); err != nil {
+			a.fault("guaranteed rate of "+f.name, err)
+		}
+	default:
+		clock, err := limit.New(limit.Config{Rate: max(rate, limit.MinRate), Credit: overdueMost})
+		if err != nil {
+			a.fault("guaranteed rate of "+f.name, err)
+			return
+		}
+		clock.Forfeit(at, 0)
+		v.clock = clock
+	}
+	v.rule = rule
+	a.updateReserved(f, now)
+}
+
+// updateReserved adds a flow to Arbiter.reserved with its present tag, or removes it if it is not backlogged, has no
+// guaranteed rate or is not in enforce mode.
+func (a *Arbiter) updateReserved(f *flow, now time.Duration) {
+	v := &f.reserve
+	if v.clock == nil || f.announced == 0 || a.modeOf(f) != Enforce {
+		a.reserved.remove(f)
+		return
+	}
+	v.due = v.clock.PaidUntil(a.reserveTime(now))
+	a.reserved.set(f)
+}
+
+// reservedDue reports whether a reserved request is due.
+func (a *Arbiter) reservedDue(now time.Duration) bool {
+	return a.reserved.len() > 0 && a.reserved.first().reserve.due <= a.reserveTime(now)
+}
+
+// nextReservedAt returns the time at which the next reserved request will be due; 0 if there is none, or if it is due.
+func (a *Arbiter) nextReservedAt(now time.Duration) time.Duration {
+	if a.reserved.len() == 0 || a.reservedDue(now) {
+		return 0
+	}
+	return a.reserved.first().reserve.due + a.reserveLag
+}
+
+// nextReserved dispatches a request of the flow whose reserved request has been due for the longest. ok is
+// false if none is due.
+func (a *Arbiter) nextReserved(now time.Duration) (t sfq.Ticket, ok bool) {
+	if !a.reservedDue(now) {
+		return t, false
+	}
+	f := a.reserved.first()
+	t, err := a.sched.Force(f.id, f.announced)
+	if err != nil {
+		a.fault("reserve", err)
+		a.reserved.remove(f)
+		return t, false
+	}
+	return t, true
+}
+
+// takeReserve charges the flow's guaranteed rate for a reserved request that starts.
+func (a *Arbiter) takeReserve(f *flow, r *Request, now time.Duration) {
+	v := &f.reserve
+	if v.clock == nil || !r.reserved {
+		return
+	}
+	r.clock, r.reservedSize = v.clock, r.Length
+	if v.rule.Part > 0 {
+		r.reservedSize = r.served
+	}
+	v.clock.Add(a.reserveTime(now), r.reservedSize)
+	a.updateReserved(f, now)
+}
+
+// settleReserve corrects the charge of a reserved request to its actual size: the bytes that it moved, and its device
+// time.
+func (a *Arbiter) settleReserve(f *flow, r *Request, bytes, service int64, now time.Duration) {
+	v := &f.reserve
+	if v.clock == nil || v.clock != r.clock {
+		return
+	}
+	v.bytes += bytes
+	used := a.reservedBytes(r, bytes, service)
+	if v.rule.Part > 0 {
+		used = service
+	}
+	v.clock.Add(a.reserveTime(now), used-r.reservedSize)
+	a.updateReserved(f, now)
+}
+
+// reservedBytes returns the bytes for which a request counts.
+func (a *Arbiter) reservedBytes(r *Request, bytes, service int64) int64 {
+	sequential := a.pricing.served(r.Write, true, r.Length)
+	if sequential <= 0 {
+		return bytes
+	}
+	return max(bytes, int64(float64(r.Length)*float64(service)/float64(sequential)/bytesFactor))
+}
+
+// payOverdue reduces the flow's overdue service by service that it got outside of the schedule.
+func (a *Arbiter) payOverdue(f *flow, bytes, service int64, now time.Duration) {
+	v := &f.reserve
+	if v.clock == nil {
+		return
+	}
+	size := bytes
+	if v.rule.Part > 0 {
+		size = service
+	}
+	v.clock.TakeCredit(a.reserveTime(now), size)
+	a.updateReserved(f, now)
+}
+
+// forfeitOverdue drops the overdue service of a flow, except for the time that keep quanta take at its rate.
+func (a *Arbiter) forfeitOverdue(f *flow, keep int, now time.Duration) {
+	if v := &f.reserve; v.clock != nil {
+		v.clock.Forfeit(a.reserveTime(now), a.timeReserved(f, int64(keep)*a.quantum(f)))
+		a.updateReserved(f, now)
+	}
+}
+
+// judgePromise adds the time since the last look to the time in which the flow's rate was kept or broken.
+// Only time counts in which the flow was backlogged at both looks.
+func (a *Arbiter) judgePromise(f *flow, now time.Duration) {
+	v := &f.reserve
+	if v.index == 0 {
+		v.looked = 0
+		return
+	}
+	if v.looked > 0 {
+		most := min(max(brokenAfter, a.timeReserved(f, int64(a.depth+1)*a.quantum(f))), overdueMost-tickPeriod)
+		if at := a.reserveTime(now); at-v.clock.PaidUntil(at) > most {
+			v.broken += now - v.looked
+		} else {
+			v.kept += now - v.looked
+		}
+	}
+	v.looked = now
+}
+
+// timeReserved returns the time in which the guaranteed rate moves a number of bytes.
+func (a *Arbiter) timeReserved(f *flow, bytes int64) time.Duration {
+	size := float64(bytes)
+	if f.reserve.rule.Part > 0 {
+		size = float64(a.pricing.served(false, true, bytes))
+	}
+	return time.Duration(size / float64(f.reserve.clock.Rate()) * float64(time.Second))
+}
+
+// promised returns the part of the device's time that a flow's guaranteed rate takes at the device's present speed, if
+// requests are sequential. Of reads and writes, the one that takes longer counts. It is 0 if the flow has not used the
+// device for promisedFor.
+func (a *Arbiter) promised(f *flow, now time.Duration) float64 {
+	v := &f.reserve
+	switch {
+	case v.clock == nil || a.modeOf(f) != Enforce || v.used == 0 || now-v.used > promisedFor:
+		return 0
+	case v.rule.Part > 0:
+		return v.rule.Part
+	}
+	q := a.cfg.Quantum
+	return float64(v.rule.Bytes) / float64(q) * max(a.pricing.served(false, true, q), a.pricing.served(true, true, q)).Seconds()
+}

@@ -1,0 +1,85 @@
+package shares
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"penstock/lab/judge"
+)
+
+// TestReservation: beside 16 readers and writers of equal weight, a reader has its guaranteed rate in every
+// window, in bytes or in the disk's time. The others use the rest of the disk.
+func TestReservation(t *testing.T) {
+	const others = 16
+	for _, x := range []struct {
+		reserve string
+		measure func(judge.Usage) float64 // a second
+		least   float64
+	}{
+		{"4000000", bytesOf, 4e6},
+		{"40%", serviceOf, 0.4 * float64(time.Second)},
+	} {
+		t.Run(x.reserve, func(t *testing.T) {
+			c := start(t)
+			known := fine
+			known.profile = c.profile(t)
+			c.retune(t, known)
+			g := c.guests(t)
+			promised := part{number: 200, bytes: 512 * mib}
+			parts := []part{promised}
+			for i := range others {
+				p := part{number: 201 + i, write: i%2 == 0, bytes: 48 * mib}
+				if p.write {
+					p.bytes = 1 << 30
+				}
+				parts = append(parts, p)
+			}
+			paths := map[string][]string{}
+			for _, p := range parts {
+				g.prepare(t, p)
+				paths[p.flow()] = p.paths()
+			}
+			c.node.rule(t, fmt.Sprintf("{application: %s, weight: 1, reserve: %s}", promised.flow(), x.reserve))
+			c.forget(t)
+			c.limit(t, slow)
+			var all []contender
+			for _, p := range parts[1:] {
+				all = append(all, g.join(t, p))
+			}
+			c.backlogged(t, all...)
+			vip := g.join(t, promised)
+			c.backlogged(t, vip)
+			s := c.watch(t, window+10*slide, often, vip)
+			for _, p := range all {
+				p.running(t)
+			}
+
+			var windows []judge.Window
+			for from := s.From; from+int64(window) <= s.To; from += int64(slide) {
+				windows = append(windows, judge.Window{From: from, To: from + int64(window)})
+			}
+			var got []string
+			busy := 1.0
+			for _, a := range c.judge(t, c.owners(t, paths), windows...) {
+				had := x.measure(a.Owners[promised.flow()]) / window.Seconds() / x.least
+				got = append(got, fmt.Sprintf("%.3f", had))
+				// 97 % of the rate, less D+1 quanta: at a depth of 4, 5 quanta of 256 KiB are 3.3 % of a window.
+				if !(had >= 0.97-0.033) {
+					t.Errorf("in a window of %v the reader had %.3f of its rate", window, had)
+				}
+				busy = min(busy, a.Total().Service.Seconds()/window.Seconds())
+			}
+			t.Logf("of its guaranteed rate, window by window: %v; the disk was busy for at least %.3f", got, busy)
+			if busy < 0.95 {
+				t.Errorf("the disk was busy for only %.3f of a window", busy)
+			}
+			kept := s.after.Sum("flow_promise_seconds_total", "flow="+vip.name(), "state=kept") - s.before.Sum("flow_promise_seconds_total", "flow="+vip.name(), "state=kept")
+			broken := s.after.Sum("flow_promise_seconds_total", "flow="+vip.name(), "state=broken") - s.before.Sum("flow_promise_seconds_total", "flow="+vip.name(), "state=broken")
+			t.Logf("kept for %.1f s, broken for %.1f s", kept, broken)
+			if kept < 0.9*time.Duration(s.To-s.From).Seconds() || broken > 0 {
+				t.Errorf("by its own account, the rate was kept for %.1f s and broken for %.1f s", kept, broken)
+			}
+		})
+	}
+}
