@@ -203,7 +203,7 @@ func (m *Machine) Arrange(ctx context.Context, v Variant) error {
 		ready = func() error { return m.awaitMark(ctx) }
 	}
 	err := m.StartNode(ctx, 0, func(o *daemon.Options) {
-		if o.Mode = string(v); v == Marked {
+		if o.Mode, o.More, o.Weights = string(v), "", ""; v == Marked {
 			m.mark(o)
 		}
 	})
@@ -223,7 +223,7 @@ const unusedCommand = "nobody-runs-it"
 // mark makes the daemon mark the file systems of both DataNodes.
 func (m *Machine) mark(o *daemon.Options) {
 	o.Mode = string(Enforce)
-	o.More += fmt.Sprintf("control: {mode: enforce, directories: [%s, %s], mechanisms: [gate]}\n", m.Disks[0].Mount(), m.Disks[1].Mount())
+	o.More = fmt.Sprintf("control: {mode: enforce, directories: [%s, %s], mechanisms: [gate]}\n", m.Disks[0].Mount(), m.Disks[1].Mount())
 	o.Weights = fmt.Sprintf("default: 1\nprocesses: [{name: unused, command: %s, weight: 1}]\n", unusedCommand)
 }
 
