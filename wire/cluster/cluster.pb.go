@@ -554,7 +554,7 @@ type Right struct {
 	// of them is set.
 	Reserve     uint64  `protobuf:"varint,6,opt,name=reserve,proto3" json:"reserve,omitempty"`
 	ReservePart float64 `protobuf:"fixed64,7,opt,name=reserve_part,json=reservePart,proto3" json:"reserve_part,omitempty"`
-	// Others do not get what the application leaves of its reserve.
+	// Others cannot use what the application does not use of its guaranteed rate.
 	ReserveStrict bool `protobuf:"varint,8,opt,name=reserve_strict,json=reserveStrict,proto3" json:"reserve_strict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
