@@ -29,11 +29,7 @@ func TestReservation(t *testing.T) {
 			promised := part{number: 200, bytes: 512 * mib}
 			parts := []part{promised}
 			for i := range others {
-				p := part{number: 201 + i, write: i%2 == 0, bytes: 48 * mib}
-				if p.write {
-					p.bytes = 1 << 30
-				}
-				parts = append(parts, p)
+				parts = append(parts, part{number: 201 + i, write: i%2 == 0, bytes: 96 * mib})
 			}
 			paths := map[string][]string{}
 			for _, p := range parts {
