@@ -2,8 +2,10 @@ package monitor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -114,7 +116,7 @@ func (m *machine) turn(ctx context.Context, r Row, number int) (t Turn, err erro
 				return err
 			}
 		}
-		return m.run(ctx, &t, jobs)
+		return errors.Join(m.run(ctx, &t, jobs), m.keepStatus(ctx, beside))
 	})
 	// An HDFS client cannot end before the disk has answered.
 	if err = errors.Join(err, m.limit(false)); beside != nil {
@@ -127,7 +129,29 @@ func (m *machine) turn(ctx context.Context, r Row, number int) (t Turn, err erro
 	if err := m.judge(ctx, &t, r, jobs); err != nil {
 		return t, err
 	}
+	if b := t.Background; b != nil && b.ReadMBps+b.WriteMBps == 0 {
+		return t, fmt.Errorf("the background moved no bytes while WordCount ran: %s and the daemon's log in the same folder show its state", m.Path(statusFile))
+	}
 	return t, m.verify(ctx, jobs)
+}
+
+// statusFile has the daemon's status at the end of the last turn with a background.
+const statusFile = "status.json"
+
+// keepStatus writes the daemon's status to statusFile while the background still runs.
+func (m *machine) keepStatus(ctx context.Context, beside *background) error {
+	if beside == nil {
+		return nil
+	}
+	doc, err := m.Status(ctx, 0)
+	if err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(doc, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.Path(statusFile), text, 0o600)
 }
 
 // moving waits until the disk has moved a few bytes.
