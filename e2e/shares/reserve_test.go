@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/disk"
 	"penstock/lab/judge"
 )
 
@@ -49,6 +51,12 @@ func TestReservation(t *testing.T) {
 			s := c.watch(t, window+10*slide, often, vip)
 			for _, p := range all {
 				p.running(t)
+			}
+			// All clients end before the next test. Blocks of killed writers would take room at the NameNode for
+			// minutes.
+			fixture.Must(t, shared.SetModel(disk.Model{}))
+			for _, p := range append(all, vip) {
+				p.(*guest).wait(t)
 			}
 
 			var windows []judge.Window
