@@ -27,6 +27,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -380,22 +381,19 @@ func (d *Disk) startServer(ctx context.Context) error {
 	}
 }
 
-// createBacking makes the sparse file that holds the disk's bytes.
+// createBacking makes the sparse file that holds the disk's bytes. Its name is random: several disks
+// of one name may start at the same time in one process, and the ledger of each removes its own file.
 func (d *Disk) createBacking() (string, error) {
-	for try := 0; ; try++ {
-		path := filepath.Join(d.options.BackingDir, fmt.Sprintf("penstock-%d-%d-%s.img", os.Getpid(), try, d.options.Name))
-		if _, err := os.Lstat(path); err == nil {
-			continue
-		}
-		if err := d.change(d.ledger.Remove(path)); err != nil {
-			return "", err
-		}
-		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-		if err != nil {
-			return "", err
-		}
-		return path, errors.Join(file.Truncate(d.options.Size), file.Close())
+	path := filepath.Join(d.options.BackingDir,
+		fmt.Sprintf("penstock-%d-%s-%s.img", os.Getpid(), strings.ToLower(rand.Text()), d.options.Name))
+	if err := d.change(d.ledger.Remove(path)); err != nil {
+		return "", err
 	}
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return "", err
+	}
+	return path, errors.Join(file.Truncate(d.options.Size), file.Close())
 }
 
 func (d *Disk) format(ctx context.Context) error {

@@ -373,6 +373,24 @@ func deepest(t *testing.T, d *Disk, since int64) int {
 	return deepest
 }
 
+func TestDisksOfOneNameStartTogether(t *testing.T) {
+	var starting sync.WaitGroup
+	for range 4 {
+		dir := t.TempDir()
+		starting.Go(func() {
+			d, err := Open(t.Context(), Options{Name: "a", RunDir: dir, Size: 32 * mib, Model: Model{}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := errors.Join(os.WriteFile(filepath.Join(d.Mount(), "file"), make([]byte, mib), 0o644), d.Stop()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	starting.Wait()
+}
+
 func TestStopPutsEverythingBack(t *testing.T) {
 	dir := t.TempDir()
 	d, ok := modelled(t, Options{Name: "a", RunDir: dir, Size: 32 * mib, Model: slowModel, Scheduler: "bfq"})
