@@ -1,0 +1,109 @@
+package coord
+
+import (
+	"cmp"
+	"math/bits"
+	"slices"
+	"time"
+
+	"penstock/core/limit"
+)
+
+// A policy can guarantee a rate, or set a limit, for a whole application: in bytes per second over all
+// devices of all nodes. The broker divides the rate among the nodes where the application reads and writes, and
+// each node divides its part among its devices. Both use DivideRate.
+//
+// The division is max-min with lower bounds. A member without demand needs little, but keeps a lower bound, so
+// that a task that moves there starts at once; the next exchange corrects the division. What nobody needs is
+// divided evenly, because the whole rate must be available if demand grows. A guaranteed rate that is not used
+// costs the others nothing.
+
+const (
+	// leastRatePart is the part of its even share that a member keeps without demand.
+	leastRatePart = 0.1
+	// A member that could have moved more has an open demand if it moved at least usedPart of what it was given.
+	// Otherwise something else holds it (a slow device, or other guaranteed rates), and more would be lost
+	// there. The demand of such a member, and of one that could not have moved more, is headroom times what it
+	// moved: enough to grow from one exchange to the next.
+	usedPart = 0.7
+	headroom = 1.5
+)
+
+// MaxBytesRate is the largest rate in bytes per second that one member can report for an application.
+const MaxBytesRate = 1 << 44
+
+// Demand is what one member of a division moved in its last period.
+type Demand struct {
+	Rate  int64 // bytes per second, 0 to MaxBytesRate
+	Given int64 // the member's part in the last division; 0 for a new member
+	// Hungry is set if the application could have moved more: requests waited for the device or for a limit.
+	Hungry bool
+}
+
+// need returns the rate that the member can use; open reports whether it could use any rate.
+func (d Demand) need() (rate float64, open bool) {
+	moved := float64(min(max(d.Rate, 0), MaxBytesRate))
+	if d.Hungry && moved >= usedPart*float64(d.Given) {
+		return 0, true
+	}
+	return headroom * moved, false
+}
+
+// DivideRate divides a rate of total bytes per second, 0 to limit.MaxRate, among members. The parts add up to
+// total, and each is at least leastRatePart of an even share, rounded down. The slice parts is reused if it is large
+// enough. Without members, nothing is divided.
+func DivideRate(parts []int64, total int64, demands []Demand) []int64 {
+	n := len(demands)
+	parts = slices.Grow(parts[:0], n)[:n]
+	if n == 0 {
+		return parts
+	}
+	total = min(max(total, 0), limit.MaxRate)
+	least := int64(leastRatePart * float64(total) / float64(n))
+	left := total
+	for i := range parts {
+		parts[i] = least
+		left -= least
+	}
+	// Those with the smallest need beyond the lower bound come first; each takes at most an even part of
+	// what is left.
+	order := make([]int, n)
+	beyond := make([]int64, n) // need beyond the lower bound
+	for i, d := range demands {
+		order[i] = i
+		if need, open := d.need(); open {
+			beyond[i] = total
+		} else {
+			beyond[i] = min(max(int64(need)-least, 0), total)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(beyond[a], beyond[b]) })
+	for k, i := range order {
+		take := min(beyond[i], left/int64(n-k))
+		parts[i] += take
+		left -= take
+	}
+	for k, i := range order { // what nobody needs
+		take := left / int64(n-k)
+		parts[i] += take
+		left -= take
+	}
+	return parts
+}
+
+// RateLease is the time for which a node keeps its part of a guaranteed total without an answer from the broker.
+const RateLease = 30 * time.Second
+
+// ReserveWithoutBroker returns what is left of a node's part of a guaranteed total, in bytes per second, when
+// the broker has not answered for a time. The part stays for RateLease, and is then halved each RateLease,
+// because the application may have moved to other nodes. Below limit.MinRate it is 0. A part of a total limit
+// does not change: a limit that grew by itself would be passed.
+func ReserveWithoutBroker(part int64, silence time.Duration) int64 {
+	if late := silence - RateLease; late > 0 {
+		part >>= min(uint64(late/RateLease)+1, bits.UintSize-1)
+	}
+	if part < limit.MinRate {
+		return 0
+	}
+	return part
+}
