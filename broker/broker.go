@@ -87,6 +87,7 @@ type Broker struct {
 	rights         map[string]right        // by application, as last computed
 	grants         map[string]policy.Grant // by application, under the policy in force
 	staleGrants    map[string]struct{}     // applications whose facts have changed since their grants were computed
+	totalRates     map[string]*totalRate   // by application
 	paths          queuePaths
 	factsVersion   uint64 // incremented when facts change
 
@@ -99,7 +100,8 @@ type right struct {
 	weight    float64
 	limit     int64
 	reserve   reserve.Rate
-	ownWeight int // weight in the last queue of the path
+	total     policy.Total // in a sentEntry: the node's parts
+	ownWeight int          // weight in the last queue of the path
 	path      *queuePath
 }
 
@@ -113,10 +115,11 @@ type session struct {
 	maxSilence    time.Duration // the node is dropped after this time without a report
 	lastReport    atomic.Int64  // time of the last report, in nanoseconds since Broker.created
 	sequence      uint64
-	policyVersion uint64         // version in force at the node
-	conn          *conn          // nil: not accepted by a listener of this broker
-	answer        cluster.Answer // the last answer; its slices are reused
-	queueTotals   cluster.Queues // part of answer
+	parts         map[string]*nodePart // of total rates, by application
+	policyVersion uint64               // version in force at the node
+	conn          *conn                // nil: not accepted by a listener of this broker
+	answer        cluster.Answer       // the last answer; its slices are reused
+	queueTotals   cluster.Queues       // part of answer
 }
 
 // entryTable is the part of a session that belongs to one coord.Totals.
@@ -309,6 +312,7 @@ func (b *Broker) computeRights() {
 		})
 	}
 	for i, name := range names {
-		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
+		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, total: grants[i].Total, ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
 	}
+	b.divideTotals(names, grants)
 }

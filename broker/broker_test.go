@@ -22,6 +22,7 @@ import (
 	"penstock/broker/certs"
 	"penstock/broker/store"
 	"penstock/core/coord"
+	"penstock/core/policy"
 	"penstock/node/coordination"
 	"penstock/wire/cluster"
 )
@@ -93,6 +94,8 @@ func (m *machine) SetParts(parts coordination.Parts) {
 	m.work()
 	m.parts = parts
 }
+
+func (*machine) SetTotals(map[string]policy.Total) {}
 
 // work gives the flows their entitlements for the time since the last call. It divides level by
 // level of the tree, with the policy's weights if no parts are in force.

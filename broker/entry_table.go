@@ -40,10 +40,11 @@ func (k *entryTable) name(i int, name string) error {
 }
 
 // entryColumns are the parallel lists of a report or an answer. had and weights are used for
-// queues only.
+// queues only, and bytes and hungry for a report's applications; both are empty if an older node reports.
 type entryColumns struct {
-	entries                    []uint32
-	rates, rooms, had, weights []uint64
+	entries                           []uint32
+	rates, rooms, had, weights, bytes []uint64
+	hungry                            []bool
 }
 
 // report enters a report's entries into the totals. most is the maximum number of entries.
@@ -53,10 +54,19 @@ func (k *entryTable) report(f entryColumns, queues bool, most int) error {
 		return fmt.Errorf("lists of %d entries, %d rates, %d rooms, %d had and %d weights: they must be of equal length, at most %d",
 			n, len(f.rates), len(f.rooms), len(f.had), len(f.weights), most)
 	}
+	if len(f.bytes) != len(f.hungry) || len(f.bytes) > 0 && len(f.bytes) != n {
+		return fmt.Errorf("lists of %d entries, %d bytes and %d hungry: they must be of equal length", n, len(f.bytes), len(f.hungry))
+	}
 	for i, e := range f.entries {
 		s := coord.Service{Rate: toInt64(f.rates[i]), Room: toInt64(f.rooms[i])}
 		if queues {
 			s.Had, s.Weight = toInt64(f.had[i]), toInt64(f.weights[i])
+		}
+		if len(f.bytes) > 0 {
+			s.Bytes = toInt64(f.bytes[i])
+			if f.hungry[i] {
+				s.Hungry = 1
+			}
 		}
 		if err := k.totals.Report(k.member, int(e), s); err != nil {
 			return fmt.Errorf("entry %d: %w", e, err)
@@ -84,6 +94,7 @@ func (k *entryTable) changes(f entryColumns, queues bool) entryColumns {
 			continue
 		}
 		_, _, total, ok := k.totals.Entry(k.member, i)
+		total.Bytes, total.Hungry = 0, 0 // not for nodes
 		if !ok || total == at.total {
 			continue
 		}

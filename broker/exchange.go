@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/core/coord"
+	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
 
@@ -207,7 +208,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 		return nil, errors.Join(err, b.totals.Leave(apps.member))
 	}
 	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, minPeriod), maxPeriod)
-	s := &session{node: node, apps: apps, queues: queues, location: lives, period: period, maxSilence: silentPeriods * period,
+	s := &session{node: node, apps: apps, queues: queues, location: lives, period: period, maxSilence: silentPeriods * period, parts: map[string]*nodePart{},
 		conn: b.connections.connOf(stream.Context())}
 	b.noteReport(s)
 	b.connections.hold(s.conn)
@@ -274,10 +275,10 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 			return nil, fmt.Errorf("queue %d: %w", n.GetEntry(), err)
 		}
 	}
-	if err := s.apps.report(entryColumns{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms()}, false, cluster.MaxEntries); err != nil {
+	if err := s.apps.report(entryColumns{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms(), bytes: r.GetBytes(), hungry: r.GetHungry()}, false, cluster.MaxEntries); err != nil {
 		return nil, err
 	}
-	if err := s.queues.report(entryColumns{q.GetEntries(), q.GetRates(), q.GetRooms(), q.GetHad(), q.GetWeights()}, true, cluster.MaxQueues); err != nil {
+	if err := s.queues.report(entryColumns{entries: q.GetEntries(), rates: q.GetRates(), rooms: q.GetRooms(), had: q.GetHad(), weights: q.GetWeights()}, true, cluster.MaxQueues); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	s.sequence, s.policyVersion = r.GetSequence(), r.GetPolicy()
@@ -304,7 +305,7 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 	a.Sequence, a.Policy, a.Settling = s.sequence, b.version, !b.startup.Complete(time.Since(b.created), s.period)
 	f := s.apps.changes(entryColumns{entries: a.Entries, rates: a.Rates, rooms: a.Rooms}, false)
 	a.Entries, a.Rates, a.Rooms = f.entries, f.rates, f.rooms
-	f = s.queues.changes(entryColumns{q.Entries, q.Rates, q.Rooms, q.Had, q.Weights}, true)
+	f = s.queues.changes(entryColumns{entries: q.Entries, rates: q.Rates, rooms: q.Rooms, had: q.Had, weights: q.Weights}, true)
 	q.Entries, q.Rates, q.Rooms, q.Had, q.Weights = f.entries, f.rates, f.rooms, f.had, f.weights
 	a.Queues = nil
 	if len(q.Entries) > 0 {
@@ -320,9 +321,12 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 		if s.node.GetLevels() {
 			r.weight = 0 // not needed by the node, and it changes whenever any application comes or goes
 		}
+		if r.total != (policy.Total{}) {
+			r.total = b.takePart(s, at.name)
+		}
 		if !r.same(at.right) {
 			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit), Reserve: uint64(r.reserve.Bytes), ReservePart: r.reserve.Part, ReserveStrict: r.reserve.Strict,
-				Queues: r.path.wireLevels(), Own: float64(r.ownWeight)})
+				TotalReserve: uint64(r.total.Reserve), TotalLimit: uint64(r.total.Limit), Queues: r.path.wireLevels(), Own: float64(r.ownWeight)})
 			at.right = r
 		}
 	}

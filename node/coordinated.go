@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"penstock/core/limit"
+	"penstock/core/policy"
 	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/node/config"
@@ -65,6 +67,37 @@ func (g *coordinated) SetParts(parts coordination.Parts) {
 	signal(g.partsChanged)
 }
 
+func (g *coordinated) SetTotals(totals map[string]policy.Total) {
+	g.totals.Store(&totals)
+	signal(g.rulesChanged)
+}
+
+// withTotals returns the policy with the device's parts of total rates. A part of a total limit counts if it is below
+// the rule's limit. A part of a total reserve replaces none: a rule has one or the other.
+func (g *governed) withTotals(local device.Policy) device.Policy {
+	totals := g.totals.Load()
+	if totals == nil || len(*totals) == 0 {
+		return local
+	}
+	return func(flow string) device.Rule {
+		rule := local(flow)
+		t, ok := (*totals)[flow]
+		if !ok {
+			return rule
+		}
+		if t.Limit > 0 && (rule.Limit == 0 || t.Limit < rule.Limit) {
+			rule.Limit = max(t.Limit, device.MinLimit)
+		}
+		if t.Reserve >= limit.MinRate && rule.Reserve == (reserve.Rate{}) {
+			rule.Reserve = reserve.Rate{Bytes: t.Reserve}
+			if rule.Limit > 0 {
+				rule.Reserve.Bytes = min(t.Reserve, rule.Limit)
+			}
+		}
+		return rule
+	}
+}
+
 func (g *coordinated) Uses() ([]coordination.Use, bool) {
 	snap, ok := (*governed)(g).snapshot()
 	if !ok {
@@ -72,7 +105,7 @@ func (g *coordinated) Uses() ([]coordination.Use, bool) {
 	}
 	uses := make([]coordination.Use, len(snap.Flows))
 	for i, f := range snap.Flows {
-		uses[i] = coordination.Use{Flow: f.Name, Service: f.Service, Wanted: f.Wanted}
+		uses[i] = coordination.Use{Flow: f.Name, Service: f.Service, Wanted: f.Wanted, Bytes: f.Bytes[0] + f.Bytes[1], LimitWaits: f.LimitWaits}
 	}
 	return uses, true
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"penstock/core/policy"
 	"penstock/node/blockfile"
 	"penstock/node/device"
 	"penstock/node/monitor"
@@ -32,7 +33,8 @@ type governed struct {
 	room   atomic.Pointer[room]
 	staged atomic.Int64 // bytes that may be staged ahead of readers; 0: the device's default
 	parts  atomic.Pointer[device.Parts]
-	used   atomic.Int64 // when the device was last in use, Unix nanoseconds
+	totals atomic.Pointer[map[string]policy.Total] // parts of total rates, by application
+	used   atomic.Int64                            // when the device was last in use, Unix nanoseconds
 
 	opening chan struct{} // limits how many files are opened at a time for tasks
 
@@ -135,7 +137,8 @@ func (g *governed) applyChanges(ctx context.Context, rules func() (device.Mode, 
 		case <-ctx.Done():
 			return
 		case <-g.rulesChanged:
-			g.loop.Apply(rules())
+			mode, local := rules()
+			g.loop.Apply(mode, g.withTotals(local))
 		case <-g.roomChanged:
 			r := g.room.Load()
 			g.loop.SetRoom(r.dirty, r.lazy, g.staged.Load())

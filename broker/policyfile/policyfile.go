@@ -132,20 +132,22 @@ type queue struct {
 }
 
 type rule struct {
-	Flow       string           `yaml:"flow"`
-	Queue      string           `yaml:"queue"`
-	User       string           `yaml:"user"`
-	Name       string           `yaml:"name"`
-	Type       string           `yaml:"type"`
-	Tag        string           `yaml:"tag"`
-	Weight     *int             `yaml:"weight"`
-	MaxWeight  int              `yaml:"max_weight"`
-	Limit      settings.Bytes   `yaml:"limit"`
-	Reserve    settings.Reserve `yaml:"reserve"`
-	Strict     bool             `yaml:"strict"`
-	Group      string           `yaml:"group"`
-	GroupQueue string           `yaml:"group_queue"`
-	Bandwidth  bool             `yaml:"bandwidth"`
+	Flow         string           `yaml:"flow"`
+	Queue        string           `yaml:"queue"`
+	User         string           `yaml:"user"`
+	Name         string           `yaml:"name"`
+	Type         string           `yaml:"type"`
+	Tag          string           `yaml:"tag"`
+	Weight       *int             `yaml:"weight"`
+	MaxWeight    int              `yaml:"max_weight"`
+	Limit        settings.Bytes   `yaml:"limit"`
+	Reserve      settings.Reserve `yaml:"reserve"`
+	Strict       bool             `yaml:"strict"`
+	TotalReserve settings.Bytes   `yaml:"total_reserve"`
+	TotalLimit   settings.Bytes   `yaml:"total_limit"`
+	Group        string           `yaml:"group"`
+	GroupQueue   string           `yaml:"group_queue"`
+	Bandwidth    bool             `yaml:"bandwidth"`
 }
 
 // read reads the fields of a file. It returns an error if the file is empty or its fields cannot be
@@ -179,6 +181,7 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 		one := policy.Rule{
 			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
 			Weight: p.Default, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict),
+			Total: policy.Total{Reserve: int64(r.TotalReserve), Limit: int64(r.TotalLimit)},
 			Group: r.Group, GroupQueue: r.GroupQueue, Bandwidth: r.Bandwidth,
 		}
 		if p.Default < 1 || p.Default > policy.MaxWeight {

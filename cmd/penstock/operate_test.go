@@ -15,12 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"penstock/cmd/internal/cli"
-
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"penstock/broker"
+	"penstock/cmd/internal/cli"
 	"penstock/core/policy"
 	"penstock/node/coordination"
 	"penstock/wire/cluster"
@@ -32,8 +31,9 @@ type steady struct {
 	flows []string
 }
 
-func (*steady) Name() string                { return "disk" }
-func (*steady) SetParts(coordination.Parts) {}
+func (*steady) Name() string                      { return "disk" }
+func (*steady) SetParts(coordination.Parts)       {}
+func (*steady) SetTotals(map[string]policy.Total) {}
 func (d *steady) Uses() ([]coordination.Use, bool) {
 	var all []coordination.Use
 	gone := time.Since(d.begin)

@@ -49,8 +49,13 @@ func (d Demand) need() (rate float64, open bool) {
 	return headroom * moved, false
 }
 
+// steadyPart is the part of an even share by which each part must differ at most for an old division to stay.
+// Otherwise the rates of a single second would move all parts in every exchange.
+const steadyPart = 0.05
+
 // DivideRate divides a rate of total bytes per second, 0 to limit.MaxRate, among members. The parts add up to
-// total, and each is at least leastRatePart of an even share, rounded down. The slice parts is reused if it is large
+// total, and each is at least leastRatePart of an even share, rounded down. If the last division, in Given, is still
+// a division of total and differs little (steadyPart), it stays. The slice parts is reused if it is large
 // enough. Without members, nothing is divided.
 func DivideRate(parts []int64, total int64, demands []Demand) []int64 {
 	n := len(demands)
@@ -88,7 +93,25 @@ func DivideRate(parts []int64, total int64, demands []Demand) []int64 {
 		parts[i] += take
 		left -= take
 	}
+	if steady(parts, total, demands) {
+		for i, d := range demands {
+			parts[i] = d.Given
+		}
+	}
 	return parts
+}
+
+// steady reports whether the last division can stay.
+func steady(parts []int64, total int64, demands []Demand) bool {
+	most := int64(steadyPart * float64(total) / float64(len(parts)))
+	sum := int64(0)
+	for i, d := range demands {
+		if d.Given < 0 || d.Given > total || max(parts[i]-d.Given, d.Given-parts[i]) > most {
+			return false
+		}
+		sum += d.Given
+	}
+	return sum == total
 }
 
 // RateLease is the time for which a node keeps its part of a guaranteed total without an answer from the broker.

@@ -25,6 +25,9 @@ type Service struct {
 	// Had and Weight are used for queues only. Had is the part of the queue's total that its
 	// backlogged members get, in billionths. Weight is these members' weight, in millionths.
 	Had, Weight int64
+	// Bytes and Hungry are used for applications only: the bytes per second that the application moves,
+	// and the number of nodes, 0 or 1 in a report, on which it could move more (Demand).
+	Bytes, Hungry int64
 }
 
 // App and Member are numbers of applications and members in a Totals.
@@ -178,17 +181,33 @@ func (t *Totals) Report(m Member, i int, s Service) error {
 		return ErrUnknown
 	}
 	e := &mb.entries[i]
-	if s.Had < 0 || s.Had > MaxNeed || s.Weight < 0 || s.Weight > MaxNeed || s.Rate < 0 || s.Room < 0 || s.Room > MaxRate || s.Rate > MaxRate || s.Rate > t.maxRate-(mb.rate-e.last.Rate) {
+	if s.Had < 0 || s.Had > MaxNeed || s.Weight < 0 || s.Weight > MaxNeed || s.Rate < 0 || s.Room < 0 || s.Room > MaxRate || s.Rate > MaxRate || s.Rate > t.maxRate-(mb.rate-e.last.Rate) ||
+		s.Bytes < 0 || s.Bytes > MaxBytesRate || s.Hungry < 0 || s.Hungry > 1 {
 		return ErrRate
 	}
-	total := &t.apps[e.app].total
-	total.Rate += s.Rate - e.last.Rate
-	total.Room += s.Room - e.last.Room
-	total.Had += s.Had - e.last.Had
-	total.Weight += s.Weight - e.last.Weight
+	t.apps[e.app].total.replace(e.last, s)
 	mb.rate += s.Rate - e.last.Rate
 	e.last = s
 	return nil
+}
+
+// replace replaces a part of the sum.
+func (s *Service) replace(old, part Service) {
+	s.Rate += part.Rate - old.Rate
+	s.Room += part.Room - old.Room
+	s.Had += part.Had - old.Had
+	s.Weight += part.Weight - old.Weight
+	s.Bytes += part.Bytes - old.Bytes
+	s.Hungry += part.Hungry - old.Hungry
+}
+
+// Reported returns what a member last reported for its entry i.
+func (t *Totals) Reported(m Member, i int) Service {
+	mb, err := t.member(m)
+	if err != nil || i < 0 || i >= len(mb.entries) {
+		return Service{}
+	}
+	return mb.entries[i].last
 }
 
 // Entry returns the application of a member's entry i, its name and its total.
@@ -251,10 +270,7 @@ func (t *Totals) drop(mb *member, i int) {
 		return
 	}
 	ap := &t.apps[e.app]
-	ap.total.Rate -= e.last.Rate
-	ap.total.Room -= e.last.Room
-	ap.total.Had -= e.last.Had
-	ap.total.Weight -= e.last.Weight
+	ap.total.replace(e.last, Service{})
 	mb.rate -= e.last.Rate
 	if ap.members--; ap.members == 0 {
 		delete(t.byName, ap.name)

@@ -64,6 +64,8 @@ type Rule struct {
 	Limit     int64 // bytes per second on one device, MinLimit to limit.MaxRate; 0 means no limit
 	// Reserve is the guaranteed rate of each application on one device.
 	Reserve reserve.Rate
+	// Total is what each application has on all devices of all nodes together.
+	Total Total
 	// Group is the name of a group. All applications that match the group's rules form one member,
 	// which has the rules' Weight. The member is in GroupQueue, a queue with a weight; an empty
 	// GroupQueue means the root.
@@ -103,6 +105,7 @@ type Grant struct {
 	Group       string
 	GroupWeight int
 	Reserve     reserve.Rate
+	Total       Total
 }
 
 // Validate checks a policy and returns all mistakes as joined *Errors. Queues must not change
@@ -190,6 +193,7 @@ func (r *Rule) validate(add func(field, format string, args ...any)) {
 			add("reserve", "%v", err)
 		}
 	}
+	r.validateTotal(add)
 	r.validateGroup(add)
 	r.validateBandwidth(add)
 }
@@ -213,7 +217,7 @@ func (p *Policy) Grant(f Facts) Grant {
 		if !r.matches(f) {
 			continue
 		}
-		g.Rule, g.Weight, g.Limit, g.Reserve = i, r.Weight, r.Limit, r.Reserve
+		g.Rule, g.Weight, g.Limit, g.Reserve, g.Total = i, r.Weight, r.Limit, r.Reserve, r.Total
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
 		}

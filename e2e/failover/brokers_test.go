@@ -27,6 +27,7 @@ import (
 
 	"penstock/broker/certs"
 	"penstock/broker/zkclient"
+	"penstock/core/policy"
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/daemon"
 	"penstock/lab/stand"
@@ -223,6 +224,8 @@ func (m *machine) SetParts(parts coordination.Parts) {
 	m.work()
 	m.parts = parts.Flows
 }
+
+func (*machine) SetTotals(map[string]policy.Total) {}
 
 func (m *machine) Uses() ([]coordination.Use, bool) {
 	m.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"penstock/core/coord"
+	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
 
@@ -22,10 +23,14 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 		e := c.apps.of(r.GetEntry())
 		if right, ok := rightOf(r); ok && e != nil {
 			c.rights.set(e.name, right, c.isEntry)
+			if right.Total != (policy.Total{}) {
+				c.totals[e.name] = struct{}{}
+			}
 		}
 	}
 	if len(a.GetRights()) > 0 {
 		c.o.Rights(c.rights.all())
+		c.divideTotals()
 	}
 	before := c.State().InForce
 	if a.GetSettling() {

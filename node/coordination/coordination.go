@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"penstock/core/coord"
+	"penstock/core/policy"
 	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/wire/cluster"
@@ -59,6 +60,8 @@ const (
 type Use struct {
 	Flow            string
 	Service, Wanted time.Duration
+	Bytes           int64 // read from and written to the device
+	LimitWaits      int64 // requests that waited for the flow's limit
 }
 
 // Device is one of the node's devices.
@@ -69,6 +72,9 @@ type Device interface {
 	// SetParts puts parts into force; without parts, the rules' weights apply. It must not block
 	// for long.
 	SetParts(Parts)
+	// SetTotals puts the device's parts of the applications' total rates into force, in place of the earlier
+	// ones. It must not block for long.
+	SetTotals(map[string]policy.Total)
 }
 
 // Parts replace weights at every level of the queue tree. They are on the same scale as weights: a
@@ -85,6 +91,8 @@ type Right struct {
 	Limit  int64   // bytes per second at one device; 0: none
 	// Reserve is the guaranteed rate at one device.
 	Reserve reserve.Rate
+	// Total holds the node's parts of the application's total rates. Client divides them among the devices.
+	Total policy.Total
 	// Queues is the path from the root to the application's queue.
 	Queues []sfq.Level
 }
@@ -136,17 +144,20 @@ type Client struct {
 	devices map[string]*tracked
 	looks   map[string]*look // in progress, by the device's name
 	rights  rights
+	totals  map[string]struct{} // applications with total rates
 
 	complaints map[string]complaint // by broker
 }
 
 // tracked is a device and its accounts at the last report.
 type tracked struct {
-	device Device
-	coord  coord.Device
-	before map[string]Use
-	at     time.Time
-	parts  bool // some parts are in force
+	device  Device
+	coord   coord.Device
+	before  map[string]Use
+	at      time.Time
+	parts   bool                    // some parts are in force
+	demands map[string]rateDemand   // by application
+	totals  map[string]policy.Total // parts of total rates that are in force, by application
 }
 
 // New returns a client; Run starts it.
@@ -161,7 +172,7 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("period %v: use 100ms to 30s", o.Period)
 	}
 	return &Client{o: o, apps: newEntries(cluster.MaxEntries, cluster.MaxName), queues: newEntries(cluster.MaxQueues, cluster.MaxQueue), devices: map[string]*tracked{}, looks: map[string]*look{},
-		complaints: map[string]complaint{}, rights: newRights(cluster.MaxEntries)}, nil
+		totals: map[string]struct{}{}, complaints: map[string]complaint{}, rights: newRights(cluster.MaxEntries)}, nil
 }
 
 // State returns the client's state.
@@ -258,6 +269,7 @@ type complaint struct {
 
 // expire returns to local shares if no answer has arrived for some periods.
 func (c *Client) expire() {
+	c.divideTotals()
 	c.mu.Lock()
 	periods := time.Duration(stale)
 	if len(c.o.Brokers) > 1 {

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
 
@@ -27,6 +28,8 @@ type disk struct {
 }
 
 func (d *disk) Name() string { return d.name }
+
+func (*disk) SetTotals(map[string]policy.Total) {}
 
 func (d *disk) SetParts(parts Parts) {
 	d.mu.Lock()
@@ -160,9 +163,10 @@ type gated struct {
 	answer chan []Use
 }
 
-func (d *gated) Name() string        { return "gated" }
-func (d *gated) SetParts(Parts)      {}
-func (d *gated) Uses() ([]Use, bool) { d.asked <- true; return <-d.answer, true }
+func (d *gated) Name() string                      { return "gated" }
+func (d *gated) SetParts(Parts)                    {}
+func (d *gated) SetTotals(map[string]policy.Total) {}
+func (d *gated) Uses() ([]Use, bool)               { d.asked <- true; return <-d.answer, true }
 
 // TestRightsOutliveEntries: an application that is idle for so long that its entry is freed still
 // has its limit when rights of other applications arrive, and when it becomes active again.

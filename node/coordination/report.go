@@ -1,6 +1,7 @@
 package coordination
 
 import (
+	"maps"
 	"time"
 
 	"penstock/core/coord"
@@ -19,6 +20,7 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 	for _, l := range c.look(devices) {
 		leftOut = max(leftOut, c.reportDevice(sequence, l))
 	}
+	c.divideTotals()
 	for _, d := range devices {
 		there[d.Name()] = true
 	}
@@ -47,6 +49,7 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 		}
 		if e.sum != e.sent {
 			r.Entries, r.Rates, r.Rooms = append(r.Entries, e.number), append(r.Rates, uint64(e.sum.Rate)), append(r.Rooms, uint64(e.sum.Room))
+			r.Bytes, r.Hungry = append(r.Bytes, uint64(e.sum.Bytes)), append(r.Hungry, e.sum.Hungry > 0)
 			e.sent = e.sum
 		}
 	}
@@ -146,7 +149,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	d, uses, now := l.device, l.uses, l.at
 	t := c.devices[d.Name()]
 	if t == nil || t.device != d {
-		t = &tracked{device: d}
+		t = &tracked{device: d, demands: map[string]rateDemand{}}
 		c.devices[d.Name()] = t
 	}
 	first, length := t.at.IsZero(), now.Sub(t.at)
@@ -165,6 +168,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 		// A flow that the loop dropped, and that then came back, has started again at 0.
 		if was := before[u.Flow]; was.Service <= u.Service && was.Wanted <= u.Wanted {
 			u.Service, u.Wanted = u.Service-was.Service, u.Wanted-was.Wanted
+			u.Bytes, u.LimitWaits = max(0, u.Bytes-was.Bytes), max(0, u.LimitWaits-was.LimitWaits)
 		}
 		e := c.apps.byName[u.Flow]
 		if u.Service > 0 || u.Wanted > 0 {
@@ -177,6 +181,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 		if e == nil {
 			continue
 		}
+		t.noteDemand(e, u, length)
 		right, _ := c.rights.of(e.name)
 		path, ok := c.entriesOfPath(right.Queues)
 		if !ok {
@@ -194,6 +199,10 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 		done = append(done, use)
 		members = append(members, e)
 	}
+	maps.DeleteFunc(t.demands, func(name string, _ rateDemand) bool {
+		_, there := t.before[name]
+		return !there
+	})
 	groups = append(groups, members...)
 	for i, s := range t.coord.Report(sequence, length, append(queues, done...)) {
 		groups[i].sum.Rate += s.Rate

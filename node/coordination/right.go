@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"penstock/core/limit"
+	"penstock/core/policy"
 	"penstock/core/reserve"
 	"penstock/core/sfq"
 	"penstock/wire/cluster"
@@ -24,6 +25,9 @@ func rightOf(r *cluster.Right) (right Right, ok bool) {
 		if promise.Validate() == nil { // a promise that is not valid is none
 			right.Reserve = promise
 		}
+	}
+	if r.GetTotalReserve() <= limit.MaxRate && r.GetTotalLimit() <= limit.MaxRate {
+		right.Total = policy.Total{Reserve: int64(r.GetTotalReserve()), Limit: int64(r.GetTotalLimit())}
 	}
 	flat := right.Weight > 0 && right.Weight <= 1e12
 	own, ok := whole(r.GetOwn())

@@ -41,7 +41,11 @@ type Report struct {
 	// The version of the policy in force at the node; 0: none from the broker.
 	Policy uint64 `protobuf:"varint,7,opt,name=policy,proto3" json:"policy,omitempty"`
 	// The same for the queues of the node's applications, with entries of their own.
-	Queues        *Queues `protobuf:"bytes,8,opt,name=queues,proto3" json:"queues,omitempty"`
+	Queues *Queues `protobuf:"bytes,8,opt,name=queues,proto3" json:"queues,omitempty"`
+	// The bytes per second that each of entries moves, and whether it could move more (coord.Demand).
+	// Empty: not known.
+	Bytes         []uint64 `protobuf:"varint,9,rep,packed,name=bytes,proto3" json:"bytes,omitempty"`
+	Hungry        []bool   `protobuf:"varint,10,rep,packed,name=hungry,proto3" json:"hungry,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -128,6 +132,20 @@ func (x *Report) GetPolicy() uint64 {
 func (x *Report) GetQueues() *Queues {
 	if x != nil {
 		return x.Queues
+	}
+	return nil
+}
+
+func (x *Report) GetBytes() []uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return nil
+}
+
+func (x *Report) GetHungry() []bool {
+	if x != nil {
+		return x.Hungry
 	}
 	return nil
 }
@@ -556,6 +574,9 @@ type Right struct {
 	ReservePart float64 `protobuf:"fixed64,7,opt,name=reserve_part,json=reservePart,proto3" json:"reserve_part,omitempty"`
 	// Others cannot use what the application does not use of its guaranteed rate.
 	ReserveStrict bool `protobuf:"varint,8,opt,name=reserve_strict,json=reserveStrict,proto3" json:"reserve_strict,omitempty"`
+	// This node's parts of the application's total rates, in bytes a second over all devices of the node; 0: none.
+	TotalReserve  uint64 `protobuf:"varint,21,opt,name=total_reserve,json=totalReserve,proto3" json:"total_reserve,omitempty"`
+	TotalLimit    uint64 `protobuf:"varint,22,opt,name=total_limit,json=totalLimit,proto3" json:"total_limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -644,6 +665,20 @@ func (x *Right) GetReserveStrict() bool {
 		return x.ReserveStrict
 	}
 	return false
+}
+
+func (x *Right) GetTotalReserve() uint64 {
+	if x != nil {
+		return x.TotalReserve
+	}
+	return 0
+}
+
+func (x *Right) GetTotalLimit() uint64 {
+	if x != nil {
+		return x.TotalLimit
+	}
+	return 0
 }
 
 // Level is a queue on the path from the root to an application.
@@ -1493,23 +1528,29 @@ func (x *ListApplicationsAnswer) GetApplications() []*ApplicationState {
 
 // ApplicationState is the state of an application in the broker.
 type ApplicationState struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Application   string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
-	Queue         string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
-	User          string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
-	Name          string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
-	Type          string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
-	Tags          []string               `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
-	State         string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
-	Nodes         uint32                 `protobuf:"varint,8,opt,name=nodes,proto3" json:"nodes,omitempty"`
-	Rate          uint64                 `protobuf:"varint,9,opt,name=rate,proto3" json:"rate,omitempty"`       // of service, ns of device time a second
-	Weight        float64                `protobuf:"fixed64,10,opt,name=weight,proto3" json:"weight,omitempty"` // among all at work
-	Share         float64                `protobuf:"fixed64,11,opt,name=share,proto3" json:"share,omitempty"`   // part of the cluster's service, 0 to 1
-	Due           float64                `protobuf:"fixed64,12,opt,name=due,proto3" json:"due,omitempty"`       // entitlement beside all at work, 0 to 1
-	Limit         uint64                 `protobuf:"varint,13,opt,name=limit,proto3" json:"limit,omitempty"`
-	Rule          int32                  `protobuf:"varint,14,opt,name=rule,proto3" json:"rule,omitempty"` // from 0; -1: none matched
-	Group         string                 `protobuf:"bytes,15,opt,name=group,proto3" json:"group,omitempty"`
-	Bandwidth     int64                  `protobuf:"varint,16,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // MB/s allocated by the cluster manager; 0: none
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Application  string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Queue        string                 `protobuf:"bytes,2,opt,name=queue,proto3" json:"queue,omitempty"`
+	User         string                 `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	Name         string                 `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	Type         string                 `protobuf:"bytes,5,opt,name=type,proto3" json:"type,omitempty"`
+	Tags         []string               `protobuf:"bytes,6,rep,name=tags,proto3" json:"tags,omitempty"`
+	State        string                 `protobuf:"bytes,7,opt,name=state,proto3" json:"state,omitempty"`
+	Nodes        uint32                 `protobuf:"varint,8,opt,name=nodes,proto3" json:"nodes,omitempty"`
+	Rate         uint64                 `protobuf:"varint,9,opt,name=rate,proto3" json:"rate,omitempty"`       // of service, ns of device time a second
+	Weight       float64                `protobuf:"fixed64,10,opt,name=weight,proto3" json:"weight,omitempty"` // among all at work
+	Share        float64                `protobuf:"fixed64,11,opt,name=share,proto3" json:"share,omitempty"`   // part of the cluster's service, 0 to 1
+	Due          float64                `protobuf:"fixed64,12,opt,name=due,proto3" json:"due,omitempty"`       // entitlement beside all at work, 0 to 1
+	Limit        uint64                 `protobuf:"varint,13,opt,name=limit,proto3" json:"limit,omitempty"`
+	Rule         int32                  `protobuf:"varint,14,opt,name=rule,proto3" json:"rule,omitempty"` // from 0; -1: none matched
+	Group        string                 `protobuf:"bytes,15,opt,name=group,proto3" json:"group,omitempty"`
+	Bandwidth    int64                  `protobuf:"varint,16,opt,name=bandwidth,proto3" json:"bandwidth,omitempty"` // MB/s allocated by the cluster manager; 0: none
+	Bytes        uint64                 `protobuf:"varint,21,opt,name=bytes,proto3" json:"bytes,omitempty"`         // moved a second, over all nodes
+	Hungry       uint32                 `protobuf:"varint,22,opt,name=hungry,proto3" json:"hungry,omitempty"`       // nodes on which it could move more
+	TotalReserve uint64                 `protobuf:"varint,23,opt,name=total_reserve,json=totalReserve,proto3" json:"total_reserve,omitempty"`
+	TotalLimit   uint64                 `protobuf:"varint,24,opt,name=total_limit,json=totalLimit,proto3" json:"total_limit,omitempty"`
+	// How often the total reserve was kept.
+	Promise       *Promise `protobuf:"bytes,25,opt,name=promise,proto3" json:"promise,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1656,11 +1697,116 @@ func (x *ApplicationState) GetBandwidth() int64 {
 	return 0
 }
 
+func (x *ApplicationState) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetHungry() uint32 {
+	if x != nil {
+		return x.Hungry
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetTotalReserve() uint64 {
+	if x != nil {
+		return x.TotalReserve
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetTotalLimit() uint64 {
+	if x != nil {
+		return x.TotalLimit
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetPromise() *Promise {
+	if x != nil {
+		return x.Promise
+	}
+	return nil
+}
+
+// Promise is the history of a guaranteed total rate, in windows of equal length. Windows in which the application
+// wanted less are in no count.
+type Promise struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	WindowS       uint32                 `protobuf:"varint,1,opt,name=window_s,json=windowS,proto3" json:"window_s,omitempty"`
+	Kept          uint32                 `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"` // windows in which the rate was kept
+	Broken        uint32                 `protobuf:"varint,3,opt,name=broken,proto3" json:"broken,omitempty"`
+	Last          []uint64               `protobuf:"varint,4,rep,packed,name=last,proto3" json:"last,omitempty"` // bytes a second in the last windows with demand, the newest last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Promise) Reset() {
+	*x = Promise{}
+	mi := &file_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Promise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Promise) ProtoMessage() {}
+
+func (x *Promise) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Promise.ProtoReflect.Descriptor instead.
+func (*Promise) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Promise) GetWindowS() uint32 {
+	if x != nil {
+		return x.WindowS
+	}
+	return 0
+}
+
+func (x *Promise) GetKept() uint32 {
+	if x != nil {
+		return x.Kept
+	}
+	return 0
+}
+
+func (x *Promise) GetBroken() uint32 {
+	if x != nil {
+		return x.Broken
+	}
+	return 0
+}
+
+func (x *Promise) GetLast() []uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return nil
+}
+
 var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\rcluster.proto\x12\x10penstock.cluster\"\x8e\x02\n" +
+	"\rcluster.proto\x12\x10penstock.cluster\"\xbc\x02\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
 	"\x04node\x18\x02 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12,\n" +
@@ -1669,7 +1815,10 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05rates\x18\x05 \x03(\x04R\x05rates\x12\x14\n" +
 	"\x05rooms\x18\x06 \x03(\x04R\x05rooms\x12\x16\n" +
 	"\x06policy\x18\a \x01(\x04R\x06policy\x120\n" +
-	"\x06queues\x18\b \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xad\x01\n" +
+	"\x06queues\x18\b \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\x12\x14\n" +
+	"\x05bytes\x18\t \x03(\x04R\x05bytes\x12\x16\n" +
+	"\x06hungry\x18\n" +
+	" \x03(\bR\x06hungry\"\xad\x01\n" +
 	"\x06Queues\x121\n" +
 	"\x05names\x18\x01 \x03(\v2\x1b.penstock.cluster.QueueNameR\x05names\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
@@ -1699,7 +1848,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06policy\x18\x06 \x01(\x04R\x06policy\x12\x1a\n" +
 	"\bsettling\x18\a \x01(\bR\bsettling\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x120\n" +
-	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xf2\x01\n" +
+	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xb8\x02\n" +
 	"\x05Right\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x14\n" +
@@ -1708,7 +1857,10 @@ const file_cluster_proto_rawDesc = "" +
 	"\x03own\x18\x05 \x01(\x01R\x03own\x12\x18\n" +
 	"\areserve\x18\x06 \x01(\x04R\areserve\x12!\n" +
 	"\freserve_part\x18\a \x01(\x01R\vreservePart\x12%\n" +
-	"\x0ereserve_strict\x18\b \x01(\bR\rreserveStrict\"5\n" +
+	"\x0ereserve_strict\x18\b \x01(\bR\rreserveStrict\x12#\n" +
+	"\rtotal_reserve\x18\x15 \x01(\x04R\ftotalReserve\x12\x1f\n" +
+	"\vtotal_limit\x18\x16 \x01(\x04R\n" +
+	"totalLimit\"5\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\" \n" +
@@ -1763,7 +1915,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x17ListApplicationsRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\"`\n" +
 	"\x16ListApplicationsAnswer\x12F\n" +
-	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xf8\x02\n" +
+	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xa1\x04\n" +
 	"\x10ApplicationState\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -1781,7 +1933,18 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05limit\x18\r \x01(\x04R\x05limit\x12\x12\n" +
 	"\x04rule\x18\x0e \x01(\x05R\x04rule\x12\x14\n" +
 	"\x05group\x18\x0f \x01(\tR\x05group\x12\x1c\n" +
-	"\tbandwidth\x18\x10 \x01(\x03R\tbandwidth2\x84\x01\n" +
+	"\tbandwidth\x18\x10 \x01(\x03R\tbandwidth\x12\x14\n" +
+	"\x05bytes\x18\x15 \x01(\x04R\x05bytes\x12\x16\n" +
+	"\x06hungry\x18\x16 \x01(\rR\x06hungry\x12#\n" +
+	"\rtotal_reserve\x18\x17 \x01(\x04R\ftotalReserve\x12\x1f\n" +
+	"\vtotal_limit\x18\x18 \x01(\x04R\n" +
+	"totalLimit\x123\n" +
+	"\apromise\x18\x19 \x01(\v2\x19.penstock.cluster.PromiseR\apromise\"d\n" +
+	"\aPromise\x12\x19\n" +
+	"\bwindow_s\x18\x01 \x01(\rR\awindowS\x12\x12\n" +
+	"\x04kept\x18\x02 \x01(\rR\x04kept\x12\x16\n" +
+	"\x06broken\x18\x03 \x01(\rR\x06broken\x12\x12\n" +
+	"\x04last\x18\x04 \x03(\x04R\x04last2\x84\x01\n" +
 	"\x05Nodes\x12B\n" +
 	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01\x127\n" +
 	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2G\n" +
@@ -1807,7 +1970,7 @@ func file_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_proto_rawDescData
 }
 
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_cluster_proto_goTypes = []any{
 	(*Report)(nil),                  // 0: penstock.cluster.Report
 	(*Queues)(nil),                  // 1: penstock.cluster.Queues
@@ -1832,7 +1995,8 @@ var file_cluster_proto_goTypes = []any{
 	(*ListApplicationsRequest)(nil), // 20: penstock.cluster.ListApplicationsRequest
 	(*ListApplicationsAnswer)(nil),  // 21: penstock.cluster.ListApplicationsAnswer
 	(*ApplicationState)(nil),        // 22: penstock.cluster.ApplicationState
-	nil,                             // 23: penstock.cluster.PolicyVersion.WeightsEntry
+	(*Promise)(nil),                 // 23: penstock.cluster.Promise
+	nil,                             // 24: penstock.cluster.PolicyVersion.WeightsEntry
 }
 var file_cluster_proto_depIdxs = []int32{
 	3,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
@@ -1842,34 +2006,35 @@ var file_cluster_proto_depIdxs = []int32{
 	6,  // 4: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
 	1,  // 5: penstock.cluster.Answer.queues:type_name -> penstock.cluster.Queues
 	7,  // 6: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
-	23, // 7: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
+	24, // 7: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
 	12, // 8: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
 	19, // 9: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
 	3,  // 10: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
 	22, // 11: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
-	0,  // 12: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
-	8,  // 13: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
-	9,  // 14: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
-	11, // 15: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
-	13, // 16: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
-	15, // 17: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
-	16, // 18: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
-	17, // 19: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
-	20, // 20: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
-	5,  // 21: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
-	3,  // 22: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
-	10, // 23: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
-	12, // 24: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
-	14, // 25: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
-	12, // 26: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
-	12, // 27: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
-	18, // 28: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
-	21, // 29: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
-	21, // [21:30] is the sub-list for method output_type
-	12, // [12:21] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	23, // 12: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
+	0,  // 13: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
+	8,  // 14: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
+	9,  // 15: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
+	11, // 16: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
+	13, // 17: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
+	15, // 18: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
+	16, // 19: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
+	17, // 20: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
+	20, // 21: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
+	5,  // 22: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
+	3,  // 23: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
+	10, // 24: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
+	12, // 25: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
+	14, // 26: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
+	12, // 27: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
+	12, // 28: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
+	18, // 29: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
+	21, // 30: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
+	22, // [22:31] is the sub-list for method output_type
+	13, // [13:22] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_cluster_proto_init() }
@@ -1883,7 +2048,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1,0 +1,202 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"penstock/core/policy"
+	"penstock/node/coordination"
+)
+
+const mib = 1 << 20
+
+// meter is a node's disk on which one application moves bytes: as many as it wants, up to the disk's part of the
+// application's total limit or, if the disk is contended, exactly its part of the total reserve.
+type meter struct {
+	name   string
+	client *coordination.Client
+
+	mu        sync.Mutex
+	wants     int64 // bytes per second
+	contended bool
+	part      policy.Total
+	at        time.Time
+	use       coordination.Use
+}
+
+func (m *meter) Name() string                { return m.name }
+func (m *meter) SetParts(coordination.Parts) {}
+func (m *meter) SetTotals(totals map[string]policy.Total) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	m.part = totals["app"]
+}
+
+// rate returns the bytes per second that the application moves. m.mu is held.
+func (m *meter) rate() int64 {
+	rate := m.wants
+	if m.contended {
+		rate = min(rate, m.part.Reserve)
+	}
+	if m.part.Limit > 0 {
+		rate = min(rate, m.part.Limit)
+	}
+	return rate
+}
+
+func (m *meter) work() {
+	passed := time.Since(m.at)
+	m.at = m.at.Add(passed)
+	m.use.Bytes += int64(float64(m.rate()) * passed.Seconds())
+	m.use.Service += passed / 10
+	if m.wants > m.rate() {
+		m.use.Wanted += passed
+	}
+}
+
+func (m *meter) Uses() ([]coordination.Use, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	if m.use.Bytes == 0 {
+		return nil, true
+	}
+	return []coordination.Use{m.use}, true
+}
+
+func (m *meter) want(rate int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.work()
+	m.wants = rate
+}
+
+func (m *meter) look() (rate int64, part policy.Total) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rate(), m.part
+}
+
+// meters starts nodes on which one application wants bytes per second.
+func meters(t *testing.T, broker string, contended bool, wants ...int64) (all []*meter) {
+	t.Helper()
+	for i, rate := range wants {
+		m := &meter{name: fmt.Sprint("node", i), wants: rate, contended: contended, at: time.Now(), use: coordination.Use{Flow: "app"}}
+		if contended {
+			m.use.Bytes = 1 // at work, before it has a part
+		}
+		var err error
+		m.client, err = coordination.New(coordination.Options{Node: m.name, Brokers: []string{broker}, Period: period,
+			Devices: func() []coordination.Device { return []coordination.Device{m} },
+			Rights:  func(map[string]coordination.Right) {}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { m.client.Run(ctx) })
+		t.Cleanup(func() { cancel(); running.Wait() })
+		all = append(all, m)
+	}
+	return all
+}
+
+// sums returns the sums over all nodes.
+func sums(all []*meter) (rate int64, part policy.Total) {
+	for _, m := range all {
+		r, p := m.look()
+		rate, part.Reserve, part.Limit = rate+r, part.Reserve+p.Reserve, part.Limit+p.Limit
+	}
+	return rate, part
+}
+
+// TestATotalReserveFollowsTheTasks: an application is guaranteed 90 MiB/s in total. Its tasks move from three nodes
+// to one, and so does the guaranteed rate. The broker's end changes nothing within the lease.
+func TestATotalReserveFollowsTheTasks(t *testing.T) {
+	const total = 90 * mib
+	b := serve(t, "127.0.0.1:0", "rules: [{flow: app, total_reserve: 90MiB}]")
+	nodes := meters(t, b.address, true, total, total, total)
+	reached := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			rate, part := sums(nodes)
+			return rate >= total*8/10 && part.Reserve <= total && part.Reserve >= total-3
+		})
+	}
+	reached("an even division")
+	nodes[1].want(0)
+	nodes[2].want(0)
+	reached("the rate follows the tasks")
+	if _, part := nodes[1].look(); part.Reserve < total/40 {
+		t.Errorf("a node without tasks keeps %d: a task that returns has to wait for an exchange", part.Reserve)
+	}
+	nodes[0].want(0)
+	nodes[1].want(total)
+	reached("the tasks return")
+	b.stop()
+	time.Sleep(3 * period)
+	reached("no broker")
+}
+
+// TestATotalLimitIsNeverPassed: whatever moves, the parts of the limit that nodes have add up to at most the limit.
+func TestATotalLimitIsNeverPassed(t *testing.T) {
+	const total = 64 * mib
+	b := serve(t, "127.0.0.1:0", "rules: [{flow: app, total_limit: 64MiB}]")
+	nodes := meters(t, b.address, false, 2*total, mib, 2*total)
+	reached := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			rate, part := sums(nodes)
+			return rate >= total*8/10 && part.Limit <= total
+		})
+	}
+	reached("the limit is used")
+	for _, m := range nodes {
+		eventually(t, "a limit at each node", func() bool { _, part := m.look(); return part.Limit > 0 })
+	}
+	stop := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			b.mu.Lock()
+			sum := int64(0)
+			for _, s := range b.sessions {
+				if p := s.parts["app"]; p != nil {
+					sum += p.limitSent
+				}
+			}
+			b.mu.Unlock()
+			if sum > total+3 {
+				t.Errorf("the nodes' parts of the limit add up to %d of %d", sum, total)
+				return
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(period / 20):
+			}
+		}
+	})
+	for i := range 6 {
+		for j, m := range nodes {
+			rate := int64(mib)
+			if i%3 == j {
+				rate = 2 * total
+			}
+			m.want(rate)
+		}
+		reached("the limit follows the tasks")
+	}
+	close(stop)
+	watching.Wait()
+
+	applyText(t, b.Broker, "rules: [{flow: app, total_limit: 16MiB}]")
+	eventually(t, "a lower limit", func() bool { rate, part := sums(nodes); return rate <= 16*mib && part.Limit <= 16*mib })
+	applyText(t, b.Broker, "default: 1")
+	eventually(t, "no limit", func() bool { _, part := sums(nodes); return part.Limit == 0 })
+}

@@ -1,0 +1,75 @@
+package coordination
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"penstock/core/coord"
+	"penstock/core/policy"
+)
+
+// rateDemand is an application's demand on one device.
+type rateDemand struct {
+	rate   float64 // bytes per second, smoothed
+	hungry bool
+}
+
+// rateSmoothing is the weight of the last period in rateDemand.rate. On a slow disk, a few requests complete in a
+// period.
+const rateSmoothing = 0.5
+
+// noteDemand adds an application's use of a device in one period to its entry, and keeps its demand.
+func (t *tracked) noteDemand(e *entry, u Use, length time.Duration) {
+	d := rateDemand{rate: float64(u.Bytes) / length.Seconds(), hungry: 2*u.Wanted >= length || u.LimitWaits > 0}
+	if last, known := t.demands[e.name]; known {
+		d.rate = rateSmoothing*d.rate + (1-rateSmoothing)*last.rate
+	}
+	t.demands[e.name] = d
+	e.sum.Bytes = min(e.sum.Bytes+int64(d.rate), coord.MaxBytesRate)
+	if d.hungry {
+		e.sum.Hungry = 1
+	}
+}
+
+// divideTotals divides the node's parts of total rates among the devices that the applications use. It is called when
+// demands or parts change, and once per period while no broker answers.
+func (c *Client) divideTotals() {
+	silence := time.Since(c.State().Answered)
+	due := map[*tracked]map[string]policy.Total{}
+	for name := range c.totals {
+		right, _ := c.rights.of(name)
+		if right.Total == (policy.Total{}) {
+			delete(c.totals, name)
+			continue
+		}
+		var at []*tracked
+		var reserves, limits []coord.Demand
+		for _, device := range slices.Sorted(maps.Keys(c.devices)) {
+			t := c.devices[device]
+			if d, known := t.demands[name]; known {
+				given := t.totals[name]
+				at = append(at, t)
+				reserves = append(reserves, coord.Demand{Rate: int64(d.rate), Given: given.Reserve, Hungry: d.hungry})
+				limits = append(limits, coord.Demand{Rate: int64(d.rate), Given: given.Limit, Hungry: d.hungry})
+			}
+		}
+		reserve := coord.DivideRate(nil, coord.ReserveWithoutBroker(right.Total.Reserve, silence), reserves)
+		limit := coord.DivideRate(nil, right.Total.Limit, limits)
+		for i, t := range at {
+			if due[t] == nil {
+				due[t] = map[string]policy.Total{}
+			}
+			if right.Total.Limit > 0 {
+				limit[i] = max(1, limit[i]) // 0 means no limit
+			}
+			due[t][name] = policy.Total{Reserve: reserve[i], Limit: limit[i]}
+		}
+	}
+	for _, t := range c.devices {
+		if !maps.Equal(due[t], t.totals) {
+			t.totals = due[t]
+			t.device.SetTotals(due[t])
+		}
+	}
+}
