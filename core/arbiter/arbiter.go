@@ -88,6 +88,9 @@ type Rule struct {
 	Queue  *Queue // the flow's queue; nil means the root
 	// Reserve is the least rate of the flow while it is backlogged.
 	Reserve reserve.Rate
+	// Order is the place of the rule in the policy. If the device cannot keep all guaranteed rates, those with a
+	// smaller Order come first.
+	Order int
 }
 
 // Policy returns the rule of a flow. It must not block.
@@ -152,6 +155,7 @@ type Arbiter struct {
 	held         indexedHeap[*flow] // flows that wait for their limits, by flow.due
 	reserved     indexedHeap[*flow] // backlogged flows with reservations, by reservation tag
 	reserveLag   time.Duration      // by which reserve time is behind
+	admission    admission
 	strict       strict
 	grantQueue   []*flow // flows with parked writers that get further leases in the next call of Decide
 	pacer        pacer

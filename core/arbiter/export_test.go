@@ -62,7 +62,7 @@ func (a *Arbiter) Check() string {
 			ready++
 			waiting += f.addedEntitlement
 		}
-		if promised := f.reserve.clock != nil && f.announced > 0 && a.modeOf(f) == Enforce; promised != (f.reserve.index > 0) {
+		if promised := f.reserve.clock != nil && f.announced > 0 && a.modeOf(f) == Enforce && f.reserve.enforced() > 0; promised != (f.reserve.index > 0) {
 			return fmt.Sprintf("%s has the index %d among the reservations, want one: %v", f.name, f.reserve.index, promised)
 		}
 		if v := &f.reserve; v.index > 0 && v.clock.PaidUntil(0) > v.due {

@@ -55,6 +55,17 @@ type reservation struct {
 	kept   time.Duration // time in which the flow was backlogged and its rate was kept
 	broken time.Duration // time in which it was backlogged and its rate was broken
 	looked time.Duration // time of the last look; 0 if the flow was not backlogged then
+	// The last verdict of the admission, and when the flow began to use the device (admit).
+	verdict reserve.Verdict
+	since   time.Duration
+}
+
+// enforced returns the part of the rate that is enforced, 0 to 1.
+func (v *reservation) enforced() float64 {
+	if v.verdict.State == reserve.Unused {
+		return 1
+	}
+	return v.verdict.Granted
 }
 
 // reserveTime returns the time with which reservation tags are compared.
@@ -75,6 +86,9 @@ func (a *Arbiter) setReserve(f *flow, rule reserve.Rate, now time.Duration) {
 	rate := rule.Bytes
 	if rule.Part > 0 {
 		rate = int64(min(rule.Part, 1) * float64(time.Second))
+	}
+	if rate > 0 {
+		rate = max(1, int64(float64(rate)*v.enforced()))
 	}
 	switch sameUnit := (rule.Part > 0) == (v.rule.Part > 0); {
 	case rate <= 0:
@@ -100,7 +114,7 @@ func (a *Arbiter) setReserve(f *flow, rule reserve.Rate, now time.Duration) {
 // guaranteed rate or is not in enforce mode.
 func (a *Arbiter) updateReserved(f *flow, now time.Duration) {
 	v := &f.reserve
-	if v.clock == nil || f.announced == 0 || a.modeOf(f) != Enforce {
+	if v.clock == nil || f.announced == 0 || a.modeOf(f) != Enforce || v.enforced() == 0 {
 		a.reserved.remove(f)
 		return
 	}
@@ -202,11 +216,15 @@ func (a *Arbiter) forfeitOverdue(f *flow, keep int, now time.Duration) {
 // Only time counts in which the flow was backlogged at both looks.
 func (a *Arbiter) judgePromise(f *flow, now time.Duration) {
 	v := &f.reserve
-	if v.index == 0 {
+	if v.clock == nil || f.announced == 0 || a.modeOf(f) != Enforce {
 		v.looked = 0
 		return
 	}
-	if v.looked > 0 {
+	if v.looked > 0 && v.enforced() < 1 {
+		if v.verdict.State == reserve.Reduced { // a rate that is not admitted is no promise
+			v.broken += now - v.looked
+		}
+	} else if v.looked > 0 {
 		most := min(max(brokenAfter, a.timeReserved(f, int64(a.depth+1)*a.quantum(f))), overdueMost-tickPeriod)
 		if at := a.reserveTime(now); at-v.clock.PaidUntil(at) > most {
 			v.broken += now - v.looked
@@ -226,7 +244,55 @@ func (a *Arbiter) timeReserved(f *flow, bytes int64) time.Duration {
 	return time.Duration(size / float64(f.reserve.clock.Rate()) * float64(time.Second))
 }
 
-// promised returns the part of the device's time that a flow's guaranteed rate takes at the device's present speed, if
+// admit decides which guaranteed rates the device keeps. It runs at every tick, because the part that a rate takes
+// depends on the device's speed, and does no work if there are no guaranteed rates.
+func (a *Arbiter) admit(now time.Duration) {
+	claims, flows := a.admission.claims[:0], a.admission.flows[:0]
+	for _, f := range a.all {
+		v := &f.reserve
+		if part := a.promised(f, now); part > 0 {
+			if v.verdict.State == reserve.Unused {
+				v.since = now
+			}
+			claims = append(claims, reserve.Claim{Part: part, Order: f.rule.Order, Since: v.since, State: v.verdict.State})
+			flows = append(flows, f)
+		} else if v.verdict.State != reserve.Unused {
+			a.setVerdict(f, reserve.Verdict{}, now)
+		}
+	}
+	a.admission.claims, a.admission.flows = claims, flows
+	if len(claims) == 0 {
+		return
+	}
+	a.admission.order, a.admission.verdicts = reserve.Admit(claims, a.admission.order, a.admission.verdicts)
+	for i, v := range a.admission.verdicts {
+		a.setVerdict(flows[i], v, now)
+	}
+}
+
+// setVerdict puts a verdict of the admission into force.
+func (a *Arbiter) setVerdict(f *flow, verdict reserve.Verdict, now time.Duration) {
+	before := f.reserve.enforced()
+	f.reserve.verdict = verdict
+	if f.reserve.enforced() == before {
+		return
+	}
+	a.setReserve(f, f.reserve.rule, now)
+	if before == 0 && f.reserve.clock != nil { // nothing is overdue from the time before
+		f.reserve.clock.Forfeit(a.reserveTime(now), 0)
+		a.updateReserved(f, now)
+	}
+}
+
+// admission is the memory of admit, which is reused.
+type admission struct {
+	claims   []reserve.Claim
+	flows    []*flow
+	order    []int
+	verdicts []reserve.Verdict
+}
+
+// promised returns the part of the device's time that a flow's whole guaranteed rate takes at the device's present speed, if
 // requests are sequential. Of reads and writes, the one that takes longer counts. It is 0 if the flow has not used the
 // device for promisedFor.
 func (a *Arbiter) promised(f *flow, now time.Duration) float64 {

@@ -350,3 +350,71 @@ func TestReservationsCauseFewDecisions(t *testing.T) {
 		}
 	}
 }
+
+// A rate that does not fit beside the admitted ones is queued and not enforced, until there is room. The flows without a
+// rate lose nothing.
+func TestOverPromisesAreQueued(t *testing.T) {
+	w := diskWorld(t, 2, promises(map[string]reserve.Rate{"a": {Part: 0.5}, "b": {Part: 0.5}}, nil), func(c *arbiter.Config) { c.Ahead = 16 })
+	first := w.reader("a", 100*mib)
+	w.run(time.Second)
+	for _, flow := range []string{"b", "x", "y", "z"} {
+		w.reader(flow, endlessFile)
+	}
+	w.run(9 * time.Second)
+	if first.closed {
+		t.Fatal("the first flow has ended too early")
+	}
+	if v := w.reserved("b").Verdict; v.State != reserve.Queued || v.Fits < 0.75 || v.Fits > 0.85 {
+		t.Errorf("the second rate: %+v", v)
+	}
+	w.keeps(t, "a", 0.5, 2*time.Second, 10*time.Second)
+	all := w.between(2*time.Second, 10*time.Second)
+	if b, x := all["b"].service.Seconds(), all["x"].service.Seconds(); b > 1.3*x {
+		t.Errorf("the queued flow had %.2f s and one of equal weight %.2f s", b, x)
+	}
+	w.run(60 * time.Second)
+	if !first.closed {
+		t.Fatal("the first flow has not ended")
+	}
+	if v := w.reserved("b"); v.Verdict.State != reserve.Admitted || v.Broken > 0 {
+		t.Errorf("after the first flow's end: %+v", v)
+	}
+	w.keeps(t, "b", 0.5, 50*time.Second, 70*time.Second)
+}
+
+// On a disk that drops to half of its speed, the rates are kept in the policy's order: the first one in full. The
+// others are reported as broken within 10 s.
+func TestASlowDiskKeepsTheFirstRates(t *testing.T) {
+	order := map[string]int{"first": 1, "second": 2}
+	rates := map[string]int64{"first": 4e6, "second": 4e6}
+	w := diskWorld(t, 2, func(flow string) arbiter.Rule {
+		return arbiter.Rule{Weight: 1, Mode: arbiter.Enforce, Reserve: reserve.Rate{Bytes: rates[flow]}, Order: order[flow]}
+	}, func(c *arbiter.Config) { c.Ahead = 16 })
+	for _, flow := range []string{"second", "first", "x"} {
+		w.reader(flow, endlessFile)
+	}
+	w.run(20 * time.Second)
+	for flow := range rates {
+		if v := w.reserved(flow); v.Broken > 0 || v.Verdict.State != reserve.Admitted {
+			t.Errorf("%s on a fast disk: %+v", flow, v)
+		}
+	}
+	w.disk.rate /= 2
+	w.run(10 * time.Second)
+	if v := w.reserved("second"); v.Verdict.State != reserve.Reduced || v.Broken < time.Second {
+		t.Errorf("the second rate, 10 s after the disk became slow: %+v", v)
+	}
+	w.run(40 * time.Second)
+	slow := w.between(40*time.Second, 70*time.Second)
+	if had := float64(slow["first"].bytes) / 30; had < 0.93*4e6 {
+		t.Errorf("the first rate had %.0f bytes a second", had)
+	}
+	if v := w.reserved("first"); v.Verdict.State != reserve.Admitted {
+		t.Errorf("the first rate on the slow disk: %+v", v)
+	}
+	w.disk.rate *= 2
+	w.run(60 * time.Second)
+	if v := w.reserved("second"); v.Verdict.State != reserve.Admitted {
+		t.Errorf("the second rate after the disk is fast again: %+v", v)
+	}
+}

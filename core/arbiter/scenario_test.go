@@ -514,6 +514,7 @@ func (st *stage) dump() {
 		add(f.Limit > 0, "limit %s/s", bytes(f.Limit))
 		add(f.Reserve.Rate != (reserve.Rate{}), "reserve %s (%.3f of the device; %s moved; kept %.1fs, broken %.1fs)", f.Reserve.Rate,
 			f.Reserve.Promised, bytes(f.Reserve.Moved), f.Reserve.Kept.Seconds(), f.Reserve.Broken.Seconds())
+		add(f.Reserve.Verdict.Granted < 1 && f.Reserve.Verdict.State != reserve.Unused, "which is %s: %.3f of it fits", f.Reserve.Verdict.State, f.Reserve.Verdict.Fits)
 		add(true, "%d streams, %d ready", f.Streams, f.Queued)
 		add(f.Waiting > 0, "%d wait for leases", f.Waiting)
 		add(f.Backlog > 0, "backlog %s", bytes(f.Backlog))

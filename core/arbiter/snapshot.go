@@ -78,7 +78,8 @@ type FlowSnapshot struct {
 // ReserveSnapshot is the account of a flow's reservation. Counts only grow.
 type ReserveSnapshot struct {
 	reserve.Rate
-	Promised float64       // part of the device's time that the reservation takes at the device's present speed
+	Promised float64 // part of the device's time that the reservation takes at the device's present speed
+	Verdict  reserve.Verdict
 	Moved    int64         // bytes of reserved requests
 	Kept     time.Duration // time in which the flow was backlogged and had its rate
 	Broken   time.Duration // time in which reserved service was overdue by more than a bound
@@ -111,7 +112,7 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 			Standing: f.stalled, Refused: f.refused, LimitWaits: f.limitWaits, Lazy: f.deferred, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
 		}
 		if v := &f.reserve; v.clock != nil && !(a.cfg.Network && a.cfg.Rate == 0) { // such a device is only observed
-			flow.Reserve = ReserveSnapshot{Rate: v.rule, Promised: a.promised(f, now), Moved: v.bytes, Kept: v.kept, Broken: v.broken}
+			flow.Reserve = ReserveSnapshot{Rate: v.rule, Promised: a.promised(f, now), Verdict: v.verdict, Moved: v.bytes, Kept: v.kept, Broken: v.broken}
 		}
 		if q := f.rule.Queue; q != nil {
 			flow.Queues = q.paths

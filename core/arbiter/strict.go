@@ -34,7 +34,7 @@ func (a *Arbiter) measureStrict(now time.Duration) {
 	k, part := &a.strict, 0.0
 	for _, f := range a.all {
 		if f.reserve.rule.Strict {
-			part += a.promised(f, now)
+			part += a.promised(f, now) * f.reserve.enforced()
 		}
 	}
 	if part == 0 {

@@ -18,6 +18,7 @@ func (a *Arbiter) tick(now time.Duration) {
 	a.pricing.verdict = a.pricing.tracker.Look(now)
 	a.backlog.measure(a, now)
 	a.anticipation.measure(a, now)
+	a.admit(now)
 	a.measureStrict(now)
 	a.sched.Trim()
 	for i := 0; i < len(a.active); {
