@@ -101,6 +101,7 @@ type right struct {
 	limit     int64
 	reserve   reserve.Rate
 	total     policy.Total // in a sentEntry: the node's parts
+	order     int          // the place of the rule in the policy
 	ownWeight int          // weight in the last queue of the path
 	path      *queuePath
 }
@@ -312,7 +313,7 @@ func (b *Broker) computeRights() {
 		})
 	}
 	for i, name := range names {
-		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, total: grants[i].Total, ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
+		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, total: grants[i].Total, order: max(0, grants[i].Rule), ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
 	}
 	b.divideTotals(names, grants)
 }

@@ -251,7 +251,11 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 			return
 		}
 		s := &cluster.ApplicationState{Application: name, Nodes: uint32(nodes), Rate: uint64(total.Rate),
-			Weight: right.weight, Limit: uint64(right.limit), Rule: -1}
+			Weight: right.weight, Limit: uint64(right.limit), Rule: -1, Bytes: uint64(total.Bytes), Hungry: uint32(total.Hungry),
+			TotalReserve: uint64(right.total.Reserve), TotalLimit: uint64(right.total.Limit)}
+		if t := b.totalRates[name]; t != nil && t.total.Reserve > 0 {
+			s.Promise = t.promise()
+		}
 		if g, known := b.grants[name]; known {
 			s.Rule, s.Group = int32(g.Rule), g.Group
 		}

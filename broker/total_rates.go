@@ -7,6 +7,7 @@ import (
 
 	"penstock/core/coord"
 	"penstock/core/policy"
+	"penstock/wire/cluster"
 )
 
 // totalRate is the state of one application with rates for the whole cluster (policy.Total).
@@ -109,4 +110,13 @@ func (b *Broker) takePart(s *session, name string) policy.Total {
 		p.limitSent = part.Limit
 	}
 	return part
+}
+
+// promise returns the history of the total reserve, for operators.
+func (t *totalRate) promise() *cluster.Promise {
+	p := &cluster.Promise{WindowS: uint32(coord.HistoryWindow.Seconds()), Kept: uint32(t.history.Kept), Broken: uint32(t.history.Broken)}
+	for _, rate := range t.history.Last {
+		p.Last = append(p.Last, uint64(rate))
+	}
+	return p
 }

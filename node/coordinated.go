@@ -137,7 +137,9 @@ func (d *Daemon) policy() device.Policy {
 				rule.Limit = max(r.Limit, device.MinLimit)
 			}
 			if r.Reserve != (reserve.Rate{}) {
-				rule.Reserve = r.Reserve
+				rule.Reserve, rule.Order = r.Reserve, r.Order
+			} else if rule.Reserve == (reserve.Rate{}) { // it may have a part of a total reserve
+				rule.Order = r.Order
 			}
 			if rule.Limit > 0 {
 				rule.Reserve.Bytes = min(rule.Reserve.Bytes, rule.Limit)

@@ -82,9 +82,10 @@ var (
 	flowRefusedDesc  = desc("flow_refused_total", "Reads refused before they began, because too many reads of the flow were waiting.", "device", "flow")
 	flowLimitDesc    = desc("flow_limit_waits_total", "Times that the flow's next request waited for its limit.", "device", "flow")
 	flowReservedDesc = desc("flow_reserved_bytes_total", "Bytes of requests that started before their turn by weight, because of the guaranteed rate.", "device", "flow")
+	flowGrantedDesc  = desc("flow_reserve_granted_ratio", "Part of the flow's guaranteed rate that is enforced: below 1 it is queued or reduced. Only for flows that use the device.", "device", "flow")
 	flowPromiseDesc  = desc("flow_promise_seconds_total", "Time in which the flow was backlogged, by whether its guaranteed rate was kept or broken.", "device", "flow", "state")
 	strictIdleDesc   = desc("device_strict_idle_seconds_total", "Time for which the device had no request because of strict rates, while a flow was backlogged.", "device")
-	promisedDesc     = desc("device_promised_ratio", "Part of the device's time that all guaranteed rates of its flows take at its present speed if requests are sequential; above 1 not all can be kept.", "device")
+	promisedDesc     = desc("device_promised_ratio", "Part of the device's time that all guaranteed rates of its flows take at its present speed if requests are sequential, whether they are admitted or not.", "device")
 	flowKeptDesc     = desc("flow_lazy_files", "Closed files of kind intermediate that wait to be deleted or drained.", "device", "flow")
 	flowDroppedDesc  = desc("flow_lazy_dropped_files_total", "Files of kind intermediate that were deleted before they were drained.", "device", "flow")
 	flowSavedDesc    = desc("flow_lazy_dropped_bytes_total", "Bytes of such files that were never written to the device.", "device", "flow")
@@ -242,6 +243,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			if v := f.Reserve; v.Rate != (reserve.Rate{}) {
 				promised += v.Promised
 				count(flowReservedDesc, float64(v.Moved), dev, f.Name)
+				if v.Verdict.State != reserve.Unused {
+					gauge(flowGrantedDesc, v.Verdict.Granted, dev, f.Name)
+				}
 				count(flowPromiseDesc, v.Kept.Seconds(), dev, f.Name, "kept")
 				count(flowPromiseDesc, v.Broken.Seconds(), dev, f.Name, "broken")
 			}

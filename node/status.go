@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/core/cost"
+	"penstock/core/reserve"
 	"penstock/node/device"
 	"penstock/node/identity"
 	"penstock/node/monitor"
@@ -161,7 +162,7 @@ func (r reading) status(bound int) status.Device {
 		s.Promised += f.Reserve.Promised
 		s.Flows = append(s.Flows, status.Flow{
 			Name: f.Name, Weight: f.Weight, Queue: f.Queue, Part: f.Part, Mode: f.Mode.String(), LimitBytes: f.Limit, LimitWaits: f.LimitWaits,
-			Reserve: status.Reserve{Rate: f.Reserve.Rate, Promised: f.Reserve.Promised, Bytes: f.Reserve.Moved, KeptNS: int64(f.Reserve.Kept), BrokenNS: int64(f.Reserve.Broken)},
+			Reserve: promise(f.Reserve),
 			Streams: f.Streams, Queued: f.Queued,
 			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
 			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),
@@ -197,4 +198,13 @@ func monotonic() int64 {
 		return 0
 	}
 	return t.Nano()
+}
+
+// promise returns the state of a flow's guaranteed rate.
+func promise(r device.ReserveSnapshot) status.Reserve {
+	if r.Rate == (reserve.Rate{}) {
+		return status.Reserve{}
+	}
+	return status.Reserve{Rate: r.Rate, Promised: r.Promised, Bytes: r.Moved, State: r.Verdict.State.String(), Granted: r.Verdict.Granted, Fits: r.Verdict.Fits,
+		KeptNS: int64(r.Kept), BrokenNS: int64(r.Broken)}
 }

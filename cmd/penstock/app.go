@@ -48,11 +48,29 @@ type appJSON struct {
 	Limit       uint64   `json:"limit"`   // bytes per second at one device; 0: none
 	Rule        int32    `json:"rule"`    // index from 0; -1: no rule matched
 	Group       string   `json:"group,omitempty"`
+	Bytes       uint64   `json:"bytes"`  // moved per second, over all nodes
+	Hungry      uint32   `json:"hungry"` // nodes on which it could move more
+	// The rates over all nodes, in bytes per second, 0: none; and the history of the reserve.
+	TotalReserve uint64       `json:"total_reserve"`
+	TotalLimit   uint64       `json:"total_limit"`
+	Promise      *promiseJSON `json:"promise,omitempty"`
+}
+
+// promiseJSON is the history of a total reserve, in windows in which the application wanted the rate.
+type promiseJSON struct {
+	WindowS uint32   `json:"window_s"`
+	Kept    uint32   `json:"kept"`
+	Broken  uint32   `json:"broken"`
+	Last    []uint64 `json:"last"` // bytes per second in the last windows, the newest last
 }
 
 func asAppJSON(s *cluster.ApplicationState) appJSON {
+	var promise *promiseJSON
+	if p := s.GetPromise(); p != nil {
+		promise = &promiseJSON{p.GetWindowS(), p.GetKept(), p.GetBroken(), p.GetLast()}
+	}
 	return appJSON{s.GetApplication(), s.GetQueue(), s.GetUser(), s.GetName(), s.GetType(), s.GetTags(), s.GetState(), s.GetNodes(), s.GetRate(),
-		s.GetWeight(), s.GetShare(), s.GetDue(), s.GetLimit(), s.GetRule(), s.GetGroup()}
+		s.GetWeight(), s.GetShare(), s.GetDue(), s.GetLimit(), s.GetRule(), s.GetGroup(), s.GetBytes(), s.GetHungry(), s.GetTotalReserve(), s.GetTotalLimit(), promise}
 }
 
 func newAppList() *cobra.Command {
@@ -126,18 +144,30 @@ func newAppStatus() *cobra.Command {
 				{"application", s.GetApplication()}, {"name", s.GetName()}, {"user", s.GetUser()}, {"queue", s.GetQueue()}, {"type", s.GetType()},
 				{"tags", strings.Join(s.GetTags(), ", ")}, {"state", s.GetState()}, {"nodes", fmt.Sprint(s.GetNodes())}, {"devices", operate.Service(s.GetRate())},
 				{"weight", fmt.Sprintf("%s among all at work, by %s of version %d", operate.Weight(s.GetWeight()), g.Why(), v.GetVersion())},
-				{"share", operate.Percent(s.GetShare())}, {"due", operate.Percent(s.GetDue())}, {"limit", operate.Rate(int64(s.GetLimit()))},
+				{"share", operate.Percent(s.GetShare())}, {"due", operate.Percent(s.GetDue())}, {"limit", g.Limits()},
+				{"moves", cmp.Or(operate.Rate(int64(s.GetBytes())), "0 B/s") + hungry(s)},
 			} {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", line[0], operate.Printable(cmp.Or(line[1], "-")))
 			}
-			if promise := g.Reserve.String(); promise != "" {
+			if promise := g.Reserves(); promise != "" {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "reserve", promise)
+			}
+			if h := s.GetPromise(); h.GetKept()+h.GetBroken() > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s in %d of %d windows of %d s in which it wanted its rate\n", "kept", h.GetKept(), h.GetKept()+h.GetBroken(), h.GetWindowS())
 			}
 			return nil
 		}),
 	}
 	a.flags(cmd)
 	return cmd
+}
+
+// hungry says on how many nodes an application could move more.
+func hungry(s *cluster.ApplicationState) string {
+	if s.GetHungry() == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", and could move more on %d of %d nodes", s.GetHungry(), s.GetNodes())
 }
 
 func newAppSetWeight() *cobra.Command {

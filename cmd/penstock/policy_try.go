@@ -125,8 +125,8 @@ func testFacts(cmd *cobra.Command, p *operate.Policy, stated []string, asJSON bo
 	case g.Queue != "":
 		fmt.Fprintf(out, " in queue %s", operate.Printable(g.Queue))
 	}
-	fmt.Fprintf(out, "\nlimit    %s\n", cmp.Or(operate.Rate(g.Limit), "none"))
-	if promise := g.Reserve.String(); promise != "" {
+	fmt.Fprintf(out, "\nlimit    %s\n", cmp.Or(g.Limits(), "none"))
+	if promise := g.Reserves(); promise != "" {
 		fmt.Fprintf(out, "reserve  %s\n", promise)
 	}
 	return nil

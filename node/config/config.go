@@ -405,10 +405,10 @@ func (w *Weights) Policy(flow string) device.Rule {
 	if r, ok := w.processRule(flow); ok {
 		return r
 	}
-	for _, r := range w.Rules {
+	for i, r := range w.Rules {
 		if r.matches(flow) {
 			mode, _ := device.ParseMode(r.Mode) // checked on load
-			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict), Queue: w.places[r.Queue]}
+			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict), Order: i, Queue: w.places[r.Queue]}
 		}
 	}
 	return device.Rule{Weight: w.Default, Mode: device.Enforce}

@@ -271,11 +271,11 @@ rules:
 	}
 	for flow, want := range map[string]device.Rule{
 		"application_1_0001":      {Weight: 32, Mode: device.Enforce},
-		"application_1_0002":      {Weight: 7, Mode: device.Enforce},
-		"application_2_0001":      {Weight: 2, Mode: device.Off},
-		"application_3_0001":      {Weight: 9, Mode: device.Enforce},
-		"app-20261122061429-0003": {Weight: 9, Mode: device.Enforce}, // of a standalone Spark
-		"replication":             {Weight: 5, Mode: device.Observe, Limit: 5 << 20},
+		"application_1_0002":      {Weight: 7, Mode: device.Enforce, Order: 2},
+		"application_2_0001":      {Weight: 2, Mode: device.Off, Order: 3},
+		"application_3_0001":      {Weight: 9, Mode: device.Enforce, Order: 4},
+		"app-20261122061429-0003": {Weight: 9, Mode: device.Enforce, Order: 4}, // of a standalone Spark
+		"replication":             {Weight: 5, Mode: device.Observe, Limit: 5 << 20, Order: 1},
 		"clients":                 {Weight: 2, Mode: device.Enforce}, // "*" of application matches only applications
 	} {
 		if got := w.Policy(flow); got != want {

@@ -30,9 +30,9 @@ rules:
 	nightly := append(etl[:1:1], sfq.Level{Name: "root.etl.nightly", Weight: 2})
 	for flow, want := range map[string]device.Rule{
 		"a": {Weight: 4, Mode: device.Enforce, Queue: device.NewQueue(nightly)},
-		"b": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(nightly)},
-		"c": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(etl)},
-		"d": {Weight: 5, Mode: device.Enforce},
+		"b": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(nightly), Order: 1},
+		"c": {Weight: 1, Mode: device.Enforce, Queue: device.NewQueue(etl), Order: 2},
+		"d": {Weight: 5, Mode: device.Enforce, Order: 3},
 		"e": {Weight: 1, Mode: device.Enforce},
 	} {
 		if got := w.Policy(flow); !reflect.DeepEqual(got, want) {

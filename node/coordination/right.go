@@ -19,7 +19,7 @@ func rightOf(r *cluster.Right) (right Right, ok bool) {
 	if r.GetLimit() > math.MaxInt64 {
 		return Right{}, false
 	}
-	right = Right{Weight: r.GetWeight(), Limit: int64(r.GetLimit())}
+	right = Right{Weight: r.GetWeight(), Limit: int64(r.GetLimit()), Order: int(min(r.GetOrder(), policy.MaxRules))}
 	if r.GetReserve() <= limit.MaxRate {
 		promise := reserve.Rate{Bytes: int64(r.GetReserve()), Part: r.GetReservePart(), Strict: r.GetReserveStrict()}
 		if promise.Validate() == nil { // a promise that is not valid is none

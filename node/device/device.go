@@ -12,16 +12,17 @@ import "penstock/core/arbiter"
 
 // The arbiter's types, for the rest of the daemon.
 type (
-	Config       = arbiter.Config
-	Mode         = arbiter.Mode
-	Rule         = arbiter.Rule
-	Policy       = arbiter.Policy
-	Queue        = arbiter.Queue
-	Parts        = arbiter.Parts
-	Kind         = arbiter.Kind
-	KindSnapshot = arbiter.KindSnapshot
-	FlowSnapshot = arbiter.FlowSnapshot
-	Snapshot     = arbiter.Snapshot
+	Config          = arbiter.Config
+	Mode            = arbiter.Mode
+	Rule            = arbiter.Rule
+	Policy          = arbiter.Policy
+	Queue           = arbiter.Queue
+	Parts           = arbiter.Parts
+	Kind            = arbiter.Kind
+	KindSnapshot    = arbiter.KindSnapshot
+	FlowSnapshot    = arbiter.FlowSnapshot
+	ReserveSnapshot = arbiter.ReserveSnapshot
+	Snapshot        = arbiter.Snapshot
 )
 
 // The arbiter's constants.

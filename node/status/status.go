@@ -382,8 +382,11 @@ type Reserve struct {
 	reserve.Rate
 	Promised float64 `json:"promised"` // part of the device's time that the rate takes at the device's present speed
 	Bytes    int64   `json:"bytes"`    // of requests that started before their turn by weight
+	State    string  `json:"state"`    // unused, admitted, queued or reduced
+	Granted  float64 `json:"granted"`  // part of the rate that is enforced
+	Fits     float64 `json:"fits"`     // part of the rate for which the device has room
 	KeptNS   int64   `json:"kept_ns"`
-	BrokenNS int64   `json:"broken_ns"` // reserved service was overdue by more than a bound
+	BrokenNS int64   `json:"broken_ns"` // reserved service was overdue by more than a bound, or the rate was reduced
 }
 
 // Kind is a flow's account of its streams of one kind: persistent, intermediate

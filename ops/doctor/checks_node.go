@@ -354,16 +354,20 @@ func checkPromises(f *Facts) []Result {
 	var all []Result
 	promises := 0
 	for _, d := range f.Status.Devices {
-		if d.Promised > 1 {
-			all = append(all, bad(Warn, fmt.Sprintf("%s: the guaranteed rates take %.0f %% of the device's time", d.Name, 100*d.Promised),
-				"each application gets only a part of its rate, in proportion", "lower the `reserve` of some rules, or let fewer applications use this device")...)
-		}
 		for _, flow := range d.Flows {
 			r := flow.Reserve
 			if r.Rate == (reserve.Rate{}) {
 				continue
 			}
 			promises++
+			switch r.State {
+			case reserve.Queued.String():
+				all = append(all, bad(Warn, fmt.Sprintf("%s: the guaranteed rate of %s (%s) is queued: there is room for %.0f %% of it", d.Name, flow.Name, r.Rate, 100*r.Fits),
+					"the flow has only its share by weight", "lower this rate or those of other rules, or let fewer applications use this device")...)
+			case reserve.Reduced.String():
+				all = append(all, bad(Warn, fmt.Sprintf("%s: the guaranteed rate of %s (%s) is reduced to %.0f %%, as the device is too slow for all rates", d.Name, flow.Name, r.Rate, 100*r.Granted),
+					"the flow gets less than its guaranteed rate", "look at `slow_factor` of the device in `penstock status --json`; rules that come first in the policy keep their rates")...)
+			}
 			if total := r.KeptNS + r.BrokenNS; total > 0 && float64(r.BrokenNS) > brokenPart*float64(total) {
 				all = append(all, bad(Warn, fmt.Sprintf("%s: the guaranteed rate of %s (%s) was kept for %.1f %% of the time in which it was backlogged", d.Name, flow.Name, r.Rate, 100*float64(r.KeptNS)/float64(total)),
 					"the flow got less than its guaranteed rate", "look at `promised`, `slow_factor` and the foreign I/O of the device in `penstock status --json`")...)

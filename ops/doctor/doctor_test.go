@@ -117,23 +117,23 @@ func TestControl(t *testing.T) {
 }
 
 func TestPromises(t *testing.T) {
-	promise := func(kept, broken int64) status.Flow {
-		return status.Flow{Name: "a", Reserve: status.Reserve{Rate: reserve.Rate{Part: 0.4}, KeptNS: kept, BrokenNS: broken}}
+	promise := func(state reserve.State, part float64, kept, broken int64) status.Flow {
+		return status.Flow{Name: "a", Reserve: status.Reserve{Rate: reserve.Rate{Part: 0.4}, State: state.String(), Granted: part, Fits: part, KeptNS: kept, BrokenNS: broken}}
 	}
 	for name, c := range map[string]struct {
-		promised float64
 		flows    []status.Flow
 		warnings int
 		want     string
 	}{
-		"none":          {0, []status.Flow{{Name: "a"}}, 0, "no flow has a guaranteed rate"},
-		"kept":          {1, []status.Flow{promise(99, 1), promise(0, 0)}, 0, "guaranteed rates: 2, none broken"},
-		"broken":        {0.4, []status.Flow{promise(98, 2)}, 1, "the guaranteed rate of a (40 % of the device's time) was kept for 98.0 %"},
-		"over-promised": {1.3, []status.Flow{promise(1, 0)}, 1, "take 130 % of the device's time"},
-		"both":          {1.3, []status.Flow{promise(0, 1)}, 2, "kept for 0.0 %"},
+		"none":    {[]status.Flow{{Name: "a"}}, 0, "no flow has a guaranteed rate"},
+		"kept":    {[]status.Flow{promise(reserve.Admitted, 1, 99, 1), promise(reserve.Unused, 0, 0, 0)}, 0, "guaranteed rates: 2, none broken"},
+		"broken":  {[]status.Flow{promise(reserve.Admitted, 1, 98, 2)}, 1, "the guaranteed rate of a (40 % of the device's time) was kept for 98.0 %"},
+		"queued":  {[]status.Flow{promise(reserve.Queued, 0.25, 0, 0)}, 1, "is queued: there is room for 25 % of it"},
+		"reduced": {[]status.Flow{promise(reserve.Reduced, 0.5, 1, 0)}, 1, "is reduced to 50 %"},
+		"both":    {[]status.Flow{promise(reserve.Reduced, 0, 0, 1)}, 2, "kept for 0.0 %"},
 	} {
 		f := wellNode()
-		f.Status.Devices[0].Promised, f.Status.Devices[0].Flows = c.promised, c.flows
+		f.Status.Devices[0].Flows = c.flows
 		r := Judge(f, nil)
 		if text := r.Text(); r.Warnings != c.warnings || r.Failures != 0 || !strings.Contains(text, c.want) {
 			t.Errorf("%s:\n%s", name, text)

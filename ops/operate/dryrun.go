@@ -53,7 +53,7 @@ func OfVersion(v *cluster.PolicyVersion) (*Policy, error) {
 // Counts returns the numbers of rules, of queues, and of rules with a guaranteed rate.
 func (p *Policy) Counts() (rules, queues, reserved int) {
 	for _, r := range p.rules.Rules {
-		if r.Reserve != (reserve.Rate{}) {
+		if r.Reserve != (reserve.Rate{}) || r.Total.Reserve > 0 {
 			reserved++
 		}
 	}
@@ -90,6 +90,9 @@ type Given struct {
 	Limit  int64   `json:"limit"`  // bytes a second at one device; 0: none
 	// Reserve is the guaranteed rate on one device.
 	Reserve reserve.Rate `json:"reserve"`
+	// TotalReserve and TotalLimit are the rates over all devices of all nodes, in bytes a second; 0: none.
+	TotalReserve int64 `json:"total_reserve"`
+	TotalLimit   int64 `json:"total_limit"`
 }
 
 // Why returns the origin of the weight in a few words.
@@ -115,7 +118,7 @@ func (p *Policy) Of(atWork []policy.Facts) []Given {
 	given := make([]Given, len(atWork))
 	for i, o := range p.rules.Outcomes(atWork) {
 		given[i] = Given{Rule: o.Rule, Set: o.Set, Tagged: o.Tagged, Own: o.Grant.Weight, Queue: o.Queue, Group: o.Group, Weight: o.Among, Due: o.Due,
-			Limit: o.Limit, Reserve: o.Reserve}
+			Limit: o.Limit, Reserve: o.Reserve, TotalReserve: o.Total.Reserve, TotalLimit: o.Total.Limit}
 		if o.Rule >= 0 && o.Rule < len(p.lines) {
 			given[i].Line = p.lines[o.Rule]
 		}
@@ -142,9 +145,26 @@ type Change struct {
 }
 
 // Differs reports whether the application would notice a difference: in its entitlement, by a ten
-// thousandth at least, or in its limit or guaranteed rate.
+// thousandth at least, or in its limits or guaranteed rates.
 func (c Change) Differs() bool {
-	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Limit != c.New.Limit || c.Old.Reserve != c.New.Reserve
+	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Limits() != c.New.Limits() || c.Old.Reserves() != c.New.Reserves()
+}
+
+// Limits returns the limits for people; empty: none.
+func (g Given) Limits() string { return both(Rate(g.Limit), Rate(g.TotalLimit)) }
+
+// Reserves returns the guaranteed rates for people; empty: none.
+func (g Given) Reserves() string { return both(g.Reserve.String(), Rate(g.TotalReserve)) }
+
+// both joins a rate of each device with one of the whole cluster.
+func both(device, total string) string {
+	if total == "" {
+		return device
+	}
+	if device != "" {
+		device += ", "
+	}
+	return device + total + " in total"
 }
 
 // Compare returns what each application at work gets under both policies.

@@ -99,7 +99,7 @@ func NodesNote(a *cluster.ListNodesAnswer) string {
 // "old > new".
 func Changes(w io.Writer, changes []Change) error {
 	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|RESERVE|BY", func(add func(...string)) {
-		both := func(old, new string) string {
+		change := func(old, new string) string {
 			if old == "" {
 				old = "-"
 			}
@@ -112,8 +112,8 @@ func Changes(w io.Writer, changes []Change) error {
 			return old + " > " + new
 		}
 		for _, c := range changes {
-			add(c.Application, c.Queue, c.User, both(Weight(c.Old.Weight), Weight(c.New.Weight)), both(Percent(c.Old.Due), Percent(c.New.Due)),
-				both(Rate(c.Old.Limit), Rate(c.New.Limit)), both(c.Old.Reserve.String(), c.New.Reserve.String()), both(c.Old.Why(), c.New.Why()))
+			add(c.Application, c.Queue, c.User, change(Weight(c.Old.Weight), Weight(c.New.Weight)), change(Percent(c.Old.Due), Percent(c.New.Due)),
+				change(c.Old.Limits(), c.New.Limits()), change(c.Old.Reserves(), c.New.Reserves()), change(c.Old.Why(), c.New.Why()))
 		}
 	})
 }

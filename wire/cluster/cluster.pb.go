@@ -575,8 +575,11 @@ type Right struct {
 	// Others cannot use what the application does not use of its guaranteed rate.
 	ReserveStrict bool `protobuf:"varint,8,opt,name=reserve_strict,json=reserveStrict,proto3" json:"reserve_strict,omitempty"`
 	// This node's parts of the application's total rates, in bytes a second over all devices of the node; 0: none.
-	TotalReserve  uint64 `protobuf:"varint,21,opt,name=total_reserve,json=totalReserve,proto3" json:"total_reserve,omitempty"`
-	TotalLimit    uint64 `protobuf:"varint,22,opt,name=total_limit,json=totalLimit,proto3" json:"total_limit,omitempty"`
+	TotalReserve uint64 `protobuf:"varint,21,opt,name=total_reserve,json=totalReserve,proto3" json:"total_reserve,omitempty"`
+	TotalLimit   uint64 `protobuf:"varint,22,opt,name=total_limit,json=totalLimit,proto3" json:"total_limit,omitempty"`
+	// The place of the application's rule in the policy. If a device cannot keep all guaranteed rates, those with a
+	// smaller order come first.
+	Order         uint32 `protobuf:"varint,23,opt,name=order,proto3" json:"order,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -677,6 +680,13 @@ func (x *Right) GetTotalReserve() uint64 {
 func (x *Right) GetTotalLimit() uint64 {
 	if x != nil {
 		return x.TotalLimit
+	}
+	return 0
+}
+
+func (x *Right) GetOrder() uint32 {
+	if x != nil {
+		return x.Order
 	}
 	return 0
 }
@@ -1848,7 +1858,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06policy\x18\x06 \x01(\x04R\x06policy\x12\x1a\n" +
 	"\bsettling\x18\a \x01(\bR\bsettling\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x120\n" +
-	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xb8\x02\n" +
+	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xce\x02\n" +
 	"\x05Right\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x14\n" +
@@ -1860,7 +1870,8 @@ const file_cluster_proto_rawDesc = "" +
 	"\x0ereserve_strict\x18\b \x01(\bR\rreserveStrict\x12#\n" +
 	"\rtotal_reserve\x18\x15 \x01(\x04R\ftotalReserve\x12\x1f\n" +
 	"\vtotal_limit\x18\x16 \x01(\x04R\n" +
-	"totalLimit\"5\n" +
+	"totalLimit\x12\x14\n" +
+	"\x05order\x18\x17 \x01(\rR\x05order\"5\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\" \n" +
