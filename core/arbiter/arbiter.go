@@ -153,7 +153,7 @@ type Arbiter struct {
 	forced       forced
 	anticipation anticipation
 	held         indexedHeap[*flow] // flows that wait for their limits, by flow.due
-	reserved     indexedHeap[*flow] // backlogged flows with reservations, by reservation tag
+	reserved     reservedQueue      // backlogged flows with guaranteed rates
 	reserveLag   time.Duration      // by which reserve time is behind
 	admission    admission
 	strict       strict
@@ -208,12 +208,7 @@ func New(o Options) (*Arbiter, error) {
 		less:  func(f, g *flow) bool { return f.due < g.due || f.due == g.due && f.id < g.id },
 		index: func(f *flow) *int { return &f.heldIndex },
 	}
-	a.reserved = indexedHeap[*flow]{
-		less: func(f, g *flow) bool {
-			return f.reserve.due < g.reserve.due || f.reserve.due == g.reserve.due && f.id < g.id
-		},
-		index: func(f *flow) *int { return &f.reserve.index },
-	}
+	a.reserved = newReservedQueue()
 	if err := a.schedule(o); err != nil {
 		return nil, err
 	}

@@ -62,10 +62,10 @@ func (a *Arbiter) Check() string {
 			ready++
 			waiting += f.addedEntitlement
 		}
-		if promised := f.reserve.clock != nil && f.announced > 0 && a.modeOf(f) == Enforce && f.reserve.enforced() > 0; promised != (f.reserve.index > 0) {
-			return fmt.Sprintf("%s has the index %d among the reservations, want one: %v", f.name, f.reserve.index, promised)
+		if promised := f.reserve.clock != nil && f.announced > 0 && a.modeOf(f) == Enforce && f.reserve.enforced() > 0; promised != (f.reserve.pendingIndex > 0) != (f.reserve.dueIndex > 0) || (f.reserve.dueIndex > 0) != (f.reserve.deadlineIndex > 0) {
+			return fmt.Sprintf("%s has the indexes %d, %d and %d among the reservations, want one: %v", f.name, f.reserve.pendingIndex, f.reserve.dueIndex, f.reserve.deadlineIndex, promised)
 		}
-		if v := &f.reserve; v.index > 0 && v.clock.PaidUntil(0) > v.due {
+		if v := &f.reserve; v.pendingIndex+v.dueIndex > 0 && v.clock.PaidUntil(0) > v.due {
 			return fmt.Sprintf("%s has the reservation tag %v, its account %v", f.name, v.due, v.clock.PaidUntil(0))
 		}
 		if f.ready.len() == 0 && f.announced > 0 || f.ready.len() > 0 && f.announced == 0 && f.heldIndex == 0 {
@@ -111,7 +111,7 @@ func (a *Arbiter) Check() string {
 			}
 		}
 	}
-	if !sound(&a.reserved) {
+	if !sound(&a.reserved.pending) || !sound(&a.reserved.due) || !sound(&a.reserved.deadlines) {
 		return "the reservations are out of order"
 	}
 	if ready != a.anticipation.ready || math.Abs(waiting-a.anticipation.waiting) > 1e-6*(1+waiting) {

@@ -10,13 +10,13 @@ import (
 
 // Guaranteed rates. A flow with a guaranteed rate gets at least this rate while it is backlogged, whatever the
 // weights are. The method is that of mClock (Gulati, Merchant and Varman, OSDI 2010, section 3): in addition to
-// the start tag of its weight, a flow has a reservation tag, which says when its next request is due. If
-// a request is due, the flow with the smallest reservation tag goes first. Otherwise the scheduler
-// selects a flow by weight.
+// the start tag of its weight, a flow has a reservation tag, which says when its next request is due. Requests
+// that are due go first. Otherwise the scheduler selects a flow by weight.
 //
 //   - The tag is kept in time, by the account of package limit: each reserved request moves it by the
 //     request's size divided by the rate. The size is in bytes, or in device time. Service by weight does not
-//     move the tag, so past surplus does not count against the guaranteed rate.
+//     move the tag, so past surplus does not count against the guaranteed rate. Of the requests that are due, the one
+//     with the earliest deadline goes first (reservedQueue).
 //   - The tag of a flow that becomes backlogged is at least the present time, if the flow had no demand before (no
 //     request in flight, no parked writer): an idle flow saves nothing, and delays nobody.
 //   - Reserved service is charged to the flow's start tag, so a flow whose share is above its guaranteed rate
@@ -46,15 +46,16 @@ const (
 
 // reservation is the state of a flow's guaranteed rate.
 type reservation struct {
-	rule   reserve.Rate
-	clock  *limit.Bucket // nil without a guaranteed rate; counts bytes, or nanoseconds of device time, in reserve time
-	due    time.Duration // the reservation tag; key in Arbiter.reserved
-	index  int           // index in Arbiter.reserved
-	used   time.Duration // when a request of a verified stream last ended; 0 if none has
-	bytes  int64         // moved by reserved requests
-	kept   time.Duration // time in which the flow was backlogged and its rate was kept
-	broken time.Duration // time in which it was backlogged and its rate was broken
-	looked time.Duration // time of the last look; 0 if the flow was not backlogged then
+	rule  reserve.Rate
+	clock *limit.Bucket // nil without a guaranteed rate; counts bytes, or nanoseconds of device time, in reserve time
+	// The reservation tag and the deadline of the next reserved request, in reserve time, and the flow's places in Arbiter.reserved.
+	due, deadline                         time.Duration
+	pendingIndex, dueIndex, deadlineIndex int
+	used                                  time.Duration // when a request of a verified stream last ended; 0 if none has
+	bytes                                 int64         // moved by reserved requests
+	kept                                  time.Duration // time in which the flow was backlogged and its rate was kept
+	broken                                time.Duration // time in which it was backlogged and its rate was broken
+	looked                                time.Duration // time of the last look; 0 if the flow was not backlogged then
 	// The last verdict of the admission, and when the flow began to use the device (admit).
 	verdict reserve.Verdict
 	since   time.Duration
@@ -71,8 +72,8 @@ func (v *reservation) enforced() float64 {
 // reserveTime returns the time with which reservation tags are compared.
 func (a *Arbiter) reserveTime(now time.Duration) time.Duration {
 	t := now - a.reserveLag
-	if a.reserved.len() > 0 {
-		if late := t - overdueMost - a.reserved.first().reserve.due; late > 0 {
+	if tag, ok := a.reserved.earliest(); ok {
+		if late := t - overdueMost - tag; late > 0 {
 			a.reserveLag += late
 			t -= late
 		}
@@ -118,30 +119,33 @@ func (a *Arbiter) updateReserved(f *flow, now time.Duration) {
 		a.reserved.remove(f)
 		return
 	}
-	v.due = v.clock.PaidUntil(a.reserveTime(now))
-	a.reserved.set(f)
+	at := a.reserveTime(now)
+	v.due = v.clock.PaidUntil(at)
+	v.deadline = v.due + a.timeReserved(f, a.quantum(f))
+	a.reserved.set(f, at)
 }
 
 // reservedDue reports whether a reserved request is due.
 func (a *Arbiter) reservedDue(now time.Duration) bool {
-	return a.reserved.len() > 0 && a.reserved.first().reserve.due <= a.reserveTime(now)
+	return a.reserved.first(a.reserveTime(now)) != nil
 }
 
-// nextReservedAt returns the time at which the next reserved request will be due; 0 if there is none, or if it is due.
+// nextReservedAt returns the time at which the next reserved request will be due; 0 if there is none, or if one is due.
 func (a *Arbiter) nextReservedAt(now time.Duration) time.Duration {
-	if a.reserved.len() == 0 || a.reservedDue(now) {
+	tag, ok := a.reserved.earliest()
+	if !ok || a.reservedDue(now) {
 		return 0
 	}
-	return a.reserved.first().reserve.due + a.reserveLag
+	return tag + a.reserveLag
 }
 
-// nextReserved dispatches a request of the flow whose reserved request has been due for the longest. ok is
-// false if none is due.
+// nextReserved dispatches a request of the flow whose reserved request is due and has the earliest deadline. ok is false
+// if none is due.
 func (a *Arbiter) nextReserved(now time.Duration) (t sfq.Ticket, ok bool) {
-	if !a.reservedDue(now) {
+	f := a.reserved.first(a.reserveTime(now))
+	if f == nil {
 		return t, false
 	}
-	f := a.reserved.first()
 	t, err := a.sched.Force(f.id, f.announced)
 	if err != nil {
 		a.fault("reserve", err)
