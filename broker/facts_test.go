@@ -24,7 +24,7 @@ func TestFactsArrive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.policy = &policy.Policy{Default: 1, Rules: []policy.Rule{{Weight: 2, Bandwidth: true}}}
+	b.policy = &policy.Policy{Default: 1, Rules: []policy.Rule{{Weight: 2, Bandwidth: policy.BandwidthWeight}}}
 	s := bookedSession(t, b)
 	sequence := uint64(0)
 	weight := func(names ...*cluster.Name) float64 {

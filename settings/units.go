@@ -25,11 +25,11 @@ type Duration time.Duration
 // UnmarshalYAML parses a number of bytes (ParseBytes).
 func (b *Bytes) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind != yaml.ScalarNode {
-		return wrongValue(node, errors.New("give a number of bytes such as 65536, 64KiB or 2MiB"))
+		return WrongValue(node, errors.New("give a number of bytes such as 65536, 64KiB or 2MiB"))
 	}
 	v, err := ParseBytes(node.Value)
 	if err != nil {
-		return wrongValue(node, err)
+		return WrongValue(node, err)
 	}
 	*b = Bytes(v)
 	return nil
@@ -50,22 +50,22 @@ func (r *Reserve) UnmarshalYAML(node *yaml.Node) error {
 	part, ok, err := reserve.ParsePart(node.Value)
 	if ok && node.Kind == yaml.ScalarNode {
 		if err != nil {
-			return wrongValue(node, err)
+			return WrongValue(node, err)
 		}
 		*r = Reserve{Part: part}
 		return nil
 	}
 	bytes, err := ParseBytes(node.Value)
 	if err != nil { // a list or a mapping has no value
-		return wrongValue(node, fmt.Errorf("%w; or a part of the device's time such as 40%%", err))
+		return WrongValue(node, fmt.Errorf("%w; or a part of the device's time such as 40%%", err))
 	}
 	*r = Reserve{Bytes: bytes}
 	return nil
 }
 
-// wrongValue returns err, with the line of node, as a yaml.TypeError. The YAML library collects
+// WrongValue returns err, with the line of node, as a yaml.TypeError. The YAML library collects
 // errors of this type, and continues with the next value.
-func wrongValue(node *yaml.Node, err error) error {
+func WrongValue(node *yaml.Node, err error) error {
 	return &yaml.TypeError{Errors: []string{fmt.Sprintf("line %d: %v", node.Line, err)}}
 }
 
@@ -99,11 +99,11 @@ var nearlyBytes = regexp.MustCompile(`^(\d{1,12}) ?([KMGkmg])(?:[iI]?[bB]?(?:/s|
 // UnmarshalYAML parses a duration. Negative durations are errors.
 func (d *Duration) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind != yaml.ScalarNode {
-		return wrongValue(node, errors.New("give a duration with a unit, such as 20ms, 1s or 1m30s"))
+		return WrongValue(node, errors.New("give a duration with a unit, such as 20ms, 1s or 1m30s"))
 	}
 	v, err := time.ParseDuration(node.Value)
 	if err != nil || v < 0 {
-		return wrongValue(node, fmt.Errorf("%.40q: use a duration with a unit, such as 20ms, 1s or 1m30s", node.Value))
+		return WrongValue(node, fmt.Errorf("%.40q: use a duration with a unit, such as 20ms, 1s or 1m30s", node.Value))
 	}
 	*d = Duration(v)
 	return nil

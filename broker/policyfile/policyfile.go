@@ -147,7 +147,24 @@ type rule struct {
 	TotalLimit   settings.Bytes   `yaml:"total_limit"`
 	Group        string           `yaml:"group"`
 	GroupQueue   string           `yaml:"group_queue"`
-	Bandwidth    bool             `yaml:"bandwidth"`
+	Bandwidth    bandwidth        `yaml:"bandwidth"`
+}
+
+// bandwidth is written as true, false or reserve.
+type bandwidth policy.Bandwidth
+
+// UnmarshalYAML parses the use of the allocated bandwidth.
+func (b *bandwidth) UnmarshalYAML(node *yaml.Node) error {
+	var weight bool
+	switch {
+	case node.Decode(&weight) == nil && weight:
+		*b = bandwidth(policy.BandwidthWeight)
+	case node.Kind == yaml.ScalarNode && node.Value == "reserve":
+		*b = bandwidth(policy.BandwidthReserve)
+	case node.Decode(&weight) != nil:
+		return settings.WrongValue(node, fmt.Errorf("%.40q: use true (the held MB/s are the weight), reserve (they are the guaranteed rate) or false", node.Value))
+	}
+	return nil
 }
 
 // read reads the fields of a file. It returns an error if the file is empty or its fields cannot be
@@ -182,7 +199,7 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
 			Weight: p.Default, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict),
 			Total: policy.Total{Reserve: int64(r.TotalReserve), Limit: int64(r.TotalLimit)},
-			Group: r.Group, GroupQueue: r.GroupQueue, Bandwidth: r.Bandwidth,
+			Group: r.Group, GroupQueue: r.GroupQueue, Bandwidth: policy.Bandwidth(r.Bandwidth),
 		}
 		if p.Default < 1 || p.Default > policy.MaxWeight {
 			one.Weight = 1 // the mistake is reported once, at the default

@@ -35,6 +35,9 @@ rules:
 	if g := p.Grant(policy.Facts{Type: "SPARK"}); g != (policy.Grant{Rule: 1, Weight: 2}) {
 		t.Errorf("%+v", g)
 	}
+	if p, err := Parse([]byte("rules: [{bandwidth: reserve}, {bandwidth: false}]")); err != nil || p.Rules[0].Bandwidth != policy.BandwidthReserve || p.Rules[1].Bandwidth != policy.BandwidthUnused {
+		t.Errorf("%+v, %v", p, err)
+	}
 	if g := p.Grant(policy.Facts{Queue: "root.shared", Bandwidth: 60}); g != (policy.Grant{Rule: 3, Weight: 60}) {
 		t.Errorf("%+v", g)
 	}
@@ -94,6 +97,8 @@ func TestMistakesHaveALine(t *testing.T) {
 		"rules:\n- {strict: true}\n":                                                                              "rules[0]: strict: give a reserve that is kept free",
 		"rules:\n- {reserve: 100}\n":                                                                              "rules[0]: reserve 100: use 1024 (1KiB)",
 		"rules:\n- {reserve: 2MiB, limit: 1MiB}\n":                                                                "line 2, column 4: rules[0]: reserve 2097152 is above the limit",
+		"rules:\n- {bandwidth: [reserve]}\n":                                                                      "line 2, column 15: bandwidth: ",
+		"rules:\n- {bandwidth: reserve, total_reserve: 2MiB}\n":                                                   "bandwidth: reserve and total_reserve",
 		"rules:\n- {reserve: -1}\n":                                                                               `line 2, column 13: reserve: "-1"`,
 		"rules: [{name: '" + strings.Repeat("*", 300) + "'}]\n":                                                   "at most 256 bytes",
 	} {
@@ -112,7 +117,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
   line 6, column 13: field user is given twice
   line 7, column 4: a rule has no field "weigth": did you mean weight?
   line 7, column 22: limit: give a number of bytes such as 65536, 64KiB or 2MiB
-  line 8, column 15: bandwidth: "perhaps": give true or false`
+  line 8, column 15: bandwidth: "perhaps": use true (the held MB/s are the weight), reserve (they are the guaranteed rate) or false`
 	if err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}

@@ -70,8 +70,8 @@ type Rule struct {
 	// which has the rules' Weight. The member is in GroupQueue, a queue with a weight; an empty
 	// GroupQueue means the root.
 	Group, GroupQueue string
-	// Bandwidth makes the bandwidth that an application has allocated, in MB/s, its weight.
-	Bandwidth bool
+	// Bandwidth makes the bandwidth that an application has allocated, in MB/s, its weight or its guaranteed rate.
+	Bandwidth Bandwidth
 }
 
 // Queue is the weight of a queue among its siblings. A queue without its own weight is ignored: its
@@ -217,7 +217,7 @@ func (p *Policy) Grant(f Facts) Grant {
 		if !r.matches(f) {
 			continue
 		}
-		g.Rule, g.Weight, g.Limit, g.Reserve, g.Total = i, r.Weight, r.Limit, r.Reserve, r.Total
+		g.Rule, g.Weight, g.Limit, g.Reserve, g.Total = i, r.Weight, r.Limit, r.Reserve, r.total(f)
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
 		}
