@@ -117,6 +117,7 @@ type session struct {
 	lastReport    atomic.Int64  // time of the last report, in nanoseconds since Broker.created
 	sequence      uint64
 	parts         map[string]*nodePart // of total rates, by application
+	capacity      int64                // bytes per second that the node can guarantee; 0: not known
 	policyVersion uint64               // version in force at the node
 	conn          *conn                // nil: not accepted by a listener of this broker
 	answer        cluster.Answer       // the last answer; its slices are reused

@@ -167,7 +167,7 @@ func (m *machine) rest(flow string, idle bool) {
 	m.idle[flow] = idle
 }
 
-func (m *machine) Uses() ([]coordination.Use, bool) {
+func (m *machine) Uses() ([]coordination.Use, int64, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.work()
@@ -175,7 +175,7 @@ func (m *machine) Uses() ([]coordination.Use, bool) {
 	for _, f := range m.flows {
 		all = append(all, m.uses[f])
 	}
-	return all, true
+	return all, 0, true
 }
 
 // take returns the service of every flow so far.

@@ -281,7 +281,7 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 	if err := s.queues.report(entryColumns{entries: q.GetEntries(), rates: q.GetRates(), rooms: q.GetRooms(), had: q.GetHad(), weights: q.GetWeights()}, true, cluster.MaxQueues); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
-	s.sequence, s.policyVersion = r.GetSequence(), r.GetPolicy()
+	s.sequence, s.policyVersion, s.capacity = r.GetSequence(), r.GetPolicy(), int64(min(r.GetCapacity(), coord.MaxBytesRate))
 	if len(news) > 0 && (b.totals.Apps() <= maxImmediateApps || time.Since(b.rightsAt) > 20*b.rightsTime) {
 		// The answer includes the rights of new applications if that is cheap enough.
 		news = slices.DeleteFunc(news, func(name string) bool { return !b.needsGrant(name) })

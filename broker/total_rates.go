@@ -7,6 +7,7 @@ import (
 
 	"penstock/core/coord"
 	"penstock/core/policy"
+	"penstock/core/reserve"
 	"penstock/wire/cluster"
 )
 
@@ -17,6 +18,9 @@ type totalRate struct {
 	// limitSent is the sum of the parts of the limit that the nodes have. It is never above the limit, except for
 	// one byte per second for each node.
 	limitSent int64
+	order     int           // the place of the application's rule in the policy
+	since     time.Duration // when the application came
+	verdict   reserve.Verdict
 	history   coord.History
 }
 
@@ -38,16 +42,17 @@ func (b *Broker) divideTotals(names []string, grants []policy.Grant) {
 		}
 		t := old[name]
 		if t == nil {
-			t = &totalRate{}
+			t = &totalRate{since: now}
 		}
-		t.total = grants[i].Total
+		t.total, t.order = grants[i].Total, max(0, grants[i].Rule)
 		b.totalRates[name] = t
-		b.divideTotal(name, t)
+		b.divideLimit(name, t)
 		if t.total.Reserve > 0 {
 			reached, _ := b.totals.Of(name)
 			t.history.Note(now, t.total.Reserve, reached.Bytes, reached.Hungry > 0)
 		}
 	}
+	b.divideReserves()
 	for name, t := range old {
 		if b.totalRates[name] == nil {
 			for _, s := range t.nodes {
@@ -57,8 +62,8 @@ func (b *Broker) divideTotals(names []string, grants []policy.Grant) {
 	}
 }
 
-// divideTotal divides one application's total rates among its nodes. b.mu is held.
-func (b *Broker) divideTotal(name string, t *totalRate) {
+// divideLimit divides one application's total limit among its nodes. b.mu is held.
+func (b *Broker) divideLimit(name string, t *totalRate) {
 	t.nodes = t.nodes[:0]
 	for _, s := range b.sessions {
 		if _, there := s.apps.byName[name]; there {
@@ -68,22 +73,62 @@ func (b *Broker) divideTotal(name string, t *totalRate) {
 		}
 	}
 	slices.SortFunc(t.nodes, func(x, y *session) int { return cmp.Compare(x.node.GetName(), y.node.GetName()) })
-	reserve, limit := make([]coord.Demand, len(t.nodes)), make([]coord.Demand, len(t.nodes))
 	t.limitSent = 0
-	for i, s := range t.nodes {
-		p := s.parts[name]
-		if p == nil {
-			p = &nodePart{}
-			s.parts[name] = p
+	for _, s := range t.nodes {
+		if s.parts[name] == nil {
+			s.parts[name] = &nodePart{}
 		}
-		t.limitSent += p.limitSent
-		last := b.totals.Reported(s.apps.member, s.apps.byName[name])
-		reserve[i] = coord.Demand{Rate: last.Bytes, Given: p.due.Reserve, Hungry: last.Hungry > 0}
-		limit[i] = coord.Demand{Rate: last.Bytes, Given: p.due.Limit, Hungry: last.Hungry > 0}
+		t.limitSent += s.parts[name].limitSent
 	}
-	reserves, limits := coord.DivideRate(nil, t.total.Reserve, reserve), coord.DivideRate(nil, t.total.Limit, limit)
+	for i, part := range coord.DivideRate(nil, t.total.Limit, b.demands(name, t, func(p *nodePart) int64 { return p.due.Limit })) {
+		t.nodes[i].parts[name].due.Limit = part
+	}
+}
+
+// demands returns the application's demand at each of its nodes; given is the node's part in the last division.
+func (b *Broker) demands(name string, t *totalRate, given func(*nodePart) int64) []coord.Demand {
+	all := make([]coord.Demand, len(t.nodes))
 	for i, s := range t.nodes {
-		s.parts[name].due = policy.Total{Reserve: reserves[i], Limit: limits[i]}
+		last := b.totals.Reported(s.apps.member, s.apps.byName[name])
+		all[i] = coord.Demand{Rate: last.Bytes, Given: given(s.parts[name]), Hungry: last.Hungry > 0}
+	}
+	return all
+}
+
+// divideReserves decides which applications' total reserves the nodes keep, and divides them. b.mu is held.
+func (b *Broker) divideReserves() {
+	var names []string
+	for name, t := range b.totalRates {
+		if t.total.Reserve > 0 {
+			names = append(names, name)
+		} else {
+			t.verdict = reserve.Verdict{}
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	slices.Sort(names) // equal claims are in the same order in each division
+	index, room := make(map[*session]int, len(b.sessions)), make([]int64, 0, len(b.sessions))
+	for _, s := range b.sessions {
+		index[s] = len(room)
+		room = append(room, cmp.Or(s.capacity, coord.UnknownRoom))
+	}
+	rates := make([]coord.PlacedRate, len(names))
+	for i, name := range names {
+		t := b.totalRates[name]
+		rates[i] = coord.PlacedRate{Rate: t.total.Reserve, Order: t.order, Since: t.since, State: t.verdict.State,
+			Demands: b.demands(name, t, func(p *nodePart) int64 { return p.due.Reserve })}
+		for _, s := range t.nodes {
+			rates[i].Members = append(rates[i].Members, index[s])
+		}
+	}
+	for i, v := range coord.AdmitRates(rates, room) {
+		t := b.totalRates[names[i]]
+		t.verdict = v.Verdict
+		for k, s := range t.nodes {
+			s.parts[names[i]].due.Reserve = v.Parts[k]
+		}
 	}
 }
 
@@ -97,7 +142,8 @@ func (b *Broker) takePart(s *session, name string) policy.Total {
 	}
 	p := s.parts[name]
 	if p == nil { // the application is new at this node
-		b.divideTotal(name, t)
+		b.divideLimit(name, t)
+		b.divideReserves()
 		if p = s.parts[name]; p == nil {
 			return policy.Total{}
 		}
@@ -114,7 +160,8 @@ func (b *Broker) takePart(s *session, name string) policy.Total {
 
 // promise returns the history of the total reserve, for operators.
 func (t *totalRate) promise() *cluster.Promise {
-	p := &cluster.Promise{WindowS: uint32(coord.HistoryWindow.Seconds()), Kept: uint32(t.history.Kept), Broken: uint32(t.history.Broken)}
+	p := &cluster.Promise{WindowS: uint32(coord.HistoryWindow.Seconds()), Kept: uint32(t.history.Kept), Broken: uint32(t.history.Broken),
+		State: t.verdict.State.String(), Granted: t.verdict.Granted, Fits: t.verdict.Fits}
 	for _, rate := range t.history.Last {
 		p.Last = append(p.Last, uint64(rate))
 	}

@@ -8,8 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/credentials/insecure"
+
 	"penstock/core/policy"
+	"penstock/core/reserve"
 	"penstock/node/coordination"
+	"penstock/wire/cluster"
 )
 
 const mib = 1 << 20
@@ -23,6 +27,7 @@ type meter struct {
 	mu        sync.Mutex
 	wants     int64 // bytes per second
 	contended bool
+	capacity  int64 // bytes per second; 0: not known
 	part      policy.Total
 	at        time.Time
 	use       coordination.Use
@@ -59,14 +64,14 @@ func (m *meter) work() {
 	}
 }
 
-func (m *meter) Uses() ([]coordination.Use, bool) {
+func (m *meter) Uses() ([]coordination.Use, int64, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.work()
 	if m.use.Bytes == 0 {
-		return nil, true
+		return nil, m.capacity, true
 	}
-	return []coordination.Use{m.use}, true
+	return []coordination.Use{m.use}, m.capacity, true
 }
 
 func (m *meter) want(rate int64) {
@@ -141,6 +146,52 @@ func TestATotalReserveFollowsTheTasks(t *testing.T) {
 	b.stop()
 	time.Sleep(3 * period)
 	reached("no broker")
+}
+
+// TestATotalReserveIsAdmitted: a total reserve is kept up to what its nodes can guarantee together. A node that becomes slow
+// reduces it.
+func TestATotalReserveIsAdmitted(t *testing.T) {
+	const total = 90 * mib
+	b := serve(t, "127.0.0.1:0", "rules: [{flow: app, total_reserve: 90MiB}]")
+	nodes := meters(t, b.address, false, total, total)
+	offer := func(each int64) {
+		for _, m := range nodes {
+			m.mu.Lock()
+			m.capacity = each
+			m.mu.Unlock()
+		}
+	}
+	state := func(what string, want reserve.State, least, most int64) {
+		t.Helper()
+		eventually(t, what, func() bool {
+			b.mu.Lock()
+			verdict := reserve.Verdict{}
+			if t := b.totalRates["app"]; t != nil {
+				verdict = t.verdict
+			}
+			b.mu.Unlock()
+			_, part := sums(nodes)
+			return verdict.State == want && part.Reserve >= least && part.Reserve <= most
+		})
+	}
+	state("nothing is known about the nodes", reserve.Admitted, total-3, total)
+	offer(30 * mib)
+	state("the nodes are too slow", reserve.Reduced, 60*mib, 64*mib)
+	offer(50 * mib)
+	state("they are fast again", reserve.Admitted, total-3, total)
+	applyText(t, b.Broker, "default: 1")
+	eventually(t, "no guaranteed rate", func() bool { _, part := sums(nodes); return part.Reserve == 0 })
+	offer(40 * mib)
+	time.Sleep(3 * period)
+	applyText(t, b.Broker, "rules: [{flow: app, total_reserve: 90MiB}]")
+	state("a new rate that does not fit", reserve.Queued, 0, 0)
+	states, err := asOperator(t, b.address, insecure.NewCredentials()).ListApplications(t.Context(), &cluster.ListApplicationsRequest{})
+	if err != nil || len(states.GetApplications()) != 1 {
+		t.Fatalf("%v, %v", states, err)
+	}
+	if p := states.GetApplications()[0].GetPromise(); p.GetState() != "queued" || p.GetFits() < 0.85 || p.GetFits() > 0.9 {
+		t.Errorf("%+v", p)
+	}
 }
 
 // TestATotalLimitIsNeverPassed: whatever moves, the parts of the limit that nodes have add up to at most the limit.

@@ -98,16 +98,16 @@ func (g *governed) withTotals(local device.Policy) device.Policy {
 	}
 }
 
-func (g *coordinated) Uses() ([]coordination.Use, bool) {
+func (g *coordinated) Uses() ([]coordination.Use, int64, bool) {
 	snap, ok := (*governed)(g).snapshot()
 	if !ok {
-		return nil, false
+		return nil, 0, false
 	}
 	uses := make([]coordination.Use, len(snap.Flows))
 	for i, f := range snap.Flows {
 		uses[i] = coordination.Use{Flow: f.Name, Service: f.Service, Wanted: f.Wanted, Bytes: f.Bytes[0] + f.Bytes[1], LimitWaits: f.LimitWaits}
 	}
-	return uses, true
+	return uses, snap.Guaranteeable, true
 }
 
 // setRights puts the grants of the cluster's policy into force.

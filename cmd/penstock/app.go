@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"penstock/core/policy"
+	"penstock/core/reserve"
 	"penstock/ops/operate"
 	"penstock/wire/cluster"
 )
@@ -62,12 +63,17 @@ type promiseJSON struct {
 	Kept    uint32   `json:"kept"`
 	Broken  uint32   `json:"broken"`
 	Last    []uint64 `json:"last"` // bytes per second in the last windows, the newest last
+	// The admission's verdict: admitted, queued or reduced, and the parts of the rate, 0 to 1, that are guaranteed and that
+	// would fit.
+	State   string  `json:"state"`
+	Granted float64 `json:"granted"`
+	Fits    float64 `json:"fits"`
 }
 
 func asAppJSON(s *cluster.ApplicationState) appJSON {
 	var promise *promiseJSON
 	if p := s.GetPromise(); p != nil {
-		promise = &promiseJSON{p.GetWindowS(), p.GetKept(), p.GetBroken(), p.GetLast()}
+		promise = &promiseJSON{p.GetWindowS(), p.GetKept(), p.GetBroken(), p.GetLast(), p.GetState(), p.GetGranted(), p.GetFits()}
 	}
 	return appJSON{s.GetApplication(), s.GetQueue(), s.GetUser(), s.GetName(), s.GetType(), s.GetTags(), s.GetState(), s.GetNodes(), s.GetRate(),
 		s.GetWeight(), s.GetShare(), s.GetDue(), s.GetLimit(), s.GetRule(), s.GetGroup(), s.GetBytes(), s.GetHungry(), s.GetTotalReserve(), s.GetTotalLimit(), promise}
@@ -151,6 +157,9 @@ func newAppStatus() *cobra.Command {
 			}
 			if promise := g.Reserves(); promise != "" {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "reserve", promise)
+			}
+			if h := s.GetPromise(); h.GetState() == reserve.Queued.String() || h.GetState() == reserve.Reduced.String() {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s: the nodes where it is at work can guarantee %s of its total reserve\n", "admission", h.GetState(), operate.Percent(h.GetFits()))
 			}
 			if h := s.GetPromise(); h.GetKept()+h.GetBroken() > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s in %d of %d windows of %d s in which it wanted its rate\n", "kept", h.GetKept(), h.GetKept()+h.GetBroken(), h.GetWindowS())

@@ -34,13 +34,13 @@ type steady struct {
 func (*steady) Name() string                      { return "disk" }
 func (*steady) SetParts(coordination.Parts)       {}
 func (*steady) SetTotals(map[string]policy.Total) {}
-func (d *steady) Uses() ([]coordination.Use, bool) {
+func (d *steady) Uses() ([]coordination.Use, int64, bool) {
 	var all []coordination.Use
 	gone := time.Since(d.begin)
 	for _, f := range d.flows {
 		all = append(all, coordination.Use{Flow: f, Service: gone / time.Duration(len(d.flows)), Wanted: gone})
 	}
-	return all, true
+	return all, 0, true
 }
 
 // startBroker starts a broker on loopback and returns its address.

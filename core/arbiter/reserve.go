@@ -307,6 +307,20 @@ func (a *Arbiter) promised(f *flow, now time.Duration) float64 {
 	case v.rule.Part > 0:
 		return v.rule.Part
 	}
+	return float64(v.rule.Bytes) * a.timeOfByte()
+}
+
+// timeOfByte returns the seconds of device time that a byte of sequential requests takes at the device's present speed. Of reads and
+// writes, the one that takes longer counts.
+func (a *Arbiter) timeOfByte() float64 {
 	q := a.cfg.Quantum
-	return float64(v.rule.Bytes) / float64(q) * max(a.pricing.served(false, true, q), a.pricing.served(true, true, q)).Seconds()
+	return max(a.pricing.served(false, true, q), a.pricing.served(true, true, q)).Seconds() / float64(q)
+}
+
+// guaranteeable returns the bytes per second that the admission guarantees at most.
+func (a *Arbiter) guaranteeable() int64 {
+	if t := a.timeOfByte(); t > 0 {
+		return int64(reserve.AdmitMost / t)
+	}
+	return 0
 }

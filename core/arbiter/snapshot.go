@@ -21,14 +21,16 @@ type Snapshot struct {
 	Staged      int64   // bytes staged ahead of readers
 	Rate        float64 // the device's recent bytes per second while it had requests
 	Stuck       bool
-	StrictPart  float64       // of the device's time, that strict rates keep from other flows
-	StrictIdle  time.Duration // for which the device had no request because of strict rates, while a flow was backlogged
-	Errors      int64
-	Control     *depth.Report  // nil if the depth is fixed
-	Slow        cost.Verdict   // whether the device has become slow
-	Scale       [2]float64     // factors of the model's costs for reads and writes
-	Others      foreign.Result // recent foreign I/O
-	Flows       []FlowSnapshot
+	// Guaranteeable is the rate up to which guaranteed rates are admitted, in bytes per second; 0: not known.
+	Guaranteeable int64
+	StrictPart    float64       // of the device's time, that strict rates keep from other flows
+	StrictIdle    time.Duration // for which the device had no request because of strict rates, while a flow was backlogged
+	Errors        int64
+	Control       *depth.Report  // nil if the depth is fixed
+	Slow          cost.Verdict   // whether the device has become slow
+	Scale         [2]float64     // factors of the model's costs for reads and writes
+	Others        foreign.Result // recent foreign I/O
+	Flows         []FlowSnapshot
 }
 
 // KindSnapshot is a flow's account of one kind. Counts only grow.
@@ -95,6 +97,7 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 		Flows: make([]FlowSnapshot, 0, len(a.all)),
 	}
 	snap.StrictPart, snap.StrictIdle = a.strict.part, a.strict.idle
+	snap.Guaranteeable = a.guaranteeable()
 	if a.strict.since > 0 {
 		snap.StrictIdle += now - a.strict.since
 	}

@@ -58,17 +58,36 @@ const steadyPart = 0.05
 // a division of total and differs little (steadyPart), it stays. The slice parts is reused if it is large
 // enough. Without members, nothing is divided.
 func DivideRate(parts []int64, total int64, demands []Demand) []int64 {
+	return DivideRateWithin(parts, total, demands, nil)
+}
+
+// DivideRateWithin divides like DivideRate, but no member has more than its entry in most, in bytes per second. If these
+// add up to less than total, only their sum is divided. A nil most bounds nothing.
+func DivideRateWithin(parts []int64, total int64, demands []Demand, most []int64) []int64 {
 	n := len(demands)
 	parts = slices.Grow(parts[:0], n)[:n]
 	if n == 0 {
 		return parts
 	}
 	total = min(max(total, 0), limit.MaxRate)
+	mostOf := func(i int) int64 {
+		if most == nil {
+			return total
+		}
+		return min(max(most[i], 0), total)
+	}
+	if most != nil {
+		sum := int64(0)
+		for i := range most {
+			sum = min(sum+mostOf(i), total)
+		}
+		total = sum
+	}
 	least := int64(leastRatePart * float64(total) / float64(n))
 	left := total
 	for i := range parts {
-		parts[i] = least
-		left -= least
+		parts[i] = min(least, mostOf(i))
+		left -= parts[i]
 	}
 	// Those with the smallest need beyond the lower bound come first; each takes at most an even part of
 	// what is left.
@@ -76,10 +95,9 @@ func DivideRate(parts []int64, total int64, demands []Demand) []int64 {
 	beyond := make([]int64, n) // need beyond the lower bound
 	for i, d := range demands {
 		order[i] = i
-		if need, open := d.need(); open {
-			beyond[i] = total
-		} else {
-			beyond[i] = min(max(int64(need)-least, 0), total)
+		beyond[i] = mostOf(i) - parts[i]
+		if need, open := d.need(); !open {
+			beyond[i] = min(max(int64(need)-parts[i], 0), beyond[i])
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(beyond[a], beyond[b]) })
@@ -88,12 +106,18 @@ func DivideRate(parts []int64, total int64, demands []Demand) []int64 {
 		parts[i] += take
 		left -= take
 	}
+	if most != nil {
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(mostOf(a)-parts[a], mostOf(b)-parts[b]) })
+	}
 	for k, i := range order { // what nobody needs
 		take := left / int64(n-k)
+		if most != nil {
+			take = min(take, mostOf(i)-parts[i])
+		}
 		parts[i] += take
 		left -= take
 	}
-	if steady(parts, total, demands) {
+	if steady(parts, total, demands) && !slices.ContainsFunc(order, func(i int) bool { return demands[i].Given > mostOf(i) }) {
 		for i, d := range demands {
 			parts[i] = d.Given
 		}

@@ -227,7 +227,7 @@ func (m *machine) SetParts(parts coordination.Parts) {
 
 func (*machine) SetTotals(map[string]policy.Total) {}
 
-func (m *machine) Uses() ([]coordination.Use, bool) {
+func (m *machine) Uses() ([]coordination.Use, int64, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.work()
@@ -235,7 +235,7 @@ func (m *machine) Uses() ([]coordination.Use, bool) {
 	for _, f := range m.flows {
 		all = append(all, m.uses[f])
 	}
-	return all, true
+	return all, 0, true
 }
 
 // work divides the time since the last call among the flows by their parts.

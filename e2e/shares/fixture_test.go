@@ -24,7 +24,8 @@ const mib = 1 << 20
 
 // The disk of all tests: 12 MB/s with seeks, so slow that any machine keeps it busy with CPU time
 // to spare. It is a slice of a disk of a common size. So the files of a test, side by side, are
-// near each other for the disk's head.
+// near each other for the disk's head. Its size is many times that of a test's files, because the NameNode takes room for
+// each block that a killed writer of an earlier test had begun, in blocks of the present size and for up to 20 minutes.
 var slow = disk.Model{BytesPerSecond: 12_000_000, SeekMin: 2 * time.Millisecond, SeekMax: 12 * time.Millisecond, CapacityBytes: 1e12}
 
 // shared is a NameNode, a DataNode with the agent on a modelled disk, YARN, and the daemon.
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 	fixture.Main(m, &shared, stand.Spec{
 		Name:    "shares",
 		Sysctls: dirtyLimits(dirtyLimit),
-		Disks:   []disk.Options{{Name: "disk", Size: 6 << 30, Scheduler: "mq-deadline"}},
+		Disks:   []disk.Options{{Name: "disk", Size: 16 << 30, Scheduler: "mq-deadline"}},
 		Nodes: func(*stand.Stand) []daemon.Options {
 			return []daemon.Options{{Mode: "enforce", More: daemon.Believe, Device: usual.device()}}
 		},

@@ -67,8 +67,9 @@ type Use struct {
 // Device is one of the node's devices.
 type Device interface {
 	Name() string
-	// Uses returns the accounts of all flows; false if the device does not answer.
-	Uses() ([]Use, bool)
+	// Uses returns the accounts of all flows, and the rate that the device can guarantee in all, in bytes per second (0: not
+	// known). ok is false if the device does not answer.
+	Uses() (uses []Use, capacity int64, ok bool)
 	// SetParts puts parts into force; without parts, the rules' weights apply. It must not block
 	// for long.
 	SetParts(Parts)
@@ -153,13 +154,14 @@ type Client struct {
 
 // tracked is a device and its accounts at the last report.
 type tracked struct {
-	device  Device
-	coord   coord.Device
-	before  map[string]Use
-	at      time.Time
-	parts   bool                    // some parts are in force
-	demands map[string]rateDemand   // by application
-	totals  map[string]policy.Total // parts of total rates that are in force, by application
+	device   Device
+	capacity int64 // bytes per second that the device can guarantee; 0: not known
+	coord    coord.Device
+	before   map[string]Use
+	at       time.Time
+	parts    bool                    // some parts are in force
+	demands  map[string]rateDemand   // by application
+	totals   map[string]policy.Total // parts of total rates that are in force, by application
 }
 
 // New returns a client; Run starts it.

@@ -37,10 +37,10 @@ func (d *disk) SetParts(parts Parts) {
 	d.parts = parts
 }
 
-func (d *disk) Uses() ([]Use, bool) {
+func (d *disk) Uses() ([]Use, int64, bool) {
 	if d.hang > 0 {
 		time.Sleep(d.hang)
-		return nil, false
+		return nil, 0, false
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *disk) Uses() ([]Use, bool) {
 	for f, u := range d.uses {
 		all = append(all, Use{Flow: f, Service: u, Wanted: u})
 	}
-	return all, true
+	return all, 0, true
 }
 
 func (d *disk) work(flow string, u time.Duration) {
@@ -166,7 +166,7 @@ type gated struct {
 func (d *gated) Name() string                      { return "gated" }
 func (d *gated) SetParts(Parts)                    {}
 func (d *gated) SetTotals(map[string]policy.Total) {}
-func (d *gated) Uses() ([]Use, bool)               { d.asked <- true; return <-d.answer, true }
+func (d *gated) Uses() ([]Use, int64, bool)        { d.asked <- true; return <-d.answer, 0, true }
 
 // TestRightsOutliveEntries: an application that is idle for so long that its entry is freed still
 // has its limit when rights of other applications arrive, and when it becomes active again.

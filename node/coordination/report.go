@@ -34,6 +34,7 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 			delete(c.looks, name)
 		}
 	}
+	r.Capacity = c.capacity()
 	for _, e := range c.apps.inOrder() {
 		if e.unseen > forget {
 			if e.named {
@@ -82,14 +83,26 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 	return r
 }
 
+// capacity returns what the devices can guarantee together, in bytes per second; 0 if one of them does not know it.
+func (c *Client) capacity() (sum uint64) {
+	for _, t := range c.devices {
+		if t.capacity <= 0 {
+			return 0
+		}
+		sum += uint64(t.capacity)
+	}
+	return sum
+}
+
 // look is a query of a device's accounts.
 type look struct {
 	device Device
 	done   chan struct{}
 	// Valid once done is closed:
-	uses []Use
-	ok   bool
-	at   time.Time
+	uses     []Use
+	capacity int64
+	ok       bool
+	at       time.Time
 }
 
 // look queries all devices concurrently and returns the answers that arrive within half a period.
@@ -107,7 +120,7 @@ func (c *Client) look(devices []Device) (answered []*look) {
 			c.looks[d.Name()] = l
 			go func() {
 				defer close(l.done)
-				l.uses, l.ok = d.Uses()
+				l.uses, l.capacity, l.ok = d.Uses()
 				l.at = time.Now()
 			}()
 			awaited = append(awaited, l)
@@ -152,6 +165,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 		t = &tracked{device: d, demands: map[string]rateDemand{}}
 		c.devices[d.Name()] = t
 	}
+	t.capacity = l.capacity
 	first, length := t.at.IsZero(), now.Sub(t.at)
 	before := t.before
 	t.at, t.before = now, make(map[string]Use, len(uses))

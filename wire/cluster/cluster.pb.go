@@ -44,8 +44,10 @@ type Report struct {
 	Queues *Queues `protobuf:"bytes,8,opt,name=queues,proto3" json:"queues,omitempty"`
 	// The bytes per second that each of entries moves, and whether it could move more (coord.Demand).
 	// Empty: not known.
-	Bytes         []uint64 `protobuf:"varint,9,rep,packed,name=bytes,proto3" json:"bytes,omitempty"`
-	Hungry        []bool   `protobuf:"varint,10,rep,packed,name=hungry,proto3" json:"hungry,omitempty"`
+	Bytes  []uint64 `protobuf:"varint,9,rep,packed,name=bytes,proto3" json:"bytes,omitempty"`
+	Hungry []bool   `protobuf:"varint,10,rep,packed,name=hungry,proto3" json:"hungry,omitempty"`
+	// What the node's disks can guarantee together, in bytes per second; 0: not known.
+	Capacity      uint64 `protobuf:"varint,11,opt,name=capacity,proto3" json:"capacity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -148,6 +150,13 @@ func (x *Report) GetHungry() []bool {
 		return x.Hungry
 	}
 	return nil
+}
+
+func (x *Report) GetCapacity() uint64 {
+	if x != nil {
+		return x.Capacity
+	}
+	return 0
 }
 
 // Queues carries the entries of queues in a report, or their totals in an answer, in the way of
@@ -1745,11 +1754,16 @@ func (x *ApplicationState) GetPromise() *Promise {
 // Promise is the history of a guaranteed total rate, in windows of equal length. Windows in which the application
 // wanted less are in no count.
 type Promise struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	WindowS       uint32                 `protobuf:"varint,1,opt,name=window_s,json=windowS,proto3" json:"window_s,omitempty"`
-	Kept          uint32                 `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"` // windows in which the rate was kept
-	Broken        uint32                 `protobuf:"varint,3,opt,name=broken,proto3" json:"broken,omitempty"`
-	Last          []uint64               `protobuf:"varint,4,rep,packed,name=last,proto3" json:"last,omitempty"` // bytes a second in the last windows with demand, the newest last
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	WindowS uint32                 `protobuf:"varint,1,opt,name=window_s,json=windowS,proto3" json:"window_s,omitempty"`
+	Kept    uint32                 `protobuf:"varint,2,opt,name=kept,proto3" json:"kept,omitempty"` // windows in which the rate was kept
+	Broken  uint32                 `protobuf:"varint,3,opt,name=broken,proto3" json:"broken,omitempty"`
+	Last    []uint64               `protobuf:"varint,4,rep,packed,name=last,proto3" json:"last,omitempty"` // bytes a second in the last windows with demand, the newest last
+	// The admission's verdict: unused, admitted, queued or reduced; and the parts of the rate, 0 to 1, that are
+	// guaranteed, and that would fit.
+	State         string  `protobuf:"bytes,5,opt,name=state,proto3" json:"state,omitempty"`
+	Granted       float64 `protobuf:"fixed64,6,opt,name=granted,proto3" json:"granted,omitempty"`
+	Fits          float64 `protobuf:"fixed64,7,opt,name=fits,proto3" json:"fits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1812,11 +1826,32 @@ func (x *Promise) GetLast() []uint64 {
 	return nil
 }
 
+func (x *Promise) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Promise) GetGranted() float64 {
+	if x != nil {
+		return x.Granted
+	}
+	return 0
+}
+
+func (x *Promise) GetFits() float64 {
+	if x != nil {
+		return x.Fits
+	}
+	return 0
+}
+
 var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\rcluster.proto\x12\x10penstock.cluster\"\xbc\x02\n" +
+	"\rcluster.proto\x12\x10penstock.cluster\"\xd8\x02\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
 	"\x04node\x18\x02 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12,\n" +
@@ -1828,7 +1863,8 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06queues\x18\b \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\x12\x14\n" +
 	"\x05bytes\x18\t \x03(\x04R\x05bytes\x12\x16\n" +
 	"\x06hungry\x18\n" +
-	" \x03(\bR\x06hungry\"\xad\x01\n" +
+	" \x03(\bR\x06hungry\x12\x1a\n" +
+	"\bcapacity\x18\v \x01(\x04R\bcapacity\"\xad\x01\n" +
 	"\x06Queues\x121\n" +
 	"\x05names\x18\x01 \x03(\v2\x1b.penstock.cluster.QueueNameR\x05names\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
@@ -1950,12 +1986,15 @@ const file_cluster_proto_rawDesc = "" +
 	"\rtotal_reserve\x18\x17 \x01(\x04R\ftotalReserve\x12\x1f\n" +
 	"\vtotal_limit\x18\x18 \x01(\x04R\n" +
 	"totalLimit\x123\n" +
-	"\apromise\x18\x19 \x01(\v2\x19.penstock.cluster.PromiseR\apromise\"d\n" +
+	"\apromise\x18\x19 \x01(\v2\x19.penstock.cluster.PromiseR\apromise\"\xa8\x01\n" +
 	"\aPromise\x12\x19\n" +
 	"\bwindow_s\x18\x01 \x01(\rR\awindowS\x12\x12\n" +
 	"\x04kept\x18\x02 \x01(\rR\x04kept\x12\x16\n" +
 	"\x06broken\x18\x03 \x01(\rR\x06broken\x12\x12\n" +
-	"\x04last\x18\x04 \x03(\x04R\x04last2\x84\x01\n" +
+	"\x04last\x18\x04 \x03(\x04R\x04last\x12\x14\n" +
+	"\x05state\x18\x05 \x01(\tR\x05state\x12\x18\n" +
+	"\agranted\x18\x06 \x01(\x01R\agranted\x12\x12\n" +
+	"\x04fits\x18\a \x01(\x01R\x04fits2\x84\x01\n" +
 	"\x05Nodes\x12B\n" +
 	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01\x127\n" +
 	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2G\n" +
