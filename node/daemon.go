@@ -37,6 +37,7 @@ import (
 	"penstock/node/monitor/connections"
 	"penstock/node/peers"
 	"penstock/node/profile"
+	"penstock/node/status"
 	files "penstock/settings"
 	"penstock/wire"
 )
@@ -86,6 +87,7 @@ type Daemon struct {
 	sending                uint32       // stride of processes that send
 	loaded                 string       // fingerprint of the weights file just before it was last read
 	started                time.Time
+	machine                status.Machine
 
 	mu      sync.Mutex
 	mode    device.Mode
@@ -116,7 +118,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{
 		settings: settings, log: log, weights: weights, loaded: loaded,
 		allowed:   map[uint32]bool{0: true, uint32(os.Geteuid()): true},
-		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, joins: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(),
+		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, joins: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(), machine: thisMachine(),
 	}
 	for _, name := range settings.Users {
 		uid, err := config.UserID(name)

@@ -134,8 +134,9 @@ func (w *processWatch) status() status.Processes {
 	for _, g := range s.Sums {
 		out.Top = append(out.Top, status.ProcessGroup{Flow: g.Flow, Owner: statusOwner(g.Owner), Processes: g.Processes,
 			Bytes: status.Pair{Read: g.Read, Written: g.Written}, BlockDelayNS: g.BlockDelay.Nanoseconds(), RunDelayNS: g.RunDelay.Nanoseconds(),
+			CPUNS: g.CPU.Nanoseconds(), MemoryBytes: g.Memory,
 			Window: status.ProcessWindow{Bytes: status.Pair{Read: g.Window.Read, Written: g.Window.Written},
-				BlockDelayNS: g.Window.BlockDelay.Nanoseconds(), RunDelayNS: g.Window.RunDelay.Nanoseconds()}})
+				BlockDelayNS: g.Window.BlockDelay.Nanoseconds(), RunDelayNS: g.Window.RunDelay.Nanoseconds(), CPUNS: g.Window.CPU.Nanoseconds()}})
 	}
 	return out
 }

@@ -213,7 +213,7 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 
 func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker, use *connections.Use) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
-		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, From: m.From, To: m.To,
+		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, Remote: r.remote(m), From: m.From, To: m.To,
 		Patience: r.patience(m), User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
 	}
 	if m.From < 0 || m.From > maxPosition {

@@ -85,6 +85,7 @@ func (d *Daemon) status() status.Document {
 	doc.Identity.Remote = d.remoteStatus()
 	doc.ForeignWatch = d.users.status()
 	doc.Connections, doc.Processes = d.connections.status(), d.processes.status()
+	doc.Applications, doc.Machine = d.processes.applications(), d.machine
 	doc.Control = d.controlStatus()
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {
@@ -184,7 +185,7 @@ func kinds(f device.FlowSnapshot) []status.Kind {
 	all := make([]status.Kind, 0, len(f.Kinds))
 	for _, k := range f.Kinds {
 		all = append(all, status.Kind{
-			Kind: k.Kind.String(), Streamed: status.Pair{Read: k.Streamed[0], Written: k.Streamed[1]},
+			Kind: k.Kind.String(), Streamed: status.Pair{Read: k.Streamed[0], Written: k.Streamed[1]}, RemoteBytes: k.Remote,
 			Bytes: status.Pair{Read: k.Bytes[0], Written: k.Bytes[1]}, ServiceNS: int64(k.Service),
 		})
 	}

@@ -28,7 +28,7 @@ are due, as the broker knows it, and set the weights of single applications.
 The commands ask the broker as an operator: with an operator's certificate (--ca, --cert,
 --key), or without TLS on the broker's own machine.`,
 	}
-	cmd.AddCommand(newAppList(), newAppStatus(), newAppSetWeight(), newAppUnsetWeight())
+	cmd.AddCommand(newAppList(), newAppStatus(), newAppProfile(), newAppPair(), newAppSetWeight(), newAppUnsetWeight())
 	return cmd
 }
 

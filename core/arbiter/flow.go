@@ -80,8 +80,17 @@ type flow struct {
 type account struct {
 	opened   int64
 	streamed [2]int64 // bytes that the streams have read or written, by direction
+	remote   int64    // of these, bytes of streams from or to another machine
 	bytes    [2]int64 // bytes that the device has moved, by direction
 	service  int64    // device time in ns
+}
+
+// countStreamed adds bytes that a stream has read, written or sent.
+func (f *flow) countStreamed(s *Stream, bytes int64) {
+	acc := &f.kinds[s.Kind]
+	if acc.streamed[direction(s.Write)] += bytes; s.Remote {
+		acc.remote += bytes
+	}
 }
 
 // book adds device I/O to the account of a kind.

@@ -37,6 +37,7 @@ type Snapshot struct {
 type KindSnapshot struct {
 	Kind     Kind
 	Streamed [2]int64      // bytes that streams have read and written, including reads from the page cache
+	Remote   int64         // of these, bytes of streams from or to another machine
 	Bytes    [2]int64      // bytes that the device has read and written
 	Service  time.Duration // device time
 }
@@ -148,7 +149,7 @@ func (a *Arbiter) Use(now time.Duration, flow string) (service, wanted time.Dura
 func (f *flow) snapshotKinds() (all []KindSnapshot) {
 	for k, acc := range f.kinds {
 		if acc.opened > 0 || acc.streamed != [2]int64{} {
-			all = append(all, KindSnapshot{Kind: Kind(k), Streamed: acc.streamed, Bytes: acc.bytes, Service: time.Duration(acc.service)})
+			all = append(all, KindSnapshot{Kind: Kind(k), Streamed: acc.streamed, Remote: acc.remote, Bytes: acc.bytes, Service: time.Duration(acc.service)})
 		}
 	}
 	return all

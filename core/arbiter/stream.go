@@ -47,6 +47,7 @@ type Opening struct {
 	User     string // within the flow, users have equal shares
 	Kind     Kind
 	Write    bool
+	Remote   bool          // the bytes go to another machine or come from one
 	File     File          // nil on a network device
 	Meta     File          // the checksum file of a block, or nil
 	Asked    bool          // the flow is not verified yet; Reassign follows
@@ -203,7 +204,7 @@ func (s *Stream) countStreamed(bytes int64) {
 	if s.Asked {
 		s.unattributed += bytes
 	} else {
-		s.flow.kinds[s.Kind].streamed[direction(s.Write)] += bytes
+		s.flow.countStreamed(s, bytes)
 	}
 }
 
@@ -446,7 +447,7 @@ func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 // even if the stream ended before it was verified.
 func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	old, f := s.flow, a.flow(flow, now)
-	f.kinds[s.Kind].streamed[direction(s.Write)] += s.unattributed
+	f.countStreamed(s, s.unattributed)
 	s.unattributed, s.Asked = 0, false
 	if s.released || f == old && user == s.User {
 		return

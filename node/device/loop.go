@@ -288,7 +288,7 @@ func (l *Loop) handle(s *Stream, what news, now time.Duration) {
 	if what.open {
 		l.streams[s] = struct{}{}
 		o := arbiter.Opening{
-			Flow: s.Flow, User: s.User, Kind: s.Kind, Write: s.Write, Asked: s.Asked, From: s.From, To: s.To,
+			Flow: s.Flow, User: s.User, Kind: s.Kind, Write: s.Write, Remote: s.Remote, Asked: s.Asked, From: s.From, To: s.To,
 			Missing: s.missing, Patience: s.Patience, Ref: s,
 			Refusable: s.Refusable, Threads: s.Threads,
 		}

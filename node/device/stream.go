@@ -35,6 +35,7 @@ type OpenRequest struct {
 	User     string // of the operation, from a block token or the process; streams of one user share a turn
 	Kind     Kind
 	Write    bool
+	Remote   bool          // the bytes go to another machine or come from one
 	Block    File          // nil for a network device
 	Meta     File          // nil if there is none
 	Asked    bool          // the flow is a claim that is being verified; Reassign follows

@@ -45,6 +45,8 @@ type Document struct {
 	ForeignWatch ForeignWatch `json:"foreign_watch"`
 	Connections  Connections  `json:"connections"`
 	Processes    Processes    `json:"processes"`
+	Applications Applications `json:"applications"`
+	Machine      Machine      `json:"machine"`
 	Control      Control      `json:"control"`
 	Devices      []Device     `json:"devices"`
 	Silent       []string     `json:"silent"` // devices whose loop did not answer in time
@@ -275,6 +277,8 @@ type ProcessGroup struct {
 	Bytes        Pair   `json:"bytes"`     // of storage, by the kernel's account of each process
 	BlockDelayNS int64  `json:"block_delay_ns"`
 	RunDelayNS   int64  `json:"run_delay_ns"`
+	CPUNS        int64  `json:"cpu_ns"`
+	MemoryBytes  int64  `json:"memory_bytes"` // resident now
 
 	Window ProcessWindow `json:"window"`
 }
@@ -284,6 +288,7 @@ type ProcessWindow struct {
 	Bytes        Pair  `json:"bytes"`
 	BlockDelayNS int64 `json:"block_delay_ns"`
 	RunDelayNS   int64 `json:"run_delay_ns"`
+	CPUNS        int64 `json:"cpu_ns"`
 }
 
 // ForeignUsers are the users of a device with foreign I/O, according to the kernel.
@@ -392,10 +397,11 @@ type Reserve struct {
 // Kind is a flow's account of its streams of one kind: persistent, intermediate
 // or network.
 type Kind struct {
-	Kind      string `json:"kind"`
-	Streamed  Pair   `json:"streamed_bytes"` // read and written by the streams, including from the page cache
-	Bytes     Pair   `json:"bytes"`          // moved by the device
-	ServiceNS int64  `json:"service_ns"`
+	Kind        string `json:"kind"`
+	Streamed    Pair   `json:"streamed_bytes"` // read and written by the streams, including from the page cache
+	RemoteBytes int64  `json:"remote_bytes"`   // of these, bytes that went to another machine or came from one
+	Bytes       Pair   `json:"bytes"`          // moved by the device
+	ServiceNS   int64  `json:"service_ns"`
 }
 
 // Lazy are a flow's intermediate files that need not reach the device if they are
@@ -415,4 +421,30 @@ type FlowWindow struct {
 	Bytes       Pair    `json:"bytes"`
 	WouldWaitNS int64   `json:"would_wait_ns"`
 	Waits       int64   `json:"waits"`
+}
+
+// Applications are the applications, containers and units of the machine, by their processes. Each
+// process belongs to one of them at most.
+type Applications struct {
+	Looked  time.Time     `json:"looked"` // when the figures were read; zero: not yet
+	Top     []Application `json:"top"`    // running ones first, then by CPU time, the largest first
+	LeftOff int           `json:"left_off"`
+}
+
+// Application adds up all processes of one application, container or unit. Figures count from the
+// daemon's first look on.
+type Application struct {
+	Name        string `json:"name"`       // the flow; outside of the cluster's applications the id of the container, the pod or the unit
+	Containers  int    `json:"containers"` // entries of Processes, also those that have ended
+	Processes   int    `json:"processes"`  // that run now
+	CPUNS       int64  `json:"cpu_ns"`
+	MemoryBytes int64  `json:"memory_bytes"` // resident now; a page that several processes share counts for each
+	Bytes       Pair   `json:"bytes"`        // of storage, by the kernel's account of each process
+}
+
+// Machine is the size of the machine. 0: not known.
+type Machine struct {
+	Cores        int   `json:"cores"`
+	MemoryBytes  int64 `json:"memory_bytes"`
+	NetworkBytes int64 `json:"network_bytes_per_second"` // sum over the machine's own interfaces, in one direction
 }

@@ -1,5 +1,5 @@
 // Package processes adds up, for each application and container, what its processes have read and
-// written and how long they have waited for disks and for CPUs.
+// written, the CPU time and memory that they use, and how long they have waited for disks and for CPUs.
 //
 // Problem: the daemon sees the I/O that passes its gates. A container also reads and writes without
 // the agent, and whether it suffers shows in its waits. The monitor-and-controller framework for
@@ -8,8 +8,8 @@
 // cgroup (package owner). A process that has an agent belongs to its application even if no cgroup
 // says so, as under YARN's default executor.
 //
-// The kernel's bytes of a process include those of its children that have ended and that it has
-// waited for. So the last reading of each child is subtracted from its parent. What a child moves
+// The kernel's bytes and CPU time of a process include those of its children that have ended and that
+// it has waited for. So the last reading of each child is subtracted from its parent. What a child moves
 // after the last look at it, and all of a child that begins and ends between two looks, is added to
 // its parent's owner: usually the same, but for the first process of a container it is the process
 // that started it. Waits are not inherited; those of such a child are missing.
@@ -42,7 +42,7 @@ import (
 
 const (
 	maxProcesses = 32768           // processes looked at
-	maxGroups    = 4096            // applications, containers and units
+	MaxGroups    = 4096            // applications, containers and units
 	forgetAfter  = 5 * time.Minute // without processes
 	// A process without an owner may get one later, when its parent moves it to a cgroup.
 	othersPeriod = time.Minute
@@ -68,6 +68,8 @@ type Sum struct {
 	Read, Written int64         // bytes of storage, by the kernel's account of each process
 	BlockDelay    time.Duration // waits for block I/O, of all threads together; 0 while accounting is off
 	RunDelay      time.Duration // waits for a CPU, of all threads together
+	CPU           time.Duration // CPU time, user and system, of all threads together
+	Memory        int64         // resident bytes now; a page that several processes share counts for each
 	Window        Window
 }
 
@@ -75,25 +77,27 @@ type Sum struct {
 type Window struct {
 	Read, Written        int64
 	BlockDelay, RunDelay time.Duration
+	CPU                  time.Duration
 }
 
 // figures are what a process has done and waited for.
 type figures struct {
 	read, written int64
+	cpu           time.Duration
 	delays        delays
 }
 
 func (f *figures) add(g figures) {
-	f.read, f.written = f.read+g.read, f.written+g.written
+	f.read, f.written, f.cpu = f.read+g.read, f.written+g.written, f.cpu+g.cpu
 	f.delays.run, f.delays.block = f.delays.run+g.delays.run, f.delays.block+g.delays.block
 }
 
 // raise raises each figure to that of f, less those of each of the others.
 func (f *figures) raise(to figures, less ...figures) {
 	for _, l := range less {
-		to.add(figures{-l.read, -l.written, delays{-l.delays.run, -l.delays.block}})
+		to.add(figures{-l.read, -l.written, -l.cpu, delays{-l.delays.run, -l.delays.block}})
 	}
-	f.read, f.written = max(f.read, to.read), max(f.written, to.written)
+	f.read, f.written, f.cpu = max(f.read, to.read), max(f.written, to.written), max(f.cpu, to.cpu)
 	f.delays.run, f.delays.block = max(f.delays.run, to.delays.run), max(f.delays.block, to.delays.block)
 }
 
@@ -107,13 +111,14 @@ type process struct {
 	checked time.Time // when its cgroup was read
 	settled bool      // its cgroup was read twice: the first process of a container is moved when it begins
 	raw     figures   // by the kernel, the highest that were seen
-	// inherited are the bytes of ended children in raw. base is what raw had, and what was counted
+	// inherited are the bytes and the CPU time of ended children in raw. base is what raw had, and what was counted
 	// for another group, before the process came to its group.
 	inherited, base figures
 	own             figures // of its group: raw less inherited and base; never decreases
 	// The kernel's waits for block I/O, the number of threads and the time, at the last reading.
 	blocked time.Duration
 	threads int
+	memory  int64 // resident bytes at the last reading
 	readAt  time.Time
 	old     bool // what it did before its next reading counts for nobody
 }
@@ -234,10 +239,10 @@ func (w *Watch) Look(now time.Time, members map[int]Member) error {
 	return w.opening
 }
 
-// inherit moves the bytes of a process that has ended to its parent, which waits for it.
+// inherit moves the bytes and the CPU time of a process that has ended to its parent, which waits for it.
 func (w *Watch) inherit(p *process) {
 	if parent := w.processes[p.parent]; parent != nil {
-		parent.inherited.add(figures{read: p.raw.read, written: p.raw.written})
+		parent.inherited.add(figures{read: p.raw.read, written: p.raw.written, cpu: p.raw.cpu})
 	}
 }
 
@@ -312,7 +317,7 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 		return nil
 	}
 	if read {
-		w.take(known, early.figures, stat.NumThreads, now)
+		w.take(known, early.figures, stat, now)
 		return early.err
 	}
 	late := w.read(p)
@@ -320,7 +325,7 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 		return err
 	}
 	if stat.Starttime == known.start { // otherwise, another process has got the pid meanwhile
-		w.take(known, late.figures, stat.NumThreads, now)
+		w.take(known, late.figures, stat, now)
 	}
 	return late.err
 }
@@ -367,8 +372,10 @@ func (w *Watch) read(p procfs.Proc) (r reading) {
 	return r
 }
 
-// take takes figures of a process, which has so many threads.
-func (w *Watch) take(p *process, now figures, threads int, at time.Time) {
+// take takes figures of a process.
+func (w *Watch) take(p *process, now figures, stat procfs.ProcStat, at time.Time) {
+	threads := stat.NumThreads
+	now.cpu = cpuTime(stat)
 	if now.delays.block > 0 { // a process that has ended and is not waited for yet has no waits any more
 		since := p.readAt
 		if since.IsZero() {
@@ -381,12 +388,19 @@ func (w *Watch) take(p *process, now figures, threads int, at time.Time) {
 		}
 		now.delays.block = p.raw.delays.block + more
 	}
-	p.readAt, p.threads = at, threads
+	p.readAt, p.threads, p.memory = at, threads, int64(stat.ResidentMemory())
 	p.raw.raise(now)
 	if p.old {
 		p.base, p.old = figures{}, false
 		p.base.raise(p.raw, p.inherited)
 	}
+}
+
+// cpuTime returns the CPU time of a process. Like the bytes of its storage, it includes that of its
+// children that have ended and that it has waited for.
+func cpuTime(stat procfs.ProcStat) time.Duration {
+	const tick = time.Second / 100 // USER_HZ, the same on all architectures that Go supports
+	return time.Duration(int64(stat.UTime)+int64(stat.STime)+int64(stat.CUTime)+int64(stat.CSTime)) * tick
 }
 
 // possibleWait returns the longest time for which threads can have waited, all together. It is
@@ -441,20 +455,20 @@ func rank(o owner.Owner) int {
 	return 4
 }
 
-// addUp returns the sums by group. full reports that there are more groups than maxGroups; the
+// addUp returns the sums by group. full reports that there are more groups than MaxGroups; the
 // processes of the others are not counted.
 func (w *Watch) addUp(now time.Time) (sums []Sum, full bool) {
 	for _, g := range w.groups {
 		g.running = 0
 	}
-	running := map[Group]figures{}
+	running, memory := map[Group]figures{}, map[Group]int64{}
 	for _, p := range w.processes {
 		if !p.owned {
 			continue
 		}
 		g := w.groups[p.group]
 		if g == nil {
-			if len(w.groups) >= maxGroups && !w.dropIdle() {
+			if len(w.groups) >= MaxGroups && !w.dropIdle() {
 				full = true
 				continue
 			}
@@ -465,13 +479,14 @@ func (w *Watch) addUp(now time.Time) (sums []Sum, full bool) {
 		sum := running[p.group]
 		sum.add(p.own)
 		running[p.group] = sum
+		memory[p.group] += p.memory
 	}
 	maps.DeleteFunc(w.groups, func(_ Group, g *group) bool { return g.running == 0 && now.Sub(g.seen) > forgetAfter })
 	for id, g := range w.groups {
 		sum := running[id]
 		sum.add(g.ended)
-		sums = append(sums, Sum{id, g.running, sum.read, sum.written, sum.delays.block, sum.delays.run, Window{
-			sum.read - g.last.read, sum.written - g.last.written, sum.delays.block - g.last.delays.block, sum.delays.run - g.last.delays.run}})
+		sums = append(sums, Sum{id, g.running, sum.read, sum.written, sum.delays.block, sum.delays.run, sum.cpu, memory[id], Window{
+			sum.read - g.last.read, sum.written - g.last.written, sum.delays.block - g.last.delays.block, sum.delays.run - g.last.delays.run, sum.cpu - g.last.cpu}})
 		g.last = sum
 	}
 	slices.SortFunc(sums, func(a, b Sum) int {
@@ -502,6 +517,7 @@ type Snapshot struct {
 	AtBound    bool    // there are more processes or groups than can be watched
 	Accounting bool    // the kernel counts waits for block I/O (kernel.task_delayacct)
 	Seconds    float64 // length of the windows; 0: there was only one look
+	Looked     time.Time
 	// Implausible reports that waits for block I/O were cut off, because the kernel has counted more of
 	// them than time has passed.
 	Implausible bool
@@ -512,5 +528,5 @@ func (w *Watch) Snapshot(n int) Snapshot {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n = min(n, len(w.sums))
-	return Snapshot{Sums: w.sums[:n:n], LeftOff: len(w.sums) - n, AtBound: w.more, Accounting: w.on, Seconds: w.seconds, Implausible: w.cut}
+	return Snapshot{Sums: w.sums[:n:n], LeftOff: len(w.sums) - n, AtBound: w.more, Accounting: w.on, Seconds: w.seconds, Looked: w.looked, Implausible: w.cut}
 }

@@ -113,7 +113,7 @@ func TestSums(t *testing.T) {
 	p.run(12, 4, docker, 7, 0, delays{})
 	p.run(13, 5, "/", 1000, 0, delays{}) // of the NodeManager's unit, by the unified hierarchy
 	sums := look(t, w, now.Add(5*second), nil)
-	want := Sum{Group{app, owner.Of(yarn)}, 3, 110, 55, second, 3 * second, Window{110, 55, second, 3 * second}}
+	want := Sum{Group{app, owner.Of(yarn)}, 3, 110, 55, second, 3 * second, 0, 0, Window{110, 55, second, 3 * second, 0}}
 	if got := sumOf(t, sums, ofYARN); got != want || len(sums) != 3 {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -129,7 +129,7 @@ func TestSums(t *testing.T) {
 	p.end(11)
 	p.run(9, 1, yarn, 5000, 0, delays{})
 	p.run(10, 9, yarn, 3, 0, delays{})
-	want = Sum{want.Group, 2, 113, 55, second, 3 * second, Window{Read: 3}}
+	want = Sum{want.Group, 2, 113, 55, second, 3 * second, 0, 0, Window{Read: 3}}
 	if got := sumOf(t, look(t, w, now.Add(10*second), nil), ofYARN); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -199,6 +199,43 @@ func TestChildrenCountOnce(t *testing.T) {
 	}
 	if got := sumOf(t, sums, ofUnit); got.Read != 20 || got.Window.Read != 20 {
 		t.Errorf("the NodeManager: %+v, want 20 bytes", got)
+	}
+}
+
+// TestCPUTimeAndMemory: the CPU time of a child that has ended, which its parent inherits, counts
+// once; memory is that of the processes that run now.
+func TestCPUTimeAndMemory(t *testing.T) {
+	p, w := newProcTree(t)
+	now := time.Unix(1e9, 0)
+	use := func(pid, user, system, children, pages int, cgroup string) {
+		p.run(pid, uint64(pid), cgroup, 0, 0, delays{})
+		text, err := os.ReadFile(filepath.Join(p.dir, strconv.Itoa(pid), "stat"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := strings.Fields(string(text))
+		for i, v := range map[int]int{13: user, 14: system, 15: children, 23: pages} {
+			fields[i] = strconv.Itoa(v)
+		}
+		p.write(pid, "stat", strings.Join(fields, " ")+"\n")
+	}
+	use(100, 500, 0, 0, 10, "/") // 5 s before the first look count for nobody
+	look(t, w, now, nil)
+	p.parents[200] = 100
+	use(200, 100, 50, 0, 1000, yarn)
+	sums := look(t, w, now.Add(5*second), nil)
+	if got := sumOf(t, sums, ofYARN); got.CPU != 1500*time.Millisecond || got.Window.CPU != got.CPU || got.Memory != 1000*int64(os.Getpagesize()) {
+		t.Errorf("%+v", got)
+	}
+	// The container ends after 0.2 s more, which is then its parent's.
+	p.end(200)
+	use(100, 510, 0, 170, 10, "/")
+	sums = look(t, w, now.Add(10*second), nil)
+	if got := sumOf(t, sums, ofYARN); got.CPU != 1500*time.Millisecond || got.Memory != 0 {
+		t.Errorf("ended: %+v", got)
+	}
+	if got := sumOf(t, sums, ofUnit); got.CPU != 300*time.Millisecond {
+		t.Errorf("the parent: %+v, want 0.1 s of its own and 0.2 s that nobody had seen", got)
 	}
 }
 
@@ -322,23 +359,23 @@ func TestMissingRights(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	w := &Watch{groups: map[Group]*group{}, processes: map[int]*process{}}
-	for pid := range maxGroups {
+	for pid := range MaxGroups {
 		w.processes[pid] = &process{owned: true, group: Group{Flow: strconv.Itoa(pid)}}
 	}
 	now := time.Now()
-	if sums, full := w.addUp(now); len(sums) != maxGroups || full {
-		t.Errorf("%d of %d, full: %v", len(sums), maxGroups, full)
+	if sums, full := w.addUp(now); len(sums) != MaxGroups || full {
+		t.Errorf("%d of %d, full: %v", len(sums), MaxGroups, full)
 	}
-	w.processes[maxGroups] = &process{owned: true, group: Group{Flow: "one more"}}
-	if sums, full := w.addUp(now); len(sums) != maxGroups || !full {
-		t.Errorf("%d of %d, full: %v", len(sums), maxGroups+1, full)
+	w.processes[MaxGroups] = &process{owned: true, group: Group{Flow: "one more"}}
+	if sums, full := w.addUp(now); len(sums) != MaxGroups || !full {
+		t.Errorf("%d of %d, full: %v", len(sums), MaxGroups+1, full)
 	}
 	// A group without processes makes room.
 	delete(w.processes, 0)
 	w.addUp(now)
 	sums, full := w.addUp(now)
 	if full || !slices.ContainsFunc(sums, func(s Sum) bool { return s.Flow == "one more" }) {
-		t.Errorf("%d of %d, full: %v", len(sums), maxGroups, full)
+		t.Errorf("%d of %d, full: %v", len(sums), MaxGroups, full)
 	}
 }
 
@@ -391,7 +428,7 @@ func TestThisMachine(t *testing.T) {
 		if err := w.Look(time.Now(), members); err != nil {
 			t.Fatal(err)
 		}
-		sums := w.Snapshot(maxGroups).Sums
+		sums := w.Snapshot(MaxGroups).Sums
 		if i := slices.IndexFunc(sums, func(s Sum) bool { return s.Flow == app }); i >= 0 && sums[i].RunDelay > 0 && sums[i].Written >= 1<<20 {
 			t.Logf("%+v", sums[i])
 			return
