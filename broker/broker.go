@@ -88,6 +88,7 @@ type Broker struct {
 	grants         map[string]policy.Grant // by application, under the policy in force
 	staleGrants    map[string]struct{}     // applications whose facts have changed since their grants were computed
 	totalRates     map[string]*totalRate   // by application
+	forecasts      map[string]*forecaster  // by application
 	paths          queuePaths
 	factsVersion   uint64 // incremented when facts change
 
@@ -149,7 +150,10 @@ type Options struct {
 	// State returns an application's state as reported by its cluster manager; empty: not known. It
 	// is called under the same conditions as Facts.
 	State func(flow string) string
-	Store store.Store // keeps the policy's versions; nil: in memory
+	// Progress returns the part of an application that is done, 0 to 1, as reported by its cluster manager; below
+	// 0: not known. It is called under the same conditions as Facts.
+	Progress func(flow string) float64
+	Store    store.Store // keeps the policy's versions; nil: in memory
 	// Leadership reports which broker leads; nil: this broker always leads.
 	Leadership leadership.Leadership
 }
@@ -165,6 +169,9 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	}
 	if o.State == nil {
 		o.State = func(string) string { return "" }
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) float64 { return -1 }
 	}
 	if o.Store == nil {
 		o.Store = store.NewMemory()
@@ -317,4 +324,5 @@ func (b *Broker) computeRights() {
 		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, total: grants[i].Total, order: max(0, grants[i].Rule), ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
 	}
 	b.divideTotals(names, grants)
+	b.observeProgress(names)
 }

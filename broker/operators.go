@@ -256,6 +256,7 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 		if t := b.totalRates[name]; t != nil && t.total.Reserve > 0 {
 			s.Promise = t.promise()
 		}
+		b.describeForecast(name, s)
 		if g, known := b.grants[name]; known {
 			s.Rule, s.Group = int32(g.Rule), g.Group
 		}

@@ -28,7 +28,7 @@ are due, as the broker knows it, and set the weights of single applications.
 The commands ask the broker as an operator: with an operator's certificate (--ca, --cert,
 --key), or without TLS on the broker's own machine.`,
 	}
-	cmd.AddCommand(newAppList(), newAppStatus(), newAppProfile(), newAppPair(), newAppSetWeight(), newAppUnsetWeight())
+	cmd.AddCommand(newAppList(), newAppStatus(), newAppForecast(), newAppProfile(), newAppPair(), newAppSetWeight(), newAppUnsetWeight())
 	return cmd
 }
 
@@ -139,7 +139,8 @@ func newAppStatus() *cobra.Command {
 					appJSON
 					Policy uint64 `json:"policy"`
 					Set    uint32 `json:"set_weight,omitempty"`
-				}{asAppJSON(s), v.GetVersion(), set})
+					endJSON
+				}{asAppJSON(s), v.GetVersion(), set, asEndJSON(s)})
 			}
 			p, err := operate.OfVersion(v)
 			if err != nil {
@@ -160,6 +161,9 @@ func newAppStatus() *cobra.Command {
 			}
 			if h := s.GetPromise(); h.GetState() == reserve.Queued.String() || h.GetState() == reserve.Reduced.String() {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s: the nodes where it is at work can guarantee %s of its total reserve\n", "admission", h.GetState(), operate.Percent(h.GetFits()))
+			}
+			for _, line := range endLines(s) {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", line[0], line[1])
 			}
 			if h := s.GetPromise(); h.GetKept()+h.GetBroken() > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s in %d of %d windows of %d s in which it wanted its rate\n", "kept", h.GetKept(), h.GetKept()+h.GetBroken(), h.GetWindowS())

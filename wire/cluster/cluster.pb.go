@@ -1569,9 +1569,15 @@ type ApplicationState struct {
 	TotalReserve uint64                 `protobuf:"varint,23,opt,name=total_reserve,json=totalReserve,proto3" json:"total_reserve,omitempty"`
 	TotalLimit   uint64                 `protobuf:"varint,24,opt,name=total_limit,json=totalLimit,proto3" json:"total_limit,omitempty"`
 	// How often the total reserve was kept.
-	Promise       *Promise `protobuf:"bytes,25,opt,name=promise,proto3" json:"promise,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Promise *Promise `protobuf:"bytes,25,opt,name=promise,proto3" json:"promise,omitempty"`
+	// The part that is done, 0 to 1, and the forecast of the end at the present share, with an interval that
+	// holds it with a probability of 90 %. 0: not known.
+	Progress           float64 `protobuf:"fixed64,31,opt,name=progress,proto3" json:"progress,omitempty"`
+	ForecastEndUnixMs  int64   `protobuf:"varint,32,opt,name=forecast_end_unix_ms,json=forecastEndUnixMs,proto3" json:"forecast_end_unix_ms,omitempty"`
+	ForecastLowUnixMs  int64   `protobuf:"varint,33,opt,name=forecast_low_unix_ms,json=forecastLowUnixMs,proto3" json:"forecast_low_unix_ms,omitempty"`
+	ForecastHighUnixMs int64   `protobuf:"varint,34,opt,name=forecast_high_unix_ms,json=forecastHighUnixMs,proto3" json:"forecast_high_unix_ms,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ApplicationState) Reset() {
@@ -1751,6 +1757,203 @@ func (x *ApplicationState) GetPromise() *Promise {
 	return nil
 }
 
+func (x *ApplicationState) GetProgress() float64 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetForecastEndUnixMs() int64 {
+	if x != nil {
+		return x.ForecastEndUnixMs
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetForecastLowUnixMs() int64 {
+	if x != nil {
+		return x.ForecastLowUnixMs
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetForecastHighUnixMs() int64 {
+	if x != nil {
+		return x.ForecastHighUnixMs
+	}
+	return 0
+}
+
+type ForecastRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Application   string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
+	Share         float64                `protobuf:"fixed64,2,opt,name=share,proto3" json:"share,omitempty"`                        // of the cluster's service from now on, above 0 to 1; 0: the present one
+	ByUnixMs      int64                  `protobuf:"varint,3,opt,name=by_unix_ms,json=byUnixMs,proto3" json:"by_unix_ms,omitempty"` // the share with which the application ends by then; 0: not requested. Excludes share
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForecastRequest) Reset() {
+	*x = ForecastRequest{}
+	mi := &file_cluster_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForecastRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForecastRequest) ProtoMessage() {}
+
+func (x *ForecastRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForecastRequest.ProtoReflect.Descriptor instead.
+func (*ForecastRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *ForecastRequest) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+func (x *ForecastRequest) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *ForecastRequest) GetByUnixMs() int64 {
+	if x != nil {
+		return x.ByUnixMs
+	}
+	return 0
+}
+
+type ForecastAnswer struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Progress   float64                `protobuf:"fixed64,1,opt,name=progress,proto3" json:"progress,omitempty"` // 0 to 1; below 0: not known
+	Share      float64                `protobuf:"fixed64,2,opt,name=share,proto3" json:"share,omitempty"`       // of the forecast
+	Present    float64                `protobuf:"fixed64,3,opt,name=present,proto3" json:"present,omitempty"`   // the present share
+	EndUnixMs  int64                  `protobuf:"varint,4,opt,name=end_unix_ms,json=endUnixMs,proto3" json:"end_unix_ms,omitempty"`
+	LowUnixMs  int64                  `protobuf:"varint,5,opt,name=low_unix_ms,json=lowUnixMs,proto3" json:"low_unix_ms,omitempty"`
+	HighUnixMs int64                  `protobuf:"varint,6,opt,name=high_unix_ms,json=highUnixMs,proto3" json:"high_unix_ms,omitempty"`
+	DiskPart   float64                `protobuf:"fixed64,7,opt,name=disk_part,json=diskPart,proto3" json:"disk_part,omitempty"`    // the part of the time that depends on the share, 0 to 1
+	DiskError  float64                `protobuf:"fixed64,8,opt,name=disk_error,json=diskError,proto3" json:"disk_error,omitempty"` // its standard error
+	// Why there is no forecast; empty: there is one.
+	Reason        string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForecastAnswer) Reset() {
+	*x = ForecastAnswer{}
+	mi := &file_cluster_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForecastAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForecastAnswer) ProtoMessage() {}
+
+func (x *ForecastAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForecastAnswer.ProtoReflect.Descriptor instead.
+func (*ForecastAnswer) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ForecastAnswer) GetProgress() float64 {
+	if x != nil {
+		return x.Progress
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetPresent() float64 {
+	if x != nil {
+		return x.Present
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetEndUnixMs() int64 {
+	if x != nil {
+		return x.EndUnixMs
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetLowUnixMs() int64 {
+	if x != nil {
+		return x.LowUnixMs
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetHighUnixMs() int64 {
+	if x != nil {
+		return x.HighUnixMs
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetDiskPart() float64 {
+	if x != nil {
+		return x.DiskPart
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetDiskError() float64 {
+	if x != nil {
+		return x.DiskError
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 // Promise is the history of a guaranteed total rate, in windows of equal length. Windows in which the application
 // wanted less are in no count.
 type Promise struct {
@@ -1770,7 +1973,7 @@ type Promise struct {
 
 func (x *Promise) Reset() {
 	*x = Promise{}
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1782,7 +1985,7 @@ func (x *Promise) String() string {
 func (*Promise) ProtoMessage() {}
 
 func (x *Promise) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1795,7 +1998,7 @@ func (x *Promise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promise.ProtoReflect.Descriptor instead.
 func (*Promise) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Promise) GetWindowS() uint32 {
@@ -1962,7 +2165,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x17ListApplicationsRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\"`\n" +
 	"\x16ListApplicationsAnswer\x12F\n" +
-	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xa1\x04\n" +
+	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xd2\x05\n" +
 	"\x10ApplicationState\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -1986,7 +2189,28 @@ const file_cluster_proto_rawDesc = "" +
 	"\rtotal_reserve\x18\x17 \x01(\x04R\ftotalReserve\x12\x1f\n" +
 	"\vtotal_limit\x18\x18 \x01(\x04R\n" +
 	"totalLimit\x123\n" +
-	"\apromise\x18\x19 \x01(\v2\x19.penstock.cluster.PromiseR\apromise\"\xa8\x01\n" +
+	"\apromise\x18\x19 \x01(\v2\x19.penstock.cluster.PromiseR\apromise\x12\x1a\n" +
+	"\bprogress\x18\x1f \x01(\x01R\bprogress\x12/\n" +
+	"\x14forecast_end_unix_ms\x18  \x01(\x03R\x11forecastEndUnixMs\x12/\n" +
+	"\x14forecast_low_unix_ms\x18! \x01(\x03R\x11forecastLowUnixMs\x121\n" +
+	"\x15forecast_high_unix_ms\x18\" \x01(\x03R\x12forecastHighUnixMs\"g\n" +
+	"\x0fForecastRequest\x12 \n" +
+	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x14\n" +
+	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x1c\n" +
+	"\n" +
+	"by_unix_ms\x18\x03 \x01(\x03R\bbyUnixMs\"\x92\x02\n" +
+	"\x0eForecastAnswer\x12\x1a\n" +
+	"\bprogress\x18\x01 \x01(\x01R\bprogress\x12\x14\n" +
+	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x18\n" +
+	"\apresent\x18\x03 \x01(\x01R\apresent\x12\x1e\n" +
+	"\vend_unix_ms\x18\x04 \x01(\x03R\tendUnixMs\x12\x1e\n" +
+	"\vlow_unix_ms\x18\x05 \x01(\x03R\tlowUnixMs\x12 \n" +
+	"\fhigh_unix_ms\x18\x06 \x01(\x03R\n" +
+	"highUnixMs\x12\x1b\n" +
+	"\tdisk_part\x18\a \x01(\x01R\bdiskPart\x12\x1d\n" +
+	"\n" +
+	"disk_error\x18\b \x01(\x01R\tdiskError\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\"\xa8\x01\n" +
 	"\aPromise\x12\x19\n" +
 	"\bwindow_s\x18\x01 \x01(\rR\awindowS\x12\x12\n" +
 	"\x04kept\x18\x02 \x01(\rR\x04kept\x12\x16\n" +
@@ -1999,14 +2223,15 @@ const file_cluster_proto_rawDesc = "" +
 	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01\x127\n" +
 	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2G\n" +
 	"\x05Peers\x12>\n" +
-	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner2\xfe\x03\n" +
+	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner2\xcf\x04\n" +
 	"\tOperators\x12J\n" +
 	"\x06Policy\x12\x1f.penstock.cluster.PolicyRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12L\n" +
 	"\aHistory\x12 .penstock.cluster.HistoryRequest\x1a\x1f.penstock.cluster.HistoryAnswer\x12H\n" +
 	"\x05Apply\x12\x1e.penstock.cluster.ApplyRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12P\n" +
 	"\tSetWeight\x12\".penstock.cluster.SetWeightRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12R\n" +
 	"\tListNodes\x12\".penstock.cluster.ListNodesRequest\x1a!.penstock.cluster.ListNodesAnswer\x12g\n" +
-	"\x10ListApplications\x12).penstock.cluster.ListApplicationsRequest\x1a(.penstock.cluster.ListApplicationsAnswerB\x17Z\x15penstock/wire/clusterb\x06proto3"
+	"\x10ListApplications\x12).penstock.cluster.ListApplicationsRequest\x1a(.penstock.cluster.ListApplicationsAnswer\x12O\n" +
+	"\bForecast\x12!.penstock.cluster.ForecastRequest\x1a .penstock.cluster.ForecastAnswerB\x17Z\x15penstock/wire/clusterb\x06proto3"
 
 var (
 	file_cluster_proto_rawDescOnce sync.Once
@@ -2020,7 +2245,7 @@ func file_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_proto_rawDescData
 }
 
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_cluster_proto_goTypes = []any{
 	(*Report)(nil),                  // 0: penstock.cluster.Report
 	(*Queues)(nil),                  // 1: penstock.cluster.Queues
@@ -2045,8 +2270,10 @@ var file_cluster_proto_goTypes = []any{
 	(*ListApplicationsRequest)(nil), // 20: penstock.cluster.ListApplicationsRequest
 	(*ListApplicationsAnswer)(nil),  // 21: penstock.cluster.ListApplicationsAnswer
 	(*ApplicationState)(nil),        // 22: penstock.cluster.ApplicationState
-	(*Promise)(nil),                 // 23: penstock.cluster.Promise
-	nil,                             // 24: penstock.cluster.PolicyVersion.WeightsEntry
+	(*ForecastRequest)(nil),         // 23: penstock.cluster.ForecastRequest
+	(*ForecastAnswer)(nil),          // 24: penstock.cluster.ForecastAnswer
+	(*Promise)(nil),                 // 25: penstock.cluster.Promise
+	nil,                             // 26: penstock.cluster.PolicyVersion.WeightsEntry
 }
 var file_cluster_proto_depIdxs = []int32{
 	3,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
@@ -2056,12 +2283,12 @@ var file_cluster_proto_depIdxs = []int32{
 	6,  // 4: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
 	1,  // 5: penstock.cluster.Answer.queues:type_name -> penstock.cluster.Queues
 	7,  // 6: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
-	24, // 7: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
+	26, // 7: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
 	12, // 8: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
 	19, // 9: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
 	3,  // 10: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
 	22, // 11: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
-	23, // 12: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
+	25, // 12: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
 	0,  // 13: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
 	8,  // 14: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
 	9,  // 15: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
@@ -2071,17 +2298,19 @@ var file_cluster_proto_depIdxs = []int32{
 	16, // 19: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
 	17, // 20: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
 	20, // 21: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
-	5,  // 22: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
-	3,  // 23: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
-	10, // 24: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
-	12, // 25: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
-	14, // 26: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
-	12, // 27: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
-	12, // 28: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
-	18, // 29: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
-	21, // 30: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
-	22, // [22:31] is the sub-list for method output_type
-	13, // [13:22] is the sub-list for method input_type
+	23, // 22: penstock.cluster.Operators.Forecast:input_type -> penstock.cluster.ForecastRequest
+	5,  // 23: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
+	3,  // 24: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
+	10, // 25: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
+	12, // 26: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
+	14, // 27: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
+	12, // 28: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
+	12, // 29: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
+	18, // 30: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
+	21, // 31: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
+	24, // 32: penstock.cluster.Operators.Forecast:output_type -> penstock.cluster.ForecastAnswer
+	23, // [23:33] is the sub-list for method output_type
+	13, // [13:23] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -2098,7 +2327,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -282,6 +282,7 @@ const (
 	Operators_SetWeight_FullMethodName        = "/penstock.cluster.Operators/SetWeight"
 	Operators_ListNodes_FullMethodName        = "/penstock.cluster.Operators/ListNodes"
 	Operators_ListApplications_FullMethodName = "/penstock.cluster.Operators/ListApplications"
+	Operators_Forecast_FullMethodName         = "/penstock.cluster.Operators/Forecast"
 )
 
 // OperatorsClient is the client API for Operators service.
@@ -298,6 +299,9 @@ type OperatorsClient interface {
 	SetWeight(ctx context.Context, in *SetWeightRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesAnswer, error)
 	ListApplications(ctx context.Context, in *ListApplicationsRequest, opts ...grpc.CallOption) (*ListApplicationsAnswer, error)
+	// Forecast returns when an application will end. NOT_FOUND: it is not at work. If no forecast
+	// is possible, the answer has the reason.
+	Forecast(ctx context.Context, in *ForecastRequest, opts ...grpc.CallOption) (*ForecastAnswer, error)
 }
 
 type operatorsClient struct {
@@ -368,6 +372,16 @@ func (c *operatorsClient) ListApplications(ctx context.Context, in *ListApplicat
 	return out, nil
 }
 
+func (c *operatorsClient) Forecast(ctx context.Context, in *ForecastRequest, opts ...grpc.CallOption) (*ForecastAnswer, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForecastAnswer)
+	err := c.cc.Invoke(ctx, Operators_Forecast_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // OperatorsServer is the server API for Operators service.
 // All implementations must embed UnimplementedOperatorsServer
 // for forward compatibility.
@@ -382,6 +396,9 @@ type OperatorsServer interface {
 	SetWeight(context.Context, *SetWeightRequest) (*PolicyVersion, error)
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesAnswer, error)
 	ListApplications(context.Context, *ListApplicationsRequest) (*ListApplicationsAnswer, error)
+	// Forecast returns when an application will end. NOT_FOUND: it is not at work. If no forecast
+	// is possible, the answer has the reason.
+	Forecast(context.Context, *ForecastRequest) (*ForecastAnswer, error)
 	mustEmbedUnimplementedOperatorsServer()
 }
 
@@ -409,6 +426,9 @@ func (UnimplementedOperatorsServer) ListNodes(context.Context, *ListNodesRequest
 }
 func (UnimplementedOperatorsServer) ListApplications(context.Context, *ListApplicationsRequest) (*ListApplicationsAnswer, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListApplications not implemented")
+}
+func (UnimplementedOperatorsServer) Forecast(context.Context, *ForecastRequest) (*ForecastAnswer, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forecast not implemented")
 }
 func (UnimplementedOperatorsServer) mustEmbedUnimplementedOperatorsServer() {}
 func (UnimplementedOperatorsServer) testEmbeddedByValue()                   {}
@@ -539,6 +559,24 @@ func _Operators_ListApplications_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operators_Forecast_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForecastRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).Forecast(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_Forecast_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).Forecast(ctx, req.(*ForecastRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Operators_ServiceDesc is the grpc.ServiceDesc for Operators service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -569,6 +607,10 @@ var Operators_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListApplications",
 			Handler:    _Operators_ListApplications_Handler,
+		},
+		{
+			MethodName: "Forecast",
+			Handler:    _Operators_Forecast_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},
