@@ -101,9 +101,10 @@ type right struct {
 	weight    float64
 	limit     int64
 	reserve   reserve.Rate
-	total     policy.Total // in a sentEntry: the node's parts
-	order     int          // the place of the rule in the policy
-	ownWeight int          // weight in the last queue of the path
+	total     policy.Total  // in a sentEntry: the node's parts
+	latency   time.Duration // goal of small reads
+	order     int           // the place of the rule in the policy
+	ownWeight int           // weight in the last queue of the path
 	path      *queuePath
 }
 
@@ -321,7 +322,7 @@ func (b *Broker) computeRights() {
 		})
 	}
 	for i, name := range names {
-		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, total: grants[i].Total, order: max(0, grants[i].Rule), ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
+		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, total: grants[i].Total, latency: grants[i].Latency, order: max(0, grants[i].Rule), ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
 	}
 	b.divideTotals(names, grants)
 	b.observeProgress(names)

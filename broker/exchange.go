@@ -326,7 +326,7 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 		}
 		if !r.same(at.right) {
 			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit), Reserve: uint64(r.reserve.Bytes), ReservePart: r.reserve.Part, ReserveStrict: r.reserve.Strict,
-				TotalReserve: uint64(r.total.Reserve), TotalLimit: uint64(r.total.Limit), Order: uint32(r.order), Queues: r.path.wireLevels(), Own: float64(r.ownWeight)})
+				TotalReserve: uint64(r.total.Reserve), TotalLimit: uint64(r.total.Limit), LatencyMs: uint32(r.latency.Milliseconds()), Order: uint32(r.order), Queues: r.path.wireLevels(), Own: float64(r.ownWeight)})
 			at.right = r
 		}
 	}

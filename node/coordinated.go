@@ -141,6 +141,9 @@ func (d *Daemon) policy() device.Policy {
 			} else if rule.Reserve == (reserve.Rate{}) { // it may have a part of a total reserve
 				rule.Order = r.Order
 			}
+			if r.Latency > 0 {
+				rule.Latency = r.Latency
+			}
 			if rule.Limit > 0 {
 				rule.Reserve.Bytes = min(rule.Reserve.Bytes, rule.Limit)
 			}

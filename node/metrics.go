@@ -83,6 +83,8 @@ var (
 	flowLimitDesc    = desc("flow_limit_waits_total", "Times that the flow's next request waited for its limit.", "device", "flow")
 	flowReservedDesc = desc("flow_reserved_bytes_total", "Bytes of requests that started before their turn by weight, because of the guaranteed rate.", "device", "flow")
 	flowGrantedDesc  = desc("flow_reserve_granted_ratio", "Part of the flow's guaranteed rate that is enforced: below 1 it is queued or reduced. Only for flows that use the device.", "device", "flow")
+	flowGoalDesc     = desc("flow_latency_goal_seconds", "Goal of the 99th percentile of the flow's small reads.", "device", "flow")
+	flowP99Desc      = desc("flow_latency_p99_seconds", "The 99th percentile of the flow's small reads of the last minute that needed the device. Only for flows with a goal.", "device", "flow")
 	flowPromiseDesc  = desc("flow_promise_seconds_total", "Time in which the flow was backlogged, by whether its guaranteed rate was kept or broken.", "device", "flow", "state")
 	strictIdleDesc   = desc("device_strict_idle_seconds_total", "Time for which the device had no request because of strict rates, while a flow was backlogged.", "device")
 	promisedDesc     = desc("device_promised_ratio", "Part of the device's time that all guaranteed rates of its flows take at its present speed if requests are sequential, whether they are admitted or not.", "device")
@@ -240,6 +242,10 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			gauge(flowStandingDesc, float64(f.Standing), dev, f.Name)
 			count(flowRefusedDesc, float64(f.Refused), dev, f.Name)
 			count(flowLimitDesc, float64(f.LimitWaits), dev, f.Name)
+			if l := f.Latency; l.Goal > 0 {
+				gauge(flowGoalDesc, l.Goal.Seconds(), dev, f.Name)
+				gauge(flowP99Desc, l.P99.Seconds(), dev, f.Name)
+			}
 			if v := f.Reserve; v.Rate != (reserve.Rate{}) {
 				promised += v.Promised
 				count(flowReservedDesc, float64(v.Moved), dev, f.Name)

@@ -163,7 +163,7 @@ func (r reading) status(bound int) status.Device {
 		s.Promised += f.Reserve.Promised
 		s.Flows = append(s.Flows, status.Flow{
 			Name: f.Name, Weight: f.Weight, Queue: f.Queue, Part: f.Part, Mode: f.Mode.String(), LimitBytes: f.Limit, LimitWaits: f.LimitWaits,
-			Reserve: promise(f.Reserve),
+			Reserve: promise(f.Reserve), Latency: latencyGoal(f.Latency),
 			Streams: f.Streams, Queued: f.Queued,
 			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
 			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),
@@ -208,4 +208,9 @@ func promise(r device.ReserveSnapshot) status.Reserve {
 	}
 	return status.Reserve{Rate: r.Rate, Promised: r.Promised, Bytes: r.Moved, State: r.Verdict.State.String(), Granted: r.Verdict.Granted, Fits: r.Verdict.Fits,
 		KeptNS: int64(r.Kept), BrokenNS: int64(r.Broken)}
+}
+
+// latencyGoal returns the state of a flow's latency goal.
+func latencyGoal(l device.LatencySnapshot) status.LatencyGoal {
+	return status.LatencyGoal{GoalNS: int64(l.Goal), P99NS: int64(l.P99), Reads: l.Reads, Attained: l.Attained, Active: l.Active, SliceBytes: l.Slice, DepthBound: l.Depth, LeastNS: int64(l.Least)}
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"regexp"
 	"strconv"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -145,6 +146,7 @@ type rule struct {
 	Strict       bool             `yaml:"strict"`
 	TotalReserve settings.Bytes   `yaml:"total_reserve"`
 	TotalLimit   settings.Bytes   `yaml:"total_limit"`
+	Latency      time.Duration    `yaml:"latency"`
 	Group        string           `yaml:"group"`
 	GroupQueue   string           `yaml:"group_queue"`
 	Bandwidth    bandwidth        `yaml:"bandwidth"`
@@ -198,7 +200,7 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 		one := policy.Rule{
 			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
 			Weight: p.Default, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict),
-			Total: policy.Total{Reserve: int64(r.TotalReserve), Limit: int64(r.TotalLimit)},
+			Total: policy.Total{Reserve: int64(r.TotalReserve), Limit: int64(r.TotalLimit)}, Latency: r.Latency,
 			Group: r.Group, GroupQueue: r.GroupQueue, Bandwidth: policy.Bandwidth(r.Bandwidth),
 		}
 		if p.Default < 1 || p.Default > policy.MaxWeight {

@@ -129,6 +129,9 @@ func testFacts(cmd *cobra.Command, p *operate.Policy, stated []string, asJSON bo
 	if promise := g.Reserves(); promise != "" {
 		fmt.Fprintf(out, "reserve  %s\n", promise)
 	}
+	if goal := g.Goal(); goal != "" {
+		fmt.Fprintf(out, "latency  %s\n", goal)
+	}
 	return nil
 }
 

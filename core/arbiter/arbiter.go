@@ -25,6 +25,7 @@
 //	forced.go          streams that have waited for too long
 //	limits.go          rate limits of flows
 //	reserve.go         guaranteed rates of flows
+//	latency.go         latency goals of small reads
 //	strict.go          guaranteed rates that are not lent to others
 //	backlog.go         how much writers may have written and not drained
 //	deferred.go        intermediate writes whose draining is deferred
@@ -91,6 +92,9 @@ type Rule struct {
 	// Order is the place of the rule in the policy. If the device cannot keep all guaranteed rates, those with a
 	// smaller Order come first.
 	Order int
+	// Latency is the goal of the 99th percentile of the flow's small reads (latency.go), MinLatency to MaxLatency; 0
+	// means none.
+	Latency time.Duration
 }
 
 // Policy returns the rule of a flow. It must not block.
@@ -159,6 +163,7 @@ type Arbiter struct {
 	strict       strict
 	grantQueue   []*flow // flows with parked writers that get further leases in the next call of Decide
 	pacer        pacer
+	latency      latencyControl
 
 	next   time.Duration // time of the next tick
 	period time.Duration // time of the depth's next update
@@ -209,6 +214,13 @@ func New(o Options) (*Arbiter, error) {
 		index: func(f *flow) *int { return &f.heldIndex },
 	}
 	a.reserved = newReservedQueue()
+	a.latency.ready = indexedHeap[*flow]{
+		less: func(f, g *flow) bool {
+			x, y := f.readySince+f.latency.goal, g.readySince+g.latency.goal
+			return x < y || x == y && f.id < g.id
+		},
+		index: func(f *flow) *int { return &f.latencyIndex },
+	}
 	if err := a.schedule(o); err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (a *Arbiter) dispatch(now time.Duration) {
 		}
 		slots := a.depth
 		switch wait := a.strictWait(now); {
-		case a.reservedDue(now):
+		case a.reservedDue(now) || a.latencyDue():
 			a.endIdle(now)
 		case wait > 0 && starved == nil:
 			a.endIdle(now)
@@ -102,6 +102,9 @@ func (a *Arbiter) dispatch(now time.Duration) {
 		default:
 			slots = a.slots(now)
 		}
+		if a.latency.slice > 0 {
+			slots = min(slots, a.latency.depth)
+		}
 		if kept = slots < a.depth; len(a.running) >= slots {
 			break
 		}
@@ -109,16 +112,20 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			a.force(starved, now)
 			continue
 		}
+		var next, ok bool // next: of the goal's slices or small reads
 		t, reserved := a.nextReserved(now)
-		if !reserved {
-			var ok bool
+		if !reserved && (a.latency.slice > 0 || a.latencyDue()) {
+			t, next = a.nextByLatency()
+		}
+		if !reserved && !next {
 			if t, ok = a.sched.Next(); !ok {
 				break
 			}
 		}
 		f := a.byID[t.Flow()]
 		s := f.ready.take(a.cfg.Run, a.cfg.RunTime, now)
-		r := a.makeRequest(s, a.cfg.Quantum)
+		r := a.makeRequest(s, a.mostOf(a.cfg.Quantum))
+		a.noteSlice(r, next, s.small())
 		r.ticket, r.cost, r.skipLatency, r.reserved = t, t.Cost(), kept, reserved
 		a.startRequest(r, now)
 	}

@@ -50,6 +50,9 @@ type flow struct {
 
 	reserve reservation
 
+	latency      *latencyGoal // nil without a goal
+	latencyIndex int          // index in latencyControl.ready
+
 	leaf             leaf    // the flow's place in the queue tree
 	addedEntitlement float64 // entitlement as added to anticipation.waiting
 
@@ -164,6 +167,10 @@ func (a *Arbiter) forgetFlow(f *flow) bool {
 	}
 	a.held.remove(f)
 	a.reserved.remove(f)
+	a.setLatency(f, 0)
+	if a.latency.run == f {
+		a.latency.run = nil
+	}
 	a.tree.leave(f)
 	delete(a.flows, f.name)
 	a.byID[f.id] = nil
@@ -215,9 +222,10 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 	if f.ready.len() > 0 && !a.heldBack(f, now) {
 		next := f.ready.peek()
 		_, _, bytes := a.nextOf(next)
-		cost = a.pricing.charge(next.Write, bytes)
+		cost = a.pricing.charge(next.Write, a.mostOf(bytes))
 	}
 	if cost == f.announced {
+		a.updateLatency(f)
 		return
 	}
 	switch {
@@ -234,6 +242,7 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 		a.fault("ready", err)
 	}
 	a.updateReserved(f, now)
+	a.updateLatency(f)
 }
 
 // readyTimeAt returns the total time for which the flow was backlogged.

@@ -72,6 +72,7 @@ func (a *Arbiter) takeLimit(f *flow, bytes int64, now time.Duration) {
 func (a *Arbiter) setRule(f *flow, rule Rule, now time.Duration) {
 	f.rule = rule
 	a.setReserve(f, rule.Reserve, now)
+	a.setLatency(f, rule.Latency)
 	switch {
 	case rule.Limit <= 0:
 		f.limit = nil

@@ -17,6 +17,7 @@ func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 		}
 	}
 	a.stage(s, now)
+	a.beginSmallRead(s, now)
 }
 
 // Format of HDFS's checksum files: a header, and 4 bytes for each 512 bytes of data.
@@ -112,6 +113,7 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 		break
 	}
 	if s.mark = s.done; s.done >= s.To {
+		a.endSmallRead(s, now)
 		s.mark = Open
 	}
 	a.updateReady(s, now)

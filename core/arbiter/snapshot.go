@@ -54,6 +54,7 @@ type FlowSnapshot struct {
 	Mode      Mode
 	Limit     int64 // bytes per second; 0 if there is none
 	Reserve   ReserveSnapshot
+	Latency   LatencySnapshot
 	Streams   int            // open streams
 	Queued    int            // streams with a queued request
 	Waiting   int            // writers that wait for a lease
@@ -118,6 +119,7 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 		if v := &f.reserve; v.clock != nil && !(a.cfg.Network && a.cfg.Rate == 0) { // such a device is only observed
 			flow.Reserve = ReserveSnapshot{Rate: v.rule, Promised: a.promised(f, now), Verdict: v.verdict, Moved: v.bytes, Kept: v.kept, Broken: v.broken}
 		}
+		flow.Latency = a.latencySnapshot(f, now)
 		if q := f.rule.Queue; q != nil {
 			flow.Queues = q.paths
 		}

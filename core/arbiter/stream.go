@@ -116,6 +116,7 @@ type Stream struct {
 	deadline    time.Duration // when the stream gets a forced packet; 0 for never
 	reservation int64         // in forced.schedule
 	checkAt     time.Duration // key in forced.waiting, at most the time of the stream's next check
+	smallSince  time.Duration // read: when the small read began to need the device; 0 if it does not
 	moved       time.Duration // read: time of the open, the last progress or the last forced packet
 }
 

@@ -20,6 +20,7 @@ func (a *Arbiter) tick(now time.Duration) {
 	a.anticipation.measure(a, now)
 	a.admit(now)
 	a.measureStrict(now)
+	a.measureLatency(now)
 	a.sched.Trim()
 	for i := 0; i < len(a.active); {
 		f := a.active[i]

@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"penstock/core/limit"
 	"penstock/core/reserve"
@@ -64,6 +65,8 @@ type Rule struct {
 	Limit     int64 // bytes per second on one device, MinLimit to limit.MaxRate; 0 means no limit
 	// Reserve is the guaranteed rate of each application on one device.
 	Reserve reserve.Rate
+	// Latency is the goal of the p99 of each application's small reads, 10 ms to 10 s; 0 means none.
+	Latency time.Duration
 	// Total is what each application has on all devices of all nodes together.
 	Total Total
 	// Group is the name of a group. All applications that match the group's rules form one member,
@@ -106,6 +109,7 @@ type Grant struct {
 	GroupWeight int
 	Reserve     reserve.Rate
 	Total       Total
+	Latency     time.Duration
 }
 
 // Validate checks a policy and returns all mistakes as joined *Errors. Queues must not change
@@ -193,6 +197,9 @@ func (r *Rule) validate(add func(field, format string, args ...any)) {
 			add("reserve", "%v", err)
 		}
 	}
+	if err := CheckLatency(r.Latency); err != nil {
+		add("latency", "%v", err)
+	}
 	r.validateTotal(add)
 	r.validateGroup(add)
 	r.validateBandwidth(add)
@@ -217,7 +224,7 @@ func (p *Policy) Grant(f Facts) Grant {
 		if !r.matches(f) {
 			continue
 		}
-		g.Rule, g.Weight, g.Limit, g.Reserve, g.Total = i, r.Weight, r.Limit, r.Reserve, r.total(f)
+		g.Rule, g.Weight, g.Limit, g.Reserve, g.Total, g.Latency = i, r.Weight, r.Limit, r.Reserve, r.total(f), r.Latency
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
 		}

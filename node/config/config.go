@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"penstock/core/policy"
 	"penstock/node/device"
@@ -302,6 +303,8 @@ type Rule struct {
 	Reserve settings.Reserve `yaml:"reserve"`
 	// Strict means that other flows cannot use what this one does not use of its Reserve.
 	Strict bool `yaml:"strict"`
+	// Latency is the goal of the p99 of each flow's small reads on one device, 10 ms to 10 s; default none.
+	Latency time.Duration `yaml:"latency"`
 }
 
 // MaxRules is the maximum number of rules in a weights file.
@@ -377,6 +380,9 @@ func (w *Weights) validate() {
 		if err := checkLimit(r.Limit); err != nil {
 			fail("%v", err)
 		}
+		if err := policy.CheckLatency(r.Latency); err != nil {
+			fail("%v", err)
+		}
 		promise := r.Reserve.Rate(r.Strict)
 		if err := cmp.Or(promise.Validate(), promise.Within(int64(r.Limit))); err != nil {
 			fail("%v", err)
@@ -408,7 +414,7 @@ func (w *Weights) Policy(flow string) device.Rule {
 	for i, r := range w.Rules {
 		if r.matches(flow) {
 			mode, _ := device.ParseMode(r.Mode) // checked on load
-			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict), Order: i, Queue: w.places[r.Queue]}
+			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict), Order: i, Latency: r.Latency, Queue: w.places[r.Queue]}
 		}
 	}
 	return device.Rule{Weight: w.Default, Mode: device.Enforce}

@@ -94,6 +94,8 @@ type Right struct {
 	Reserve reserve.Rate
 	// Total holds the node's parts of the application's total rates. Client divides them among the devices.
 	Total policy.Total
+	// Latency is the goal of the p99 of small reads; 0: none.
+	Latency time.Duration
 	// Order is the place of the application's rule in the policy.
 	Order int
 	// Queues is the path from the root to the application's queue.

@@ -2,6 +2,7 @@ package coordination
 
 import (
 	"math"
+	"time"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
@@ -25,6 +26,9 @@ func rightOf(r *cluster.Right) (right Right, ok bool) {
 		if promise.Validate() == nil { // a promise that is not valid is none
 			right.Reserve = promise
 		}
+	}
+	if goal := time.Duration(r.GetLatencyMs()) * time.Millisecond; policy.CheckLatency(goal) == nil { // one out of range is none
+		right.Latency = goal
 	}
 	if r.GetTotalReserve() <= limit.MaxRate && r.GetTotalLimit() <= limit.MaxRate {
 		right.Total = policy.Total{Reserve: int64(r.GetTotalReserve()), Limit: int64(r.GetTotalLimit())}

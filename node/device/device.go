@@ -22,6 +22,7 @@ type (
 	KindSnapshot    = arbiter.KindSnapshot
 	FlowSnapshot    = arbiter.FlowSnapshot
 	ReserveSnapshot = arbiter.ReserveSnapshot
+	LatencySnapshot = arbiter.LatencySnapshot
 	Snapshot        = arbiter.Snapshot
 )
 

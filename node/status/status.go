@@ -353,32 +353,45 @@ type Owner struct {
 
 // Flow is one application's queue at the device.
 type Flow struct {
-	Name             string  `json:"name"`
-	Weight           int     `json:"weight"`
-	Queue            string  `json:"queue"` // queue in which the weight counts; empty: none
-	Part             float64 `json:"part"`  // weight that balances its share of the cluster; 0: its weight
-	Mode             string  `json:"mode"`
-	LimitBytes       int64   `json:"limit_bytes_per_second"` // 0: none
-	LimitWaits       int64   `json:"limit_waits"`            // times that its next request waited for the limit
-	Reserve          Reserve `json:"reserve"`
-	Streams          int     `json:"streams"`
-	Queued           int     `json:"queued"` // streams with a request that waits for its turn
-	BacklogBytes     int64   `json:"backlog_bytes"`
-	Bytes            Pair    `json:"bytes"` // moved by the device
-	ResidentBytes    int64   `json:"resident_bytes"`
-	UnscheduledBytes int64   `json:"unscheduled_bytes"`
-	ServiceNS        int64   `json:"service_ns"`
-	Requests         int64   `json:"requests"`
-	Waits            int64   `json:"waits"`
-	Standing         int     `json:"standing"`     // at their marks; observe mode: beyond the marks that enforcing would set
-	Forced           int64   `json:"forced"`       // packets that passed after a stream's patience
-	ForcedBytes      int64   `json:"forced_bytes"` // bytes of these packets
-	Refused          int64   `json:"refused"`      // reads refused before they began: too many of the flow were waiting
-	WouldWaitNS      int64   `json:"would_wait_ns"`
+	Name             string      `json:"name"`
+	Weight           int         `json:"weight"`
+	Queue            string      `json:"queue"` // queue in which the weight counts; empty: none
+	Part             float64     `json:"part"`  // weight that balances its share of the cluster; 0: its weight
+	Mode             string      `json:"mode"`
+	LimitBytes       int64       `json:"limit_bytes_per_second"` // 0: none
+	LimitWaits       int64       `json:"limit_waits"`            // times that its next request waited for the limit
+	Reserve          Reserve     `json:"reserve"`
+	Latency          LatencyGoal `json:"latency"`
+	Streams          int         `json:"streams"`
+	Queued           int         `json:"queued"` // streams with a request that waits for its turn
+	BacklogBytes     int64       `json:"backlog_bytes"`
+	Bytes            Pair        `json:"bytes"` // moved by the device
+	ResidentBytes    int64       `json:"resident_bytes"`
+	UnscheduledBytes int64       `json:"unscheduled_bytes"`
+	ServiceNS        int64       `json:"service_ns"`
+	Requests         int64       `json:"requests"`
+	Waits            int64       `json:"waits"`
+	Standing         int         `json:"standing"`     // at their marks; observe mode: beyond the marks that enforcing would set
+	Forced           int64       `json:"forced"`       // packets that passed after a stream's patience
+	ForcedBytes      int64       `json:"forced_bytes"` // bytes of these packets
+	Refused          int64       `json:"refused"`      // reads refused before they began: too many of the flow were waiting
+	WouldWaitNS      int64       `json:"would_wait_ns"`
 
 	Kinds  []Kind     `json:"kinds"` // kinds of its streams so far
 	Lazy   Lazy       `json:"lazy"`
 	Window FlowWindow `json:"window"`
+}
+
+// LatencyGoal is a flow's latency goal, and how it was kept.
+type LatencyGoal struct {
+	GoalNS     int64   `json:"goal_ns"`     // 0: none
+	P99NS      int64   `json:"p99_ns"`      // of the small reads of the last minute that needed the device
+	Reads      int     `json:"reads"`       // of the last minute
+	Attained   float64 `json:"attained"`    // part of them that took at most the goal
+	Active     bool    `json:"active"`      // whether the goal is in force now
+	SliceBytes int64   `json:"slice_bytes"` // most bytes of a request now; 0: no goal is in force
+	DepthBound int     `json:"depth_bound"` // bound of the requests in flight; 0: no goal is in force
+	LeastNS    int64   `json:"least_ns"`    // the lowest goal that the device can keep, by its profile
 }
 
 // Reserve is a flow's guaranteed rate, and how often it was kept. Times are those in which the flow was

@@ -80,6 +80,7 @@ var checks = []check{
 	{"waits", checkWaits},
 	{"control", checkControl},
 	{"promises", checkPromises},
+	{"latency", checkLatency},
 	{"devices", checkDevices},
 	{"scheduler", checkScheduler},
 	{"queue", checkQueue},

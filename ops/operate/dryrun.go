@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"penstock/broker/policyfile"
 	"penstock/core/policy"
@@ -93,6 +94,8 @@ type Given struct {
 	// TotalReserve and TotalLimit are the rates over all devices of all nodes, in bytes a second; 0: none.
 	TotalReserve int64 `json:"total_reserve"`
 	TotalLimit   int64 `json:"total_limit"`
+	// Latency is the goal of the p99 of small reads, in nanoseconds; 0: none.
+	Latency time.Duration `json:"latency_ns"`
 }
 
 // Why returns the origin of the weight in a few words.
@@ -118,7 +121,7 @@ func (p *Policy) Of(atWork []policy.Facts) []Given {
 	given := make([]Given, len(atWork))
 	for i, o := range p.rules.Outcomes(atWork) {
 		given[i] = Given{Rule: o.Rule, Set: o.Set, Tagged: o.Tagged, Own: o.Grant.Weight, Queue: o.Queue, Group: o.Group, Weight: o.Among, Due: o.Due,
-			Limit: o.Limit, Reserve: o.Reserve, TotalReserve: o.Total.Reserve, TotalLimit: o.Total.Limit}
+			Limit: o.Limit, Reserve: o.Reserve, TotalReserve: o.Total.Reserve, TotalLimit: o.Total.Limit, Latency: o.Latency}
 		if o.Rule >= 0 && o.Rule < len(p.lines) {
 			given[i].Line = p.lines[o.Rule]
 		}
@@ -147,7 +150,7 @@ type Change struct {
 // Differs reports whether the application would notice a difference: in its entitlement, by a ten
 // thousandth at least, or in its limits or guaranteed rates.
 func (c Change) Differs() bool {
-	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Limits() != c.New.Limits() || c.Old.Reserves() != c.New.Reserves()
+	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Limits() != c.New.Limits() || c.Old.Reserves() != c.New.Reserves() || c.Old.Latency != c.New.Latency
 }
 
 // Limits returns the limits for people; empty: none.
@@ -155,6 +158,14 @@ func (g Given) Limits() string { return both(Rate(g.Limit), Rate(g.TotalLimit)) 
 
 // Reserves returns the guaranteed rates for people; empty: none.
 func (g Given) Reserves() string { return both(g.Reserve.String(), Rate(g.TotalReserve)) }
+
+// Goal returns the latency goal for people; empty: none.
+func (g Given) Goal() string {
+	if g.Latency == 0 {
+		return ""
+	}
+	return "p99 within " + g.Latency.String()
+}
 
 // both joins a rate of each device with one of the whole cluster.
 func both(device, total string) string {

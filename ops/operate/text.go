@@ -98,7 +98,7 @@ func NodesNote(a *cluster.ListNodesAnswer) string {
 // Changes writes a table of what applications get under the old and the new policy, in the form
 // "old > new".
 func Changes(w io.Writer, changes []Change) error {
-	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|RESERVE|BY", func(add func(...string)) {
+	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|RESERVE|LATENCY|BY", func(add func(...string)) {
 		change := func(old, new string) string {
 			if old == "" {
 				old = "-"
@@ -113,7 +113,7 @@ func Changes(w io.Writer, changes []Change) error {
 		}
 		for _, c := range changes {
 			add(c.Application, c.Queue, c.User, change(Weight(c.Old.Weight), Weight(c.New.Weight)), change(Percent(c.Old.Due), Percent(c.New.Due)),
-				change(c.Old.Limits(), c.New.Limits()), change(c.Old.Reserves(), c.New.Reserves()), change(c.Old.Why(), c.New.Why()))
+				change(c.Old.Limits(), c.New.Limits()), change(c.Old.Reserves(), c.New.Reserves()), change(c.Old.Goal(), c.New.Goal()), change(c.Old.Why(), c.New.Why()))
 		}
 	})
 }

@@ -588,7 +588,9 @@ type Right struct {
 	TotalLimit   uint64 `protobuf:"varint,22,opt,name=total_limit,json=totalLimit,proto3" json:"total_limit,omitempty"`
 	// The place of the application's rule in the policy. If a device cannot keep all guaranteed rates, those with a
 	// smaller order come first.
-	Order         uint32 `protobuf:"varint,23,opt,name=order,proto3" json:"order,omitempty"`
+	Order uint32 `protobuf:"varint,23,opt,name=order,proto3" json:"order,omitempty"`
+	// The goal of the p99 of the application's small reads, in milliseconds, 10 to 10,000; 0: none.
+	LatencyMs     uint32 `protobuf:"varint,24,opt,name=latency_ms,json=latencyMs,proto3" json:"latency_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -696,6 +698,13 @@ func (x *Right) GetTotalLimit() uint64 {
 func (x *Right) GetOrder() uint32 {
 	if x != nil {
 		return x.Order
+	}
+	return 0
+}
+
+func (x *Right) GetLatencyMs() uint32 {
+	if x != nil {
+		return x.LatencyMs
 	}
 	return 0
 }
@@ -2097,7 +2106,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06policy\x18\x06 \x01(\x04R\x06policy\x12\x1a\n" +
 	"\bsettling\x18\a \x01(\bR\bsettling\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x120\n" +
-	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xce\x02\n" +
+	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xed\x02\n" +
 	"\x05Right\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x14\n" +
@@ -2110,7 +2119,9 @@ const file_cluster_proto_rawDesc = "" +
 	"\rtotal_reserve\x18\x15 \x01(\x04R\ftotalReserve\x12\x1f\n" +
 	"\vtotal_limit\x18\x16 \x01(\x04R\n" +
 	"totalLimit\x12\x14\n" +
-	"\x05order\x18\x17 \x01(\rR\x05order\"5\n" +
+	"\x05order\x18\x17 \x01(\rR\x05order\x12\x1d\n" +
+	"\n" +
+	"latency_ms\x18\x18 \x01(\rR\tlatencyMs\"5\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\" \n" +
