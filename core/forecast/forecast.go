@@ -52,6 +52,8 @@ const (
 	modelError = 0.02
 	// leastTime is the least time between two observations.
 	leastTime = time.Millisecond
+	// leastStep is the least progress of an equation that is closed early.
+	leastStep = 1e-6
 	// MinShare is the smallest share; a smaller one counts as MinShare.
 	MinShare = 1e-4
 )
@@ -117,7 +119,7 @@ func (m *Model) Observe(o Observation) {
 		m.begin(o)
 		return
 	}
-	if passed := (m.last.Time - m.from.Time).Seconds(); passed > 0 && m.last.Progress > m.from.Progress {
+	if passed := (m.last.Time - m.from.Time).Seconds(); passed > 0 && m.last.Progress-m.from.Progress >= leastStep {
 		if before := m.shareTime / passed; math.Abs(o.Share-before) > shareStep*before {
 			m.close()
 		}

@@ -185,6 +185,9 @@ func TestShareOfAnything(t *testing.T) {
 		small := rapid.Float64Range(0.05, 0.9).Draw(t, "a")
 		large := rapid.Float64Range(small, 1).Draw(t, "b")
 		slow, err := m.Forecast(small)
+		if errors.Is(err, ErrNoProgress) {
+			t.Skip("there were few observations, or a phase has just begun")
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
