@@ -85,3 +85,86 @@ func TestALatencyGoal(t *testing.T) {
 		}
 	}
 }
+
+// goalOf returns the state of a flow's goal.
+func (w *world) goalOf(flow string) arbiter.LatencySnapshot {
+	for _, f := range w.a.Snapshot(w.now).Flows {
+		if f.Name == flow {
+			return f.Latency
+		}
+	}
+	return arbiter.LatencySnapshot{}
+}
+
+// goals returns a policy of latency goals, with the given mode for the flows that have one.
+func goals(mode arbiter.Mode, of map[string]time.Duration) arbiter.Policy {
+	return func(flow string) arbiter.Rule {
+		rule := arbiter.Rule{Weight: 1, Mode: arbiter.Enforce, Latency: of[flow]}
+		if rule.Latency > 0 {
+			rule.Weight, rule.Mode = 32, mode
+		}
+		return rule
+	}
+}
+
+func TestAGoalNeedsSmallReadsInEnforceMode(t *testing.T) {
+	goal := map[string]time.Duration{"a": 50 * time.Millisecond}
+	for name, c := range map[string]struct {
+		mode   arbiter.Mode
+		reads  bool
+		active bool
+	}{
+		"reads": {arbiter.Enforce, true, true}, "writes only": {arbiter.Enforce, false, false}, "observe": {arbiter.Observe, true, false},
+	} {
+		w := diskWorld(t, 4, goals(c.mode, goal), func(cfg *arbiter.Config) { cfg.Quantum = 2 * mib })
+		w.writer("x", endlessFile)
+		var took []time.Duration
+		if c.reads {
+			w.smallReads("a", 100*time.Millisecond, time.Minute, &took)
+		} else {
+			w.writer("a", endlessFile)
+		}
+		w.run(20 * time.Second)
+		g := w.goalOf("a")
+		if g.Active != c.active || (g.Slice > 0) != c.active {
+			t.Errorf("%s: %+v, want active: %v", name, g, c.active)
+		}
+		if name == "reads" && g.Reads == 0 {
+			t.Errorf("%s: no read was measured", name)
+		}
+		w.a.Apply(w.now, arbiter.Enforce, goals(c.mode, nil)) // the goal is removed
+		w.run(time.Second)
+		if g := w.goalOf("a"); g != (arbiter.LatencySnapshot{}) {
+			t.Errorf("%s: after the goal was removed: %+v", name, g)
+		}
+	}
+}
+
+func TestTheStrictestGoalCounts(t *testing.T) {
+	slice := func(of map[string]time.Duration) int64 {
+		w := diskWorld(t, 4, goals(arbiter.Enforce, of), func(cfg *arbiter.Config) { cfg.Quantum = 2 * mib })
+		w.writer("x", endlessFile)
+		var took []time.Duration
+		for _, flow := range []string{"a", "b"} {
+			w.smallReads(flow, 200*time.Millisecond, time.Minute, &took)
+		}
+		w.run(time.Second)
+		return max(w.goalOf("a").Slice, w.goalOf("b").Slice)
+	}
+	loose, strict := 200*time.Millisecond, 60*time.Millisecond
+	one, both := slice(map[string]time.Duration{"a": strict}), slice(map[string]time.Duration{"a": strict, "b": loose})
+	if other := slice(map[string]time.Duration{"b": loose}); one != both || other <= one {
+		t.Errorf("slices: %d for the strict goal, %d for both, %d for the loose one", one, both, other)
+	}
+}
+
+func TestAGoalThatTheDeviceCannotKeep(t *testing.T) {
+	w := diskWorld(t, 4, goals(arbiter.Enforce, map[string]time.Duration{"a": arbiter.MinLatency}), func(cfg *arbiter.Config) { cfg.Quantum = 2 * mib })
+	w.writer("x", endlessFile)
+	var took []time.Duration
+	w.smallReads("a", 100*time.Millisecond, time.Minute, &took)
+	w.run(20 * time.Second)
+	if g := w.goalOf("a"); g.Least <= g.Goal || g.Slice != 128*kib || g.Depth != 1 || g.P99 == 0 {
+		t.Errorf("%+v", g)
+	}
+}
