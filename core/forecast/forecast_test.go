@@ -186,7 +186,7 @@ func TestShareOfAnything(t *testing.T) {
 		large := rapid.Float64Range(small, 1).Draw(t, "b")
 		slow, err := m.Forecast(small)
 		if errors.Is(err, ErrNoProgress) {
-			t.Skip("there were few observations, or a phase has just begun")
+			return
 		}
 		if err != nil {
 			t.Fatal(err)
