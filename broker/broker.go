@@ -88,6 +88,7 @@ type Broker struct {
 	grants         map[string]policy.Grant // by application, under the policy in force
 	staleGrants    map[string]struct{}     // applications whose facts have changed since their grants were computed
 	totalRates     map[string]*totalRate   // by application
+	orders         orders
 	paths          queuePaths
 	factsVersion   uint64 // incremented when facts change
 
@@ -148,7 +149,10 @@ type Options struct {
 	// State returns an application's state as reported by its cluster manager; empty: not known. It
 	// is called under the same conditions as Facts.
 	State func(flow string) string
-	Store store.Store // keeps the policy's versions; nil: in memory
+	// Progress returns the part of an application that is done, 0 to 1, as reported by its cluster manager; below
+	// 0: not known. It is called under the same conditions as Facts.
+	Progress func(flow string) float64
+	Store    store.Store // keeps the policy's versions; nil: in memory
 	// Leadership reports which broker leads; nil: this broker always leads.
 	Leadership leadership.Leadership
 }
@@ -164,6 +168,9 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	}
 	if o.State == nil {
 		o.State = func(string) string { return "" }
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) float64 { return -1 }
 	}
 	if o.Store == nil {
 		o.Store = store.NewMemory()
@@ -300,6 +307,7 @@ func (b *Broker) computeRights() {
 			names, grants = append(names, name), append(grants, g)
 		}
 	})
+	b.applyOrders(names, grants)
 	weights := b.policy.Weights(grants)
 	clear(b.rights)
 	if len(b.grants) > 2*len(names)+1000 { // most grants belong to applications that have ended

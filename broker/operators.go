@@ -256,6 +256,9 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 		if t := b.totalRates[name]; t != nil && t.total.Reserve > 0 {
 			s.Promise = t.promise()
 		}
+		if p, ordered := b.orders.places[name]; ordered {
+			s.Rank, s.Slice, s.RemainingBytes, s.RemainingError = uint32(p.Rank), p.Part, uint64(p.Remaining.Bytes), p.Remaining.Error
+		}
 		if g, known := b.grants[name]; known {
 			s.Rule, s.Group = int32(g.Rule), g.Group
 		}

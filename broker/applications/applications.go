@@ -57,9 +57,10 @@ const (
 // Application holds the facts about an application.
 type Application struct {
 	policy.Facts
-	State       string // as its source reports it: ACCEPTED, RUNNING, FINISHED
-	Ended       bool   // it is no longer at work
-	activeSince int64  // start of the source's active phase, in Unix ms; 0: not reported
+	Progress    float64 // part that is done, 0 to 1; below 0: not reported
+	State       string  // as its source reports it: ACCEPTED, RUNNING, FINISHED
+	Ended       bool    // it is no longer at work
+	activeSince int64   // start of the source's active phase, in Unix ms; 0: not reported
 }
 
 // Source is the state of a source.
@@ -173,6 +174,16 @@ func (d *Directory) State(flow string) string {
 		return e.State
 	}
 	return ""
+}
+
+// Progress returns the last reported progress of a flow's application, 0 to 1; below 0: not known.
+func (d *Directory) Progress(flow string) float64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.apps[flow]; e != nil {
+		return e.Progress
+	}
+	return -1
 }
 
 // List returns all known applications, sorted by flow.

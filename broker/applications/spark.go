@@ -73,7 +73,7 @@ func parseSpark(d *json.Decoder) ([]Application, error) {
 				if len(apps) == MaxApplications {
 					return fmt.Errorf("more than %d applications", MaxApplications)
 				}
-				apps = append(apps, Application{State: clip(a.State, maxName), Ended: ended, Facts: policy.Facts{
+				apps = append(apps, Application{Progress: -1, State: clip(a.State, maxName), Ended: ended, Facts: policy.Facts{
 					Flow: clip(a.ID, maxName), Name: clip(a.Name, maxName), User: clip(a.User, maxName), Type: sparkType}})
 				return nil
 			})

@@ -21,15 +21,16 @@ const (
 
 // yarnApp is the part of YARN's description of an application that is read.
 type yarnApp struct {
-	ID              string `json:"id"`
-	User            string `json:"user"`
-	Name            string `json:"name"`
-	Queue           string `json:"queue"`
-	State           string `json:"state"`
-	ApplicationType string `json:"applicationType"`
-	ApplicationTags string `json:"applicationTags"`
-	StartedTime     int64  `json:"startedTime"` // ms; 0 if the broker's user has no right to see it
-	ClusterID       int64  `json:"clusterId"`   // start of the answering ResourceManager's active phase, in Unix ms
+	ID              string   `json:"id"`
+	User            string   `json:"user"`
+	Name            string   `json:"name"`
+	Queue           string   `json:"queue"`
+	State           string   `json:"state"`
+	ApplicationType string   `json:"applicationType"`
+	ApplicationTags string   `json:"applicationTags"`
+	Progress        *float64 `json:"progress"`    // percent
+	StartedTime     int64    `json:"startedTime"` // ms; 0 if the broker's user has no right to see it
+	ClusterID       int64    `json:"clusterId"`   // start of the answering ResourceManager's active phase, in Unix ms
 	ResourceInfo    struct {
 		ResourceUsagesByPartition []struct {
 			Used struct {
@@ -87,7 +88,7 @@ func parseApp(d *json.Decoder) (a *yarnApp, err error) {
 }
 
 func (a *yarnApp) application(resource string) Application {
-	app := Application{State: clip(a.State, maxName), activeSince: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
+	app := Application{Progress: a.progress(), State: clip(a.State, maxName), activeSince: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
 		User: clip(a.User, maxName), Name: clip(a.Name, maxName), Type: clip(a.ApplicationType, maxName)}}
 	switch a.State {
 	case "FINISHED", "FAILED", "KILLED":
@@ -114,6 +115,15 @@ func (a *yarnApp) application(resource string) Application {
 		app.Bandwidth = int64(min(max(math.Round(held/1e6), 1), policy.MaxWeight))
 	}
 	return app
+}
+
+// progress returns the progress as a part; -1 if it is not known. A Spark application on YARN reports 10 % from its
+// start to its end.
+func (a *yarnApp) progress() float64 {
+	if a.Progress == nil || !(*a.Progress >= 0 && *a.Progress <= 100) {
+		return -1
+	}
+	return *a.Progress / 100
 }
 
 // bytes returns the amount in the base unit; 0 for a unit that YARN does not have

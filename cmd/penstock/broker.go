@@ -91,7 +91,7 @@ The broker needs no privileges except to listen on its port.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			o := broker.Options{Log: log, Facts: directory.Facts, State: directory.State}
+			o := broker.Options{Log: log, Facts: directory.Facts, State: directory.State, Progress: directory.Progress}
 			elect, err := several.open(&o, listen, files, log)
 			if err != nil {
 				return err
