@@ -1,27 +1,19 @@
 package broker
 
 import (
-	"context"
-	"net"
-	"sync"
+	"math"
 	"testing"
-
-	"google.golang.org/grpc"
 
 	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
 
-// TestShortestFirst: applications of an ordered queue get slices by their remaining work, and the slices move when a
-// shorter application comes, when another's progress shows that it is longer than stated, and when the policy ends.
+// TestShortestFirst: applications of an ordered queue get slices by their remaining work, which move when a
+// shorter application comes and when the queue is not ordered any more.
 func TestShortestFirst(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	sizes := map[string]string{"long": "30g", "middle": "20g", "short": "1g"}
-	ctx, cancel := context.WithCancel(context.Background())
-	b, err := New(ctx, Options{Facts: func(flow string) policy.Facts {
+	const text = "queues: [{queue: etl, weight: 3, order: shortest, slices: [70, 20, 10], floor: 5}]"
+	served := serveFacts(t, "127.0.0.1:0", text, func(flow string) policy.Facts {
 		f := policy.Facts{Flow: flow, Queue: "etl"}
 		if sizes[flow] != "" {
 			f.Tags = []string{policy.SizeTag + sizes[flow]}
@@ -30,19 +22,8 @@ func TestShortestFirst(t *testing.T) {
 			f.Queue = ""
 		}
 		return f
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const text = "queues: [{queue: etl, weight: 3, order: shortest, slices: [70, 20, 10], floor: 5}]\nrules: [{flow: middle, weight: 1}]\n"
-	applyText(t, b, text)
-	server := grpc.NewServer()
-	cluster.RegisterNodesServer(server, b)
-	var running sync.WaitGroup
-	running.Go(func() { b.Run(ctx) })
-	running.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() { cancel(); server.Stop(); running.Wait() })
-	brokers := []string{listener.Addr().String()}
+	})
+	b, brokers := served.Broker, []string{served.address}
 	first := node(t, "first", brokers, "long", "middle", "beside")
 	weights := func(m *machine, what string, want map[string]float64) {
 		t.Helper()
@@ -62,17 +43,17 @@ func TestShortestFirst(t *testing.T) {
 
 	state := func(flow string) *cluster.ApplicationState {
 		t.Helper()
-		a, err := operators{b: b}.ListApplications(onThisMachine(t), &cluster.ListApplicationsRequest{Application: flow})
+		a, err := operators{b: b}.ListApplications(caller("127.0.0.1"), &cluster.ListApplicationsRequest{Application: flow})
 		if err != nil || len(a.GetApplications()) != 1 {
 			t.Fatalf("%v, %v", a, err)
 		}
 		return a.GetApplications()[0]
 	}
 	s := state("short")
-	if s.GetRank() != 1 || s.GetSlice() != 0.7 || s.GetRemainingBytes() == 0 || s.GetRemainingBytes() > 1<<30 || !(s.GetRemainingError() > 0) {
+	if s.GetRank() != 1 || math.Abs(s.GetSlice()-0.7) > 1e-9 || s.GetRemainingBytes() == 0 || s.GetRemainingBytes() > 1<<30 || !(s.GetRemainingError() > 0) {
 		t.Errorf("%v", s)
 	}
-	if s := state("long"); s.GetRank() != 3 || s.GetSlice() != 0.1 {
+	if s := state("long"); s.GetRank() != 3 || math.Abs(s.GetSlice()-0.1) > 1e-9 {
 		t.Errorf("%v", s)
 	}
 	if s := state("beside"); s.GetRank() != 0 || s.GetSlice() != 0 {
