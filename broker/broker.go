@@ -89,6 +89,7 @@ type Broker struct {
 	staleGrants    map[string]struct{}     // applications whose facts have changed since their grants were computed
 	totalRates     map[string]*totalRate   // by application
 	forecasts      map[string]*forecaster  // by application
+	orders         orders
 	paths          queuePaths
 	factsVersion   uint64 // incremented when facts change
 
@@ -309,6 +310,7 @@ func (b *Broker) computeRights() {
 			names, grants = append(names, name), append(grants, g)
 		}
 	})
+	b.applyOrders(names, grants)
 	weights := b.policy.Weights(grants)
 	clear(b.rights)
 	if len(b.grants) > 2*len(names)+1000 { // most grants belong to applications that have ended

@@ -257,6 +257,9 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 			s.Promise = t.promise()
 		}
 		b.describeForecast(name, s)
+		if p, ordered := b.orders.places[name]; ordered {
+			s.Rank, s.Slice, s.RemainingBytes, s.RemainingError = uint32(p.Rank), p.Part, uint64(p.Remaining.Bytes), p.Remaining.Error
+		}
 		if g, known := b.grants[name]; known {
 			s.Rule, s.Group = int32(g.Rule), g.Group
 		}

@@ -20,12 +20,18 @@ import (
 // serveQueues serves a broker that knows each flow's queue.
 func serveQueues(t *testing.T, address, text string, queues map[string]string) *served {
 	t.Helper()
+	return serveFacts(t, address, text, func(flow string) policy.Facts { return policy.Facts{Flow: flow, Queue: queues[flow]} })
+}
+
+// serveFacts serves a broker that knows the facts of each flow.
+func serveFacts(t *testing.T, address, text string, facts func(flow string) policy.Facts) *served {
+	t.Helper()
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	b, err := New(ctx, Options{Facts: func(flow string) policy.Facts { return policy.Facts{Flow: flow, Queue: queues[flow]} }})
+	b, err := New(ctx, Options{Facts: facts})
 	if err != nil {
 		t.Fatal(err)
 	}

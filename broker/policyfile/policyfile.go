@@ -15,6 +15,7 @@ import (
 
 	"penstock/core/limit"
 	"penstock/core/policy"
+	"penstock/core/shortest"
 	"penstock/settings"
 )
 
@@ -130,6 +131,9 @@ type fields struct {
 type queue struct {
 	Queue  string `yaml:"queue"`
 	Weight int    `yaml:"weight"`
+	Order  string `yaml:"order"`
+	Slices []int  `yaml:"slices"`
+	Floor  *int   `yaml:"floor"`
 }
 
 type rule struct {
@@ -169,6 +173,21 @@ func (b *bandwidth) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
+// slices returns the queue's slices, with the defaults of an ordered queue.
+func (q *queue) slices() shortest.Slices {
+	s := shortest.Slices{Percent: q.Slices}
+	if q.Order != "" {
+		if q.Slices == nil {
+			s.Percent = shortest.Default().Percent
+		}
+		s.Floor = shortest.Default().Floor
+	}
+	if q.Floor != nil {
+		s.Floor = *q.Floor
+	}
+	return s
+}
+
 // read reads the fields of a file. It returns an error if the file is empty or its fields cannot be
 // read at all. Other mistakes are collected in the document.
 func read(text []byte) (*file, error) {
@@ -194,7 +213,7 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 		p.Default = *all.Default
 	}
 	for _, q := range all.Queues {
-		p.Queues = append(p.Queues, policy.Queue{Path: q.Queue, Weight: q.Weight})
+		p.Queues = append(p.Queues, policy.Queue{Path: q.Queue, Weight: q.Weight, Order: q.Order, Slices: q.slices()})
 	}
 	for i, r := range all.Rules {
 		one := policy.Rule{

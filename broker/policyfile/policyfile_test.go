@@ -113,7 +113,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Parse([]byte("defualt: 2\nqueues:\n- {queue: a, weight: heavy}\n- 7\nrules:\n- {user: a, user: b}\n- {weigth: 3, limit: [1]}\n- {bandwidth: perhaps}\n"))
 	want := `line 1, column 1: the policy has no field "defualt": did you mean default?
   line 3, column 22: weight: "heavy": give a whole number
-  line 4, column 3: a queue must be a mapping of fields: queue, weight
+  line 4, column 3: a queue must be a mapping of fields: queue, weight, order, slices, floor
   line 6, column 13: field user is given twice
   line 7, column 4: a rule has no field "weigth": did you mean weight?
   line 7, column 22: limit: give a number of bytes such as 65536, 64KiB or 2MiB

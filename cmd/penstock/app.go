@@ -55,6 +55,11 @@ type appJSON struct {
 	TotalReserve uint64       `json:"total_reserve"`
 	TotalLimit   uint64       `json:"total_limit"`
 	Promise      *promiseJSON `json:"promise,omitempty"`
+	// In a queue with "order: shortest".
+	Rank           uint32  `json:"rank,omitempty"`            // from 1
+	Slice          float64 `json:"slice,omitempty"`           // part of the queue's share, 0 to 1
+	RemainingBytes uint64  `json:"remaining_bytes,omitempty"` // estimate
+	RemainingError float64 `json:"remaining_error,omitempty"` // relative to the estimate
 }
 
 // promiseJSON is the history of a total reserve, in windows in which the application wanted the rate.
@@ -76,7 +81,7 @@ func asAppJSON(s *cluster.ApplicationState) appJSON {
 		promise = &promiseJSON{p.GetWindowS(), p.GetKept(), p.GetBroken(), p.GetLast(), p.GetState(), p.GetGranted(), p.GetFits()}
 	}
 	return appJSON{s.GetApplication(), s.GetQueue(), s.GetUser(), s.GetName(), s.GetType(), s.GetTags(), s.GetState(), s.GetNodes(), s.GetRate(),
-		s.GetWeight(), s.GetShare(), s.GetDue(), s.GetLimit(), s.GetRule(), s.GetGroup(), s.GetBytes(), s.GetHungry(), s.GetTotalReserve(), s.GetTotalLimit(), promise}
+		s.GetWeight(), s.GetShare(), s.GetDue(), s.GetLimit(), s.GetRule(), s.GetGroup(), s.GetBytes(), s.GetHungry(), s.GetTotalReserve(), s.GetTotalLimit(), promise, s.GetRank(), s.GetSlice(), s.GetRemainingBytes(), s.GetRemainingError()}
 }
 
 func newAppList() *cobra.Command {

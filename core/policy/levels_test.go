@@ -108,7 +108,7 @@ func TestLevelsMakeTheWeights(t *testing.T) {
 // TestQueuesByPath checks that a validated policy finds the same queues as one that is not
 // validated.
 func TestQueuesByPath(t *testing.T) {
-	p := policy.Policy{Default: 1, Queues: []policy.Queue{{"root.a.b", 3}, {"root", 2}, {"root.ab", 5}}}
+	p := policy.Policy{Default: 1, Queues: []policy.Queue{{Path: "root.a.b", Weight: 3}, {Path: "root", Weight: 2}, {Path: "root.ab", Weight: 5}}}
 	q := p
 	if err := q.Validate(); err != nil {
 		t.Fatal(err)

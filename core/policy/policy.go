@@ -23,6 +23,7 @@ import (
 
 	"penstock/core/limit"
 	"penstock/core/reserve"
+	"penstock/core/shortest"
 )
 
 // Limits of a policy.
@@ -82,6 +83,10 @@ type Rule struct {
 type Queue struct {
 	Path   string
 	Weight int // 1 to MaxWeight
+	// Order is Shortest if the queue's applications are ordered by their remaining work; empty: they are not.
+	// Slices are the parts of the queue's share by rank.
+	Order  string
+	Slices shortest.Slices
 }
 
 // Policy is a complete policy. Default is the weight of applications that no rule matches.
@@ -92,7 +97,8 @@ type Policy struct {
 	// Set contains weights of single applications, by flow. They override the rules.
 	Set map[string]int
 
-	weights map[string]int // of Queues, by path; nil before Validate
+	weights map[string]int             // of Queues, by path; nil before Validate
+	orders  map[string]shortest.Slices // of the ordered Queues, by path; nil before Validate
 }
 
 // Grant is what the policy gives to one application.
@@ -110,6 +116,7 @@ type Grant struct {
 	Reserve     reserve.Rate
 	Total       Total
 	Latency     time.Duration
+	Size        int64 // stated by a tag, in bytes, in an ordered queue only; 0: none
 }
 
 // Validate checks a policy and returns all mistakes as joined *Errors. Queues must not change
@@ -136,12 +143,19 @@ func (p *Policy) Validate() error {
 		p.Rules[i].validate(func(field, format string, args ...any) { add(at, field, format, args...) })
 	}
 	p.validateGroups(add)
+	p.validateOrders(add)
 	if len(mistakes) > 0 {
 		return errors.Join(mistakes...)
 	}
 	p.weights = make(map[string]int, len(p.Queues))
 	for _, q := range p.Queues {
 		p.weights[q.Path] = q.Weight
+		if q.Order == Shortest {
+			if p.orders == nil {
+				p.orders = map[string]shortest.Slices{}
+			}
+			p.orders[q.Path] = q.Slices
+		}
 	}
 	return nil
 }
@@ -238,6 +252,9 @@ func (p *Policy) Grant(f Facts) Grant {
 	} else if g.Rule >= 0 && p.Rules[g.Rule].Group != "" {
 		r := &p.Rules[g.Rule]
 		g.Group, g.GroupWeight, g.Queue, g.Weight = r.Group, r.Weight, r.GroupQueue, 1
+	}
+	if _, ordered := p.OrderOf(g); ordered {
+		g.Size = statedSize(f.Tags)
 	}
 	return g
 }

@@ -14,7 +14,7 @@ import (
 )
 
 func TestFirstMatchWins(t *testing.T) {
-	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}, {"root.etl.night", 2}},
+	p := &Policy{Default: 1, Queues: []Queue{{Path: "root.etl", Weight: 3}, {Path: "root.etl.night", Weight: 2}},
 		Rules: []Rule{
 			{Queue: "root.etl.*", User: "alice", Weight: 8, MaxWeight: 16},
 			{Tag: "gold", Weight: 32},
@@ -49,7 +49,7 @@ func TestFirstMatchWins(t *testing.T) {
 }
 
 func TestWeightsOfQueues(t *testing.T) {
-	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}, {"root.adhoc", 1}, {"root.adhoc.gold", 4}}}
+	p := &Policy{Default: 1, Queues: []Queue{{Path: "root.etl", Weight: 3}, {Path: "root.adhoc", Weight: 1}, {Path: "root.adhoc.gold", Weight: 4}}}
 	etl, adhoc, gold, none := Grant{Weight: 1, Queue: "root.etl"}, Grant{Weight: 1, Queue: "root.adhoc"}, Grant{Weight: 2, Queue: "root.adhoc.gold"}, Grant{Weight: 4}
 	for name, test := range map[string]struct {
 		atWork []Grant
@@ -85,7 +85,7 @@ func TestWeightsAddUp(t *testing.T) {
 		queues := []string{""}
 		for _, path := range paths {
 			if rapid.Bool().Draw(t, path) {
-				p.Queues = append(p.Queues, Queue{path, rapid.IntRange(1, MaxWeight).Draw(t, "weight")})
+				p.Queues = append(p.Queues, Queue{Path: path, Weight: rapid.IntRange(1, MaxWeight).Draw(t, "weight")})
 				queues = append(queues, path)
 			}
 		}
@@ -132,7 +132,7 @@ func TestWeightsAddUp(t *testing.T) {
 // TestGroups checks that a group is one member among its siblings, whatever the number of its
 // applications and whichever of its rules they match.
 func TestGroups(t *testing.T) {
-	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}, {"root.adhoc", 1}}, Rules: []Rule{
+	p := &Policy{Default: 1, Queues: []Queue{{Path: "root.etl", Weight: 3}, {Path: "root.adhoc", Weight: 1}}, Rules: []Rule{
 		{Flow: "clients", Weight: 2, Group: "system"}, {Flow: "balancer", Weight: 2, Group: "system"},
 		{User: "intern*", Weight: 4, Group: "interns", GroupQueue: "root.adhoc"},
 	}}
@@ -178,11 +178,11 @@ func TestMistakes(t *testing.T) {
 		"rules[2]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 1}, {Weight: MaxWeight + 1}}},
 		"rules":     {Default: 1, Rules: make([]Rule, MaxRules+1)},
 		"queues":    {Default: 1, Queues: make([]Queue, MaxQueues+1)},
-		"queues[0]": {Default: 1, Queues: []Queue{{strings.Repeat("a.", maxLevels) + "a", 1}}},
-		"queues[1]": {Default: 1, Queues: []Queue{{"a", 1}, {"a..b", 1}}},
-		"queues[2]": {Default: 1, Queues: []Queue{{"a", 1}, {"b", 1}, {GroupLevel("g"), 1}}},
+		"queues[0]": {Default: 1, Queues: []Queue{{Path: strings.Repeat("a.", maxLevels) + "a", Weight: 1}}},
+		"queues[1]": {Default: 1, Queues: []Queue{{Path: "a", Weight: 1}, {Path: "a..b", Weight: 1}}},
+		"queues[2]": {Default: 1, Queues: []Queue{{Path: "a", Weight: 1}, {Path: "b", Weight: 1}, {Path: GroupLevel("g"), Weight: 1}}},
 		"rules[3]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 2, Group: "g"}, {Weight: 2, Group: "g"}, {Weight: 3, Group: "g"}}},
-		"rules[4]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1, GroupQueue: "a"}}, Queues: []Queue{{"a", 1}}},
+		"rules[4]":  {Default: 1, Rules: []Rule{{Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1}, {Weight: 1, GroupQueue: "a"}}, Queues: []Queue{{Path: "a", Weight: 1}}},
 		"rules[6]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: MinLimit}}, 6), Rule{Weight: 1, Limit: MinLimit - 1})},
 		"rules[5]":  {Default: 1, Rules: append(slices.Repeat([]Rule{{Weight: 1, Limit: MinLimit, Reserve: reserve.Rate{Bytes: MinLimit}}}, 5), Rule{Weight: 1, Limit: MinLimit, Reserve: reserve.Rate{Bytes: MinLimit + 1}})},
 	} {
@@ -246,7 +246,7 @@ func TestLongValues(t *testing.T) {
 }
 
 func TestSetWeights(t *testing.T) {
-	p := &Policy{Default: 1, Queues: []Queue{{"root.etl", 3}}, Set: map[string]int{"a": 7},
+	p := &Policy{Default: 1, Queues: []Queue{{Path: "root.etl", Weight: 3}}, Set: map[string]int{"a": 7},
 		Rules: []Rule{{Flow: "[ab]", Weight: 2, Group: "g", Limit: 5 << 20, Reserve: reserve.Rate{Bytes: 4 << 20}}, {Flow: "c", Weight: 2, MaxWeight: 9}}}
 	for flow, want := range map[string]Grant{
 		"a": {Weight: 7, Queue: "root.etl", Limit: 5 << 20, Reserve: reserve.Rate{Bytes: 4 << 20}, Set: true},

@@ -126,6 +126,7 @@ func (s *Scenario) validate() error {
 	}
 	b := s.Expect.Better
 	check(b.Local >= 0 && b.Local <= 100 && b.FIFO >= 0 && b.FIFO <= 100, "expect: better: use 0 to 100")
+	check(b.Shortest >= 0 && b.Shortest < 1 && b.Sized >= 0 && b.Sized < 1, "expect: better: shortest and sized: use 0 to below 1")
 	check(s.Expect.Converged == 0 || s.Expect.Misplaced > 0, "expect: converged: give misplaced too: it is the bound that shares must return to")
 	s.checkJobs(check, nodes)
 	check(s.Expect.Misplaced >= 0 && s.Expect.Misplaced <= 1, "expect: misplaced %v: use 0 to 1", s.Expect.Misplaced)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"penstock/core/shortest"
 	"penstock/settings"
 )
 
@@ -32,7 +33,12 @@ const (
 	wayFIFO        = "fifo"        // requests go to the disk in order of arrival
 	wayLocal       = "local"       // the scenario's scheduler, without coordination
 	wayCoordinated = "coordinated" // as wayLocal, and with the broker's totals
+	wayShortest    = "shortest"    // as wayCoordinated, with all jobs in one queue, the shortest first by progress
+	waySized       = "sized"       // the same by stated sizes
 )
+
+// ways are all ways.
+var ways = []string{wayAlone, wayFIFO, wayLocal, wayCoordinated, wayShortest, waySized}
 
 // work is a job to play.
 type work struct {
@@ -48,6 +54,7 @@ type work struct {
 	background               bool
 	index                    int
 	alone, fifo, local, coor time.Duration // run times; 0: not played, or not finished
+	shortest, sized          time.Duration
 }
 
 func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
@@ -64,7 +71,14 @@ func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 		m.Play = []string{wayAlone, wayFIFO, wayLocal, wayCoordinated}
 	}
 	for _, w := range m.Play {
-		check(slices.Contains([]string{wayAlone, wayFIFO, wayLocal, wayCoordinated}, w), "mapreduce: play %q: use alone, fifo, local or coordinated", w)
+		check(slices.Contains(ways, w), "mapreduce: play %q: use alone, fifo, local, coordinated, shortest or sized", w)
+	}
+	if len(m.Slices) == 0 {
+		m.Slices = shortest.Default().Percent
+	}
+	m.Floor = cmp.Or(m.Floor, shortest.Default().Floor)
+	if err := m.slices().Validate(); err != nil {
+		check(false, "mapreduce: %v", err)
 	}
 	jobs := 0
 	for i := range s.Jobs {

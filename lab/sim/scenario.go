@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"penstock/core/shortest"
 	"penstock/lab/disk"
 	"penstock/settings"
 )
@@ -188,6 +189,10 @@ type SpanSpec struct {
 type BetterSpec struct {
 	Local float64 `yaml:"than_local"`
 	FIFO  float64 `yaml:"than_fifo"`
+	// Shortest and Sized are the least parts, 0 to 1, by which the mean run time in these ways must be below that of
+	// coordinated.
+	Shortest float64 `yaml:"shortest"`
+	Sized    float64 `yaml:"sized"`
 }
 
 // JobSpec describes MapReduce jobs of one kind.
@@ -246,6 +251,10 @@ type TraceSpec struct {
 	Rate  settings.Bytes `yaml:"rate"`
 }
 
+func (m *MapReduceSpec) slices() shortest.Slices {
+	return shortest.Slices{Percent: m.Slices, Floor: m.Floor}
+}
+
 // MapReduceSpec describes how jobs run.
 type MapReduceSpec struct {
 	Slots       int               `yaml:"slots"`       // tasks that run at the same time on a node; default 8
@@ -255,7 +264,13 @@ type MapReduceSpec struct {
 	// Order selects the next task. fair (default) takes the queue with the fewest running tasks
 	// and, in this queue, the job with the fewest. fifo takes the job that was submitted first.
 	Order string `yaml:"order"`
-	// Play lists the ways to play the jobs: alone, fifo, local and coordinated; default all.
+	// Slices and Floor, in percent, divide the disks among the jobs in the ways shortest and sized, as in a policy's
+	// queue with "order: shortest". Each job must be an application of its own. Default 90 and 1.
+	Slices []int `yaml:"slices"`
+	Floor  int   `yaml:"floor"`
+	// Play lists the ways to play the jobs: alone, fifo, local and coordinated, which are the default; shortest,
+	// where the jobs are ordered by their remaining work as their progress shows it; and sized, where they state
+	// their sizes.
 	// Without alone, the result has run times and no slowdowns.
 	Play []string `yaml:"play"`
 }

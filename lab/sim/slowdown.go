@@ -22,6 +22,8 @@ type Job struct {
 	FIFO        float64 `json:"fifo,omitempty"`
 	Local       float64 `json:"local,omitempty"`
 	Coordinated float64 `json:"coordinated,omitempty"`
+	Shortest    float64 `json:"shortest,omitempty"`
+	Sized       float64 `json:"sized,omitempty"`
 }
 
 // Summary contains the results of the jobs of one kind, or of one size, played in one way.
@@ -33,6 +35,7 @@ type Summary struct {
 	// Run times in seconds.
 	Median float64 `json:"median"`
 	P90    float64 `json:"p90"`
+	Mean   float64 `json:"mean"`
 	// Slowdowns are run times divided by the run times alone; 0 if the jobs were not played alone.
 	// The slowdowns of "average" are means over the kinds.
 	SlowdownMedian float64 `json:"slowdown_median,omitempty"`
@@ -93,7 +96,7 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 	apps, of := applicationsOf(works)
 	exchange := s.exchange()
 	alone := way == wayAlone
-	if way != wayCoordinated {
+	if way != wayCoordinated && way != wayShortest && way != waySized {
 		exchange.Period = 0
 	}
 	played := *s
@@ -135,6 +138,9 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 			at = 0
 		}
 		y.add(w, of[i], at, seed, func(end time.Duration) { *w.took(way) = end - at })
+	}
+	if way == wayShortest || way == waySized {
+		newOrderer(c, y, s.MapReduce.slices(), way == waySized)
 	}
 	for _, ev := range played.Events {
 		c.At(time.Duration(ev.At), func() {
@@ -190,6 +196,10 @@ func (w *work) took(way string) *time.Duration {
 		return &w.fifo
 	case wayLocal:
 		return &w.local
+	case wayShortest:
+		return &w.shortest
+	case waySized:
+		return &w.sized
 	}
 	return &w.coor
 }
@@ -201,7 +211,8 @@ func (r *Result) jobs(works []*work) {
 		}
 		r.Jobs = append(r.Jobs, Job{Name: w.name, Kind: w.kind, Application: w.application, Submitted: w.at.Seconds(),
 			Input: w.input, Shuffle: w.shuffle, Output: w.output, Maps: w.maps, Reduces: w.reduces,
-			Alone: w.alone.Seconds(), FIFO: w.fifo.Seconds(), Local: w.local.Seconds(), Coordinated: w.coor.Seconds()})
+			Alone: w.alone.Seconds(), FIFO: w.fifo.Seconds(), Local: w.local.Seconds(), Coordinated: w.coor.Seconds(),
+			Shortest: w.shortest.Seconds(), Sized: w.sized.Seconds()})
 	}
 }
 
@@ -214,6 +225,10 @@ func (j *Job) Took(way string) float64 {
 		return j.FIFO
 	case wayLocal:
 		return j.Local
+	case wayShortest:
+		return j.Shortest
+	case waySized:
+		return j.Sized
 	}
 	return j.Coordinated
 }
@@ -275,7 +290,7 @@ func summary(way, of string, jobs []Job, in func(*Job) bool) Summary {
 			slow = append(slow, t/j.Alone)
 		}
 	}
-	return Summary{Way: way, Of: of, All: all, Jobs: len(times), Median: median(times), P90: quantile(times, 0.9),
+	return Summary{Way: way, Of: of, All: all, Jobs: len(times), Median: median(times), P90: quantile(times, 0.9), Mean: mean(times),
 		SlowdownMedian: median(slow), SlowdownP90: quantile(slow, 0.9), SlowdownMean: mean(slow)}
 }
 
@@ -300,6 +315,16 @@ func (r *Result) Ended(way string) (ended int) {
 	return ended
 }
 
+// Mean returns the mean run time of the jobs in one way in seconds, or 0 if they were not played in this way.
+func (r *Result) Mean(way string) float64 {
+	for _, s := range r.Summaries {
+		if s.Way == way && s.Of == average {
+			return s.Mean
+		}
+	}
+	return 0
+}
+
 // Average returns the average slowdown in one way, or 0 if the jobs were not played in this way.
 func (r *Result) Average(way string) float64 {
 	for _, s := range r.Summaries {
@@ -322,6 +347,16 @@ func (s *Scenario) judgeJobs(r *Result, works []*work) {
 		r.expect(late == 0, "%s: %d of %d jobs have not ended within %v, so its figures do not include them: make the run longer, or the jobs smaller", way, late, len(r.Jobs), time.Duration(s.Length))
 	}
 	b, got := s.Expect.Better, r.Average(wayCoordinated)
+	for _, one := range []struct {
+		way  string
+		gain float64
+	}{{wayShortest, b.Shortest}, {waySized, b.Sized}} {
+		if one.gain == 0 {
+			continue
+		}
+		mean, equal := r.Mean(one.way), r.Mean(wayCoordinated)
+		r.expect(mean > 0 && mean <= equal*(1-one.gain), "the mean run time is %.1f s in the way %s and %.1f s coordinated: it should be lower by at least %.0f %%", mean, one.way, equal, 100*one.gain)
+	}
 	for _, than := range []struct {
 		way  string
 		most float64

@@ -1579,6 +1579,12 @@ type ApplicationState struct {
 	TotalLimit   uint64                 `protobuf:"varint,24,opt,name=total_limit,json=totalLimit,proto3" json:"total_limit,omitempty"`
 	// How often the total reserve was kept.
 	Promise *Promise `protobuf:"bytes,25,opt,name=promise,proto3" json:"promise,omitempty"`
+	// In a queue with "order: shortest": the rank from 1, the part of the queue's share, 0 to 1, and the estimate of
+	// the bytes that remain, with its error relative to it. 0: not ordered.
+	Rank           uint32  `protobuf:"varint,26,opt,name=rank,proto3" json:"rank,omitempty"`
+	Slice          float64 `protobuf:"fixed64,27,opt,name=slice,proto3" json:"slice,omitempty"`
+	RemainingBytes uint64  `protobuf:"varint,28,opt,name=remaining_bytes,json=remainingBytes,proto3" json:"remaining_bytes,omitempty"`
+	RemainingError float64 `protobuf:"fixed64,29,opt,name=remaining_error,json=remainingError,proto3" json:"remaining_error,omitempty"`
 	// The part that is done, 0 to 1, and the forecast of the end at the present share, with an interval that
 	// holds it with a probability of 90 %. 0: not known.
 	Progress           float64 `protobuf:"fixed64,31,opt,name=progress,proto3" json:"progress,omitempty"`
@@ -1764,6 +1770,34 @@ func (x *ApplicationState) GetPromise() *Promise {
 		return x.Promise
 	}
 	return nil
+}
+
+func (x *ApplicationState) GetRank() uint32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetSlice() float64 {
+	if x != nil {
+		return x.Slice
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetRemainingBytes() uint64 {
+	if x != nil {
+		return x.RemainingBytes
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetRemainingError() float64 {
+	if x != nil {
+		return x.RemainingError
+	}
+	return 0
 }
 
 func (x *ApplicationState) GetProgress() float64 {
@@ -2176,7 +2210,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x17ListApplicationsRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\"`\n" +
 	"\x16ListApplicationsAnswer\x12F\n" +
-	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xd2\x05\n" +
+	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xce\x06\n" +
 	"\x10ApplicationState\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -2200,7 +2234,11 @@ const file_cluster_proto_rawDesc = "" +
 	"\rtotal_reserve\x18\x17 \x01(\x04R\ftotalReserve\x12\x1f\n" +
 	"\vtotal_limit\x18\x18 \x01(\x04R\n" +
 	"totalLimit\x123\n" +
-	"\apromise\x18\x19 \x01(\v2\x19.penstock.cluster.PromiseR\apromise\x12\x1a\n" +
+	"\apromise\x18\x19 \x01(\v2\x19.penstock.cluster.PromiseR\apromise\x12\x12\n" +
+	"\x04rank\x18\x1a \x01(\rR\x04rank\x12\x14\n" +
+	"\x05slice\x18\x1b \x01(\x01R\x05slice\x12'\n" +
+	"\x0fremaining_bytes\x18\x1c \x01(\x04R\x0eremainingBytes\x12'\n" +
+	"\x0fremaining_error\x18\x1d \x01(\x01R\x0eremainingError\x12\x1a\n" +
 	"\bprogress\x18\x1f \x01(\x01R\bprogress\x12/\n" +
 	"\x14forecast_end_unix_ms\x18  \x01(\x03R\x11forecastEndUnixMs\x12/\n" +
 	"\x14forecast_low_unix_ms\x18! \x01(\x03R\x11forecastLowUnixMs\x121\n" +
