@@ -32,6 +32,9 @@ var (
 	nodesDesc        = desc("broker_nodes", "Nodes whose reports are in the totals.")
 	applicationsDesc = desc("broker_applications", "Applications that at least one node serves.")
 	policyDesc       = desc("broker_policy_version", "Version of the policy in force.")
+	orderedDesc      = desc("broker_ordered_applications", "Applications at work in queues with \"order: shortest\".")
+	remainingDesc    = desc("broker_remaining_bytes", "Estimated bytes that remain for the applications in ordered queues.")
+	firstSliceDesc   = desc("broker_first_slice", "Largest part, 0 to 1, of an ordered queue's share that one application has; 0: none is ordered.")
 	connectionsDesc  = desc("broker_connections", "Open connections, including those not authenticated yet.")
 )
 
@@ -62,7 +65,7 @@ type collector struct{ b *Broker }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, applicationsDesc, policyDesc, connectionsDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, applicationsDesc, policyDesc, connectionsDesc, orderedDesc, remainingDesc, firstSliceDesc} {
 		out <- d
 	}
 }
@@ -71,8 +74,13 @@ func (collector) Describe(out chan<- *prometheus.Desc) {
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.b.mu.Lock()
 	nodes, applications, version := c.b.totals.Members(), c.b.totals.Apps(), c.b.version
+	ordered, remaining, first := len(c.b.orders.places), 0.0, 0.0
+	for _, p := range c.b.orders.places {
+		remaining, first = remaining+p.Remaining.Bytes, max(first, p.Part)
+	}
 	c.b.mu.Unlock()
 	for d, v := range map[*prometheus.Desc]float64{nodesDesc: float64(nodes), applicationsDesc: float64(applications),
+		orderedDesc: float64(ordered), remainingDesc: remaining, firstSliceDesc: first,
 		policyDesc: float64(version), connectionsDesc: float64(c.b.connections.open())} {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}

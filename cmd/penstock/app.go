@@ -170,6 +170,9 @@ func newAppStatus() *cobra.Command {
 			for _, line := range endLines(s) {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", line[0], line[1])
 			}
+			if s.GetRank() > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "rank", operate.Rank(s))
+			}
 			if h := s.GetPromise(); h.GetKept()+h.GetBroken() > 0 {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s in %d of %d windows of %d s in which it wanted its rate\n", "kept", h.GetKept(), h.GetKept()+h.GetBroken(), h.GetWindowS())
 			}

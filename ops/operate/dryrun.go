@@ -85,6 +85,7 @@ type Given struct {
 	Tagged bool    `json:"tagged"`         // the weight comes from a tag of the application
 	Own    int     `json:"own_weight"`     // among the members of its queue or group
 	Queue  string  `json:"queue,omitempty"`
+	Order  string  `json:"order,omitempty"` // of the queue; its applications' shares then depend on their remaining work
 	Group  string  `json:"group,omitempty"`
 	Weight float64 `json:"weight"` // among all at work
 	Due    float64 `json:"due"`    // 0 to 1
@@ -110,6 +111,9 @@ func (g Given) Why() string {
 	if g.Tagged {
 		why += ", by tag"
 	}
+	if g.Order != "" {
+		why += ", order " + g.Order
+	}
 	if g.Group != "" {
 		why += ", group " + Printable(g.Group)
 	}
@@ -122,6 +126,9 @@ func (p *Policy) Of(atWork []policy.Facts) []Given {
 	for i, o := range p.rules.Outcomes(atWork) {
 		given[i] = Given{Rule: o.Rule, Set: o.Set, Tagged: o.Tagged, Own: o.Grant.Weight, Queue: o.Queue, Group: o.Group, Weight: o.Among, Due: o.Due,
 			Limit: o.Limit, Reserve: o.Reserve, TotalReserve: o.Total.Reserve, TotalLimit: o.Total.Limit, Latency: o.Latency}
+		if _, ordered := p.rules.OrderOf(o.Grant); ordered {
+			given[i].Order = policy.Shortest
+		}
 		if o.Rule >= 0 && o.Rule < len(p.lines) {
 			given[i].Line = p.lines[o.Rule]
 		}
@@ -150,7 +157,7 @@ type Change struct {
 // Differs reports whether the application would notice a difference: in its entitlement, by a ten
 // thousandth at least, or in its limits or guaranteed rates.
 func (c Change) Differs() bool {
-	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Limits() != c.New.Limits() || c.Old.Reserves() != c.New.Reserves() || c.Old.Latency != c.New.Latency
+	return math.Abs(c.Old.Due-c.New.Due) >= 1e-4 || c.Old.Order != c.New.Order || c.Old.Limits() != c.New.Limits() || c.Old.Reserves() != c.New.Reserves() || c.Old.Latency != c.New.Latency
 }
 
 // Limits returns the limits for people; empty: none.

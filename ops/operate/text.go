@@ -51,6 +51,14 @@ func Rate(bytesPerSecond int64) string {
 // Service formats a rate of service as a number of busy devices.
 func Service(ns uint64) string { return fmt.Sprintf("%.2f", float64(ns)/1e9) }
 
+// Rank describes an application's place in an ordered queue; empty for others.
+func Rank(s *cluster.ApplicationState) string {
+	if s.GetRank() == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d, with %s of its queue; about %.1f GiB remain, with an error of %.0f %%", s.GetRank(), Percent(s.GetSlice()), float64(s.GetRemainingBytes())/(1<<30), 100*s.GetRemainingError())
+}
+
 // barWidth is the width of the bar of a share, in characters.
 const barWidth = 16
 
