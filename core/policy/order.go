@@ -56,7 +56,7 @@ func (p *Policy) validateOrders(add func(at, field, format string, args ...any))
 func near(word string) bool {
 	word = strings.ToLower(strings.TrimSpace(word))
 	return strings.HasPrefix(word, "short") || strings.HasPrefix(word, "sjf") || strings.HasPrefix(word, "srpt") || strings.HasPrefix(word, "fsp") ||
-		len(word) > 5 && strings.Trim(word, Shortest) == ""
+		len(word) > 5 && !strings.ContainsFunc(word, func(r rune) bool { return !strings.ContainsRune(Shortest, r) })
 }
 
 // OrderOf returns the slices of a grant's queue, and whether its applications are ordered by their remaining work.

@@ -24,7 +24,6 @@ type orderer struct {
 	slices   shortest.Slices
 	sized    bool
 	queue    shortest.Queue
-	apps     []*App // with foreground jobs
 	progress []float64
 	moved    []int64 // at the last update
 	polled   time.Duration
