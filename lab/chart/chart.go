@@ -6,9 +6,11 @@ package chart
 import (
 	"bytes"
 	"fmt"
+	"html"
 	"html/template"
 	"image/color"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -131,8 +133,24 @@ func svg(c Chart, ownGround bool) (string, error) {
 	j := i + strings.Index(s[i:], ">") + 1
 	head := fmt.Sprintf(`<svg class="chart" role="img" aria-label="%s"`, template.HTMLEscapeString(description))
 	s = head + s[i+len("<svg"):j] + "\n" + styleSheet + s[j:]
+	s = drawnText.ReplaceAllStringFunc(s, fit)
 	// These fonts have the same metrics as the font of the layout.
 	return strings.ReplaceAll(s, "font-family:Liberation Sans", "font-family:'Liberation Sans',Arial,Helvetica,sans-serif"), nil
+}
+
+// drawnText matches a text element: its attributes, the size of its font and its text.
+var drawnText = regexp.MustCompile(`<text ([^>]*font-size:([0-9.]+)px[^>]*)>([^<]+)</text>`)
+
+// fit gives a text element the length that the layout has measured. Without it, a page on a machine with other fonts would cut texts
+// off.
+func fit(element string) string {
+	parts := drawnText.FindStringSubmatch(element)
+	size, err := strconv.ParseFloat(parts[2], 64)
+	if err != nil {
+		return element
+	}
+	length := textStyle(font.Length(size), 0, 0).Width(html.UnescapeString(parts[3]))
+	return fmt.Sprintf(`<text textLength="%.5g" lengthAdjust="spacingAndGlyphs" %s>%s</text>`, length.Points(), parts[1], parts[3])
 }
 
 const (

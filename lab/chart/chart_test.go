@@ -79,6 +79,18 @@ func TestOneLegendAndOneAxis(t *testing.T) {
 	}
 }
 
+// A text has the length of the layout, so that no other font is cut off.
+func TestTextsKeepTheirLength(t *testing.T) {
+	file, err := File(sampleBars())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, fitted := strings.Count(string(file), "<text "), regexp.MustCompile(`<text textLength="[0-9.]+" `).FindAll(file, -1)
+	if all == 0 || len(fitted) != all {
+		t.Errorf("%d of %d texts have a length", len(fitted), all)
+	}
+}
+
 // A single run has no interval, regardless of Low and High.
 func TestWhiskersNeedMoreThanOneRun(t *testing.T) {
 	lines := regexp.MustCompile(`<path [^>]*fill:none;stroke:#1B1B1B`)
