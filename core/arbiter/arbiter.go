@@ -92,7 +92,7 @@ type Rule struct {
 	// Order is the place of the rule in the policy. If the device cannot keep all guaranteed rates, those with a
 	// smaller Order come first.
 	Order int
-	// Latency is the goal of the 99th percentile of the flow's small reads (latency.go), MinLatency to MaxLatency; 0
+	// Latency is the goal of the 99th percentile of the flow's small reads (latency.go), 10 ms to 10 s; 0
 	// means none.
 	Latency time.Duration
 }

@@ -37,12 +37,6 @@ const (
 	firstBucket     = 100 * time.Microsecond
 )
 
-// Range of a latency goal.
-const (
-	MinLatency = 10 * time.Millisecond
-	MaxLatency = 10 * time.Second
-)
-
 // latencies counts the small reads of a time by how long they took.
 type latencies struct {
 	counts [latencyBuckets]uint32

@@ -159,7 +159,7 @@ func TestTheStrictestGoalCounts(t *testing.T) {
 }
 
 func TestAGoalThatTheDeviceCannotKeep(t *testing.T) {
-	w := diskWorld(t, 4, goals(arbiter.Enforce, map[string]time.Duration{"a": arbiter.MinLatency}), func(cfg *arbiter.Config) { cfg.Quantum = 2 * mib })
+	w := diskWorld(t, 4, goals(arbiter.Enforce, map[string]time.Duration{"a": 10 * time.Millisecond}), func(cfg *arbiter.Config) { cfg.Quantum = 2 * mib })
 	w.writer("x", endlessFile)
 	var took []time.Duration
 	w.smallReads("a", 100*time.Millisecond, time.Minute, &took)
