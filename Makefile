@@ -96,8 +96,9 @@ soak: setup build ## Kill the gate's processes and, under load, daemon and DataN
 ##@ Measure
 
 .PHONY: bench
-bench: ## Measure one scheduling decision; the cluster's experiment is `penstock-lab bench isolation`
+bench: ## Measure one scheduling decision and, as root, what the monitor costs; the cluster's experiment is `penstock-lab bench isolation`
 	go test -run '^$$' -bench . -benchmem -benchtime $(BENCH_TIME) ./core/...
+	@if [ "$$(id -u)" = 0 ]; then go test -run '^$$' -bench '^BenchmarkMonitor$$' -benchtime 1x ./node; fi
 	@echo
 	@echo "The isolation experiment on real HDFS (an hour and more): bin/penstock-lab bench isolation --help"
 

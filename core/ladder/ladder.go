@@ -30,18 +30,23 @@ const (
 	Gate     Mechanism = "gate"      // fanotify pre-content events, scheduled by the device's arbiter
 	CgroupV2 Mechanism = "cgroup v2" // io.max and io.weight
 	CgroupV1 Mechanism = "cgroup v1" // blkio.throttle and blkio.bfq.weight
-	Freezer  Mechanism = "freezer"   // stops the processes for a part of the time
-	Pacing   Mechanism = "pacing"    // SO_MAX_PACING_RATE
-	Shaper   Mechanism = "shaper"    // HTB and IFB
+	// GateReads is the gate on kernels before 6.14, which hold reads only (FAN_ACCESS_PERM).
+	GateReads Mechanism = "gate (reads)"
+	Freezer   Mechanism = "freezer" // stops the processes for a part of the time
+	Pacing    Mechanism = "pacing"  // SO_MAX_PACING_RATE
+	Shaper    Mechanism = "shaper"  // HTB and IFB
 )
 
 var (
-	fileRungs       = []Mechanism{Gate, CgroupV2, CgroupV1, Freezer}
+	fileRungs       = []Mechanism{Gate, CgroupV2, CgroupV1, GateReads, Freezer}
 	connectionRungs = []Mechanism{Pacing, Shaper}
 )
 
 // All returns all mechanisms, in the ladder's order: those for files, then those for connections.
 func All() []Mechanism { return append(append([]Mechanism{}, fileRungs...), connectionRungs...) }
+
+// IsGate reports whether the mechanism is the gate, for reads and writes or for reads only.
+func (m Mechanism) IsGate() bool { return m == Gate || m == GateReads }
 
 // Machine has the mechanisms of a node. A mechanism that is not in it is not available.
 type Machine map[Mechanism]Availability
@@ -122,9 +127,12 @@ func consider(r Mechanism, h Hold, m Machine) Step {
 		return pass("this node does not have the mechanism")
 	}
 	switch r {
-	case Gate:
+	case Gate, GateReads:
 		if !h.Marks {
 			return pass("%s", h.WhyNot)
+		}
+		if r == GateReads {
+			return take("writes are not held; Linux 6.14 or later holds them, too")
 		}
 		return take("")
 	case Pacing, Shaper:

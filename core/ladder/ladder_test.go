@@ -44,6 +44,8 @@ func TestDecisions(t *testing.T) {
 		{"cgroup v1", limited, machine(CgroupV1, Freezer)},
 		{"cgroup v1, a weight and a limit without bfq", with(func(h *Hold) { h.Weight = 10 }), machine(CgroupV1)},
 		{"processes in a shared cgroup", with(func(h *Hold) { h.Cgroup = false }), machine(CgroupV2, CgroupV1, Freezer)},
+		{"an older kernel, processes in a shared cgroup", with(func(h *Hold) { h.Cgroup = false }), machine(CgroupV2, GateReads, Freezer)},
+		{"the same, no marks on this file system", with(func(h *Hold) { h.Cgroup, h.Marks, h.WhyNot = false, false, "tmpfs has no marks" }), machine(CgroupV2, GateReads, Freezer)},
 		{"only the freezer", limited, machine(Freezer)},
 		{"only the freezer, a DataNode", with(func(h *Hold) { h.Protected = true }), machine(Freezer)},
 		{"only the freezer, a weight", with(func(h *Hold) { h.Weight, h.Limit = 10, 0 }), machine(Freezer)},
@@ -105,7 +107,7 @@ func TestAtMostOneMechanismHolds(t *testing.T) {
 			if s.Taken && (i != len(steps)-1 || h.Arbiter || !m[s.Mechanism].OK || s.Mechanism == Freezer && h.Protected) {
 				t.Fatalf("%+v on %v: %+v", h, m, steps)
 			}
-			if !s.Taken && s.Why == "" && s.Mechanism != Gate {
+			if !s.Taken && s.Why == "" && !s.Mechanism.IsGate() {
 				t.Fatalf("%+v on %v: no reason in %+v", h, m, steps)
 			}
 		}

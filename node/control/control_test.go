@@ -314,6 +314,60 @@ func TestAKilledDaemonLeavesNothing(t *testing.T) {
 	}
 }
 
+// A kernel before 6.14 reports reads only, without their range. The gate finds the range of a read(2) by itself, and lets writes pass.
+func TestTheGateHoldsReadsOnAnEarlierKernel(t *testing.T) {
+	t.Setenv("PENSTOCK_GATE_READS_ONLY", "1")
+	m := start(t)
+	requests := make(chan gate.Request, 64)
+	c, err := Open(options(m.journal, func(_ string, r gate.Request, allow func()) {
+		requests <- r
+		allow()
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	c.Apply(Want{Enforce: true, Places: []Place{m.place}, Processes: []Process{{Flow: "process:dd", UID: gate.AnyUser, Command: "dd", Limit: 1 << 20}}})
+	s := c.Status()
+	if len(s.Holds) != 1 || !s.Holds[0].Holds || s.Gate == nil {
+		t.Fatalf("%+v", s)
+	}
+	if taken, _ := ladder.Taken(s.Holds[0].Steps); taken != ladder.GateReads {
+		t.Errorf("held by %s", taken)
+	}
+	dd, err := exec.LookPath("dd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) {
+		t.Helper()
+		if out, err := exec.Command(dd, args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	file := filepath.Join(m.place.Path, "f")
+	run("if=/dev/zero", "of="+file, "bs=64k", "count=3", "oflag=direct")
+	if len(requests) > 0 {
+		t.Errorf("a write was held: %+v", <-requests)
+	}
+	run("if="+file, "of=/dev/null", "bs=64k", "iflag=direct")
+	var at int64
+	for len(requests) > 0 {
+		r := <-requests
+		if r.Op != gate.Read || !r.Direct || r.Offset != at || r.Length != 64<<10 {
+			t.Errorf("at %d: %+v", at, r)
+		}
+		at += r.Length
+	}
+	if at < 3*64<<10 {
+		t.Errorf("reads were held up to %d", at)
+	}
+}
+
 // The gate runs while the policy is enforced. A process passes if the first entry that matches it is only
 // observed.
 func TestTheGateFollowsThePolicy(t *testing.T) {

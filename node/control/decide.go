@@ -21,7 +21,7 @@ import (
 func Examine(allowed []string) ladder.Machine {
 	m := ladder.Machine{}
 	for _, r := range ladder.All() {
-		name, _, _ := strings.Cut(string(r), " ") // both versions of cgroups are named cgroup
+		name, _, _ := strings.Cut(string(r), " ") // both versions of cgroups are named cgroup, and both gates gate
 		if !slices.Contains(allowed, name) {
 			m[r] = ladder.Availability{Why: fmt.Sprintf("the settings do not name it; to use it, add %s to control.mechanisms", name)}
 			continue
@@ -34,10 +34,14 @@ func Examine(allowed []string) ladder.Machine {
 func examine(r ladder.Mechanism) ladder.Availability {
 	var err error
 	switch r {
-	case ladder.Gate:
+	case ladder.Gate, ladder.GateReads:
 		var ranged bool
-		if ranged, err = gate.Available(); err == nil && !ranged {
+		switch ranged, err = gate.Available(); {
+		case err != nil:
+		case r == ladder.Gate && !ranged:
 			err = errors.New("the kernel does not report pre-content events of fanotify; Linux 6.14 or later is needed")
+		case r == ladder.GateReads && ranged:
+			err = errors.New("on this kernel the gate holds reads and writes")
 		}
 	case ladder.CgroupV1, ladder.CgroupV2:
 		version, why := cgroupVersion()
@@ -96,7 +100,7 @@ func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []st
 	var all []*decision
 	why := map[string]error{}
 	for _, place := range w.Places {
-		if _, known := why[place.Path]; !known && m[ladder.Gate].OK {
+		if _, known := why[place.Path]; !known && (m[ladder.Gate].OK || m[ladder.GateReads].OK) {
 			why[place.Path] = gate.MayHold(place.Path, protected)
 		}
 		for _, p := range w.Processes {
@@ -138,7 +142,7 @@ func oneMechanism(all []*decision) {
 	otherwise := map[string]bool{} // flows that a mechanism other than the freezer holds
 	for _, d := range all {
 		k := use{d.Flow, d.place.Device}
-		if d.taken == ladder.Gate || by[k] == "" {
+		if d.taken.IsGate() || by[k] == "" {
 			by[k] = d.taken
 		}
 		otherwise[d.Flow] = otherwise[d.Flow] || d.taken != "" && d.taken != ladder.Freezer
@@ -157,7 +161,7 @@ func oneMechanism(all []*decision) {
 			pass("the mechanism %s already holds the flow on this device, because of another directory", first)
 		case d.taken == ladder.Freezer && otherwise[d.Flow]:
 			pass("another mechanism holds the flow on another device, and the freezer would hold it on all")
-		case d.taken != ladder.Gate && owner[d.process.Cgroup] != d.Flow:
+		case !d.taken.IsGate() && owner[d.process.Cgroup] != d.Flow:
 			pass("an earlier entry, %s, holds the cgroup", owner[d.process.Cgroup])
 		}
 	}

@@ -28,7 +28,7 @@ type running struct {
 func (c *Control) applyGate(w Want, holds []*decision) {
 	var places, flows []string
 	for _, h := range holds {
-		if h.taken != ladder.Gate {
+		if !h.taken.IsGate() {
 			continue
 		}
 		if !slices.Contains(places, h.place.Path) {
@@ -47,7 +47,7 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 	}
 	var watch []string
 	for _, p := range w.Places {
-		if w.Enforce && c.machine[ladder.Gate].OK && gate.MayHold(p.Path, c.options.Gate.Protected) == nil {
+		if w.Enforce && (c.machine[ladder.Gate].OK || c.machine[ladder.GateReads].OK) && gate.MayHold(p.Path, c.options.Gate.Protected) == nil {
 			watch = append(watch, p.Path)
 		}
 	}
@@ -56,7 +56,7 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 		c.status.Error = err.Error()
 	}
 	for _, h := range holds {
-		if h.taken == ladder.Gate {
+		if h.taken.IsGate() {
 			if h.Holds = err == nil; err != nil {
 				h.Error = err.Error()
 			}
@@ -145,7 +145,7 @@ func (c *Control) startGate() error {
 	defer cancel()
 	r := &running{}
 	o := c.options.Gate
-	o.Journal, o.HoldAtMost = c.journal, holdAtMost
+	o.Journal, o.HoldAtMost, o.ReadsOnly = c.journal, holdAtMost, !c.machine[ladder.Gate].OK
 	o.Held = func(request gate.Request) {
 		allow := func() { _ = r.Gate.Allow(request.ID) } // after an error the gate has ended, and everything passes
 		flow, ok := r.flow(request.Class)

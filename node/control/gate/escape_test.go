@@ -58,13 +58,15 @@ func TestWhatIsHeldAndWhatEscapes(t *testing.T) {
 	if len(rows) != len(operations) {
 		t.Fatalf("%d rows, and %d operations", len(rows), len(operations))
 	}
-	dir := disk(t, "ext4")
-	for _, row := range rows {
-		t.Run(row.operation, func(t *testing.T) {
-			if got := seen(t, dir, row.operation); got != row.want {
-				t.Errorf("seen %q, want %q", got, row.want)
-			}
-		})
+	for _, kind := range []string{"ext4", "xfs"} {
+		dir := disk(t, kind)
+		for _, row := range rows {
+			t.Run(kind+" "+row.operation, func(t *testing.T) {
+				if got := seen(t, dir, row.operation); got != row.want {
+					t.Errorf("seen %q, want %q", got, row.want)
+				}
+			})
+		}
 	}
 }
 

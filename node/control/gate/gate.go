@@ -103,7 +103,8 @@ type Request struct {
 	// Async means that the system call may return before the device has answered: io_submit(2),
 	// io_uring, and calls that could not be examined.
 	Async bool
-	// Offset and Length are the range, in bytes. Both are -1 if the kernel does not report it. The
+	// Offset and Length are the range, in bytes. Both are -1 if it is not known: before Linux 6.14, the kernel does not
+	// report it, and the gate knows only that of read(2) and pread(2). The
 	// length is the one that the process has asked for; a read may end earlier, at the end of the file.
 	// For calls other than read(2), write(2), pread(2) and pwrite(2), the range has whole pages.
 	Offset, Length int64

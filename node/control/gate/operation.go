@@ -122,6 +122,7 @@ type descriptor struct {
 	flags int
 	mount int    // the mount's id
 	inode uint64 // 0 if the kernel does not show it (before 5.14)
+	pos   int64  // where the next read(2) or write(2) begins, or -1
 }
 
 // same reports whether two descriptors may be open on the same file.
@@ -131,6 +132,7 @@ func (d descriptor) same(other descriptor) bool {
 
 // parseDescriptor reads the text of /proc/PID/fdinfo/FD.
 func parseDescriptor(text []byte) (d descriptor, ok bool) {
+	d.pos = -1
 	for line := range bytes.Lines(text) {
 		name, value, found := bytes.Cut(line, []byte(":"))
 		if !found {
@@ -138,6 +140,10 @@ func parseDescriptor(text []byte) (d descriptor, ok bool) {
 		}
 		value = bytes.TrimSpace(value)
 		switch string(name) {
+		case "pos":
+			if pos, err := strconv.ParseInt(string(value), 10, 64); err == nil && pos >= 0 {
+				d.pos = pos
+			}
 		case "flags":
 			flags, err := strconv.ParseUint(string(value), 8, 32)
 			d.flags, ok = int(flags), err == nil

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"penstock/lab/ledger"
 )
 
@@ -198,7 +200,7 @@ func TestAForgottenOperationContinues(t *testing.T) {
 	}
 }
 
-// Kernels before 6.14 hold reads only and report no range.
+// Kernels before 6.14 hold reads only and report no range. The gate finds the range of a pread(2).
 func TestReadsOnly(t *testing.T) {
 	dir := disk(t, "ext4")
 	h := newHeld(t)
@@ -207,15 +209,23 @@ func TestReadsOnly(t *testing.T) {
 		t.Error("the gate reports ranges")
 	}
 	must(t, g.Mark(dir))
-	p := startHelper(t, nil, "steps", filepath.Join(dir, "file"), "write:10", "read:10")
+	p := startHelper(t, nil, "steps", filepath.Join(dir, "file"), "write:10", "read:10", "read:10")
 	p.line()
 	must(t, g.Classes([]Rule{{Class: 1, UID: AnyUser, PID: p.pid()}}))
 	p.begin()
 	p.line()
 	h.none(t, "a write")
 	p.begin()
+	p.line()
+	h.none(t, "a read of resident bytes")
+	f, err := os.Open(filepath.Join(dir, "file"))
+	must(t, err)
+	must(t, f.Sync())
+	must(t, unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+	must(t, f.Close())
+	p.begin()
 	r := h.next(t)
-	if r.Op != Read || r.Offset != -1 || r.Length != -1 {
+	if r.Op != Read || r.Offset != 0 || r.Length != 10 || r.Direct {
 		t.Errorf("the request is %+v", r)
 	}
 	must(t, g.Allow(r.ID))

@@ -2,6 +2,7 @@ package gate
 
 import (
 	"errors"
+	"math"
 	"os"
 	"runtime"
 	"strconv"
@@ -110,10 +111,6 @@ func (s *server) lookup(rs *ruleSet, tid int) (rule, pid int, ok bool) {
 
 // describe fills in what the blocked thread does with the file.
 func (s *server) describe(r *Request, fd int, size int64) {
-	if !s.ranged {
-		r.Op = Read
-		return
-	}
 	c, ok := s.proc.call(r.TID)
 	for try := 0; !ok && try < runningTries; try++ {
 		time.Sleep(runningWait) // the event arrives shortly before the thread blocks
@@ -121,6 +118,10 @@ func (s *server) describe(r *Request, fd int, size int64) {
 	}
 	c.search = c.search || !ok
 	r.Async = c.search
+	if !s.ranged {
+		s.describeRead(r, fd, &c)
+		return
+	}
 	// The kernel rounds the range to whole pages.
 	if c.at >= r.Offset && c.at-r.Offset < pageSize && r.Length > c.at-r.Offset {
 		r.Length -= c.at - r.Offset
@@ -168,6 +169,31 @@ func (s *server) describe(r *Request, fd int, size int64) {
 	r.Direct = d.direct()
 	if r.Op == Write && d.appending() {
 		r.Offset = size
+	}
+}
+
+// describeRead fills in the range of a read on a kernel that does not report it. The range is known for read(2) and
+// pread(2).
+func (s *server) describeRead(r *Request, fd int, c *call) {
+	r.Op = Read
+	if c.op != Read || c.fd == noFile || c.count < 0 {
+		return
+	}
+	own, ok := s.proc.descriptor(os.Getpid(), fd)
+	if !ok {
+		return
+	}
+	d, ok := s.proc.descriptor(r.TID, c.fd)
+	if !ok || !d.same(own) { // another thread has replaced the descriptor, or the file is below an overlayfs
+		return
+	}
+	r.Direct = d.direct()
+	at := c.at
+	if at < 0 {
+		at = d.pos
+	}
+	if at >= 0 && c.count <= math.MaxInt64-at {
+		r.Offset, r.Length = at, c.count
 	}
 }
 
