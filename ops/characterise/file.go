@@ -18,6 +18,9 @@ import (
 	"penstock/core/character"
 )
 
+// Prefix is how the first line of a file begins.
+const Prefix = `{"penstock_application_profile":`
+
 // Version of the file.
 const Version = 1
 
