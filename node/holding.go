@@ -351,7 +351,7 @@ func (h *holding) target(dev uint64) (gated.Target, bool) {
 
 // held gives an operation that the gate holds to the scheduler of the operation's device.
 func (h *holding) held(flow string, r gate.Request, allow func()) {
-	if r.File == nil || r.Offset < 0 {
+	if r.File == nil {
 		allow()
 		return
 	}

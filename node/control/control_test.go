@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -266,13 +267,38 @@ func TestOneMechanismForADevice(t *testing.T) {
 		decide("b", "/b", disk, ladder.Freezer), decide("b", "/b", other, ladder.CgroupV1),
 		decide("c", "/a", other, ladder.CgroupV1), decide("c", "/a", disk, ladder.Gate),
 		decide("d", "/d", disk, ladder.Freezer), decide("d", "/d", other, ladder.Freezer),
+		decide("e", "/e", disk, ladder.GateReads), decide("e", "/e", other, ladder.CgroupV1),
+		decide("f", "/f", disk, ladder.GateReads), decide("f", "/f", other, ladder.GateReads),
 	}
 	oneMechanism(all)
-	want := []ladder.Mechanism{"", ladder.Gate, ladder.CgroupV1, "", ladder.CgroupV1, "", ladder.Gate, ladder.Freezer, ladder.Freezer}
+	want := []ladder.Mechanism{"", ladder.Gate, ladder.CgroupV1, "", ladder.CgroupV1, "", ladder.Gate, ladder.Freezer, ladder.Freezer,
+		"", ladder.CgroupV1, ladder.GateReads, ladder.GateReads}
 	for i, d := range all {
 		if taken, ok := ladder.Taken(d.Steps); d.taken != want[i] || ok != (want[i] != "") || ok && taken != want[i] || !ok && d.Steps[0].Why == "" {
 			t.Errorf("%d: %q, %+v; want %q", i, d.taken, d.Steps, want[i])
 		}
+	}
+}
+
+// A process in a cgroup that has a limit passes at the gate, also if an earlier entry that the gate holds matches it.
+func TestAProcessIsNotHeldTwice(t *testing.T) {
+	dd := Process{Flow: "process:dd", UID: gate.AnyUser, Command: "dd"}
+	group := Process{Flow: "process:group", UID: gate.AnyUser, Cgroup: "/a"}
+	hold := func(p Process, by ladder.Mechanism) *decision {
+		return &decision{Hold: Hold{Flow: p.Flow}, process: p, taken: by}
+	}
+	ofDD, ofGroup := gate.Rule{Class: 1, UID: gate.AnyUser, Comm: "dd"}, gate.Rule{UID: gate.AnyUser, CgroupPrefix: "/a"}
+	for _, by := range []ladder.Mechanism{ladder.CgroupV1, ladder.CgroupV2, ladder.Freezer} {
+		holds := []*decision{hold(dd, ladder.GateReads), hold(group, by), hold(group, by)} // on two devices
+		if got, want := gateRules([]Process{dd, group}, []string{dd.Flow}, holds), []gate.Rule{ofGroup, ofDD, ofGroup}; !slices.Equal(got, want) {
+			t.Errorf("%s: %+v, want %+v", by, got, want)
+		}
+	}
+	held := ofGroup
+	held.Class = 2
+	holds := []*decision{hold(dd, ladder.GateReads), hold(group, ladder.GateReads)}
+	if got, want := gateRules([]Process{dd, group}, []string{dd.Flow, group.Flow}, holds), []gate.Rule{ofDD, held}; !slices.Equal(got, want) {
+		t.Errorf("both by the gate: %+v, want %+v", got, want)
 	}
 }
 

@@ -80,6 +80,11 @@ type decision struct {
 	taken   ladder.Mechanism // empty: none
 }
 
+// limitsCgroup reports whether limits or weights of a cgroup hold the flow.
+func (d *decision) limitsCgroup() bool {
+	return d.taken == ladder.CgroupV1 || d.taken == ladder.CgroupV2
+}
+
 // Preview returns what Apply would do on this node, and changes nothing. protected has the files that
 // the daemon needs (gate.Options).
 func Preview(mechanisms, protected []string, w Want) (ladder.Machine, []Hold) {
@@ -130,7 +135,8 @@ func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []st
 
 // oneMechanism removes decisions, so that one mechanism holds a flow on a device, even if the ladder has
 // chosen different ones for its directories there, and that only the first entry that names a cgroup holds
-// the cgroup. The freezer stops I/O on all devices, so it does not hold a flow that another mechanism holds
+// the cgroup. The gate's rules are the same on all devices, so on a kernel whose gate holds reads only, it does not
+// hold a flow that a cgroup holds on any device. The freezer stops I/O on all devices, so it does not hold a flow that another mechanism holds
 // on any device.
 func oneMechanism(all []*decision) {
 	type use struct {
@@ -150,6 +156,12 @@ func oneMechanism(all []*decision) {
 			owner[c] = d.Flow
 		}
 	}
+	inCgroup := map[string]bool{} // flows that a cgroup holds
+	for _, d := range all {
+		if d.limitsCgroup() && d.taken == by[use{d.Flow, d.place.Device}] && owner[d.process.Cgroup] == d.Flow {
+			inCgroup[d.Flow] = true
+		}
+	}
 	for _, d := range all {
 		pass := func(format string, args ...any) {
 			d.Steps[len(d.Steps)-1] = ladder.Step{Mechanism: d.taken, Why: fmt.Sprintf(format, args...)}
@@ -159,6 +171,8 @@ func oneMechanism(all []*decision) {
 		case d.taken == "":
 		case d.taken != first:
 			pass("the mechanism %s already holds the flow on this device, because of another directory", first)
+		case d.taken == ladder.GateReads && inCgroup[d.Flow]:
+			pass("a cgroup holds the flow on another device, and the gate would hold it there, too")
 		case d.taken == ladder.Freezer && otherwise[d.Flow]:
 			pass("another mechanism holds the flow on another device, and the freezer would hold it on all")
 		case !d.taken.IsGate() && owner[d.process.Cgroup] != d.Flow:

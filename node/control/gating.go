@@ -38,13 +38,7 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 			flows = append(flows, h.Flow)
 		}
 	}
-	// A process belongs to the first entry that matches it. If the gate does not hold that entry, the
-	// process passes at the gate.
-	var rules []gate.Rule
-	for _, p := range w.Processes {
-		class := uint32(slices.Index(flows, p.Flow) + 1)
-		rules = append(rules, gate.Rule{Class: class, UID: p.UID, Comm: p.Command, CgroupPrefix: p.Cgroup})
-	}
+	rules := gateRules(w.Processes, flows, holds)
 	var watch []string
 	for _, p := range w.Places {
 		if w.Enforce && (c.machine[ladder.Gate].OK || c.machine[ladder.GateReads].OK) && gate.MayHold(p.Path, c.options.Gate.Protected) == nil {
@@ -62,6 +56,23 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 			}
 		}
 	}
+}
+
+// gateRules returns the gate's rules; the gate holds flows. A process belongs to the first entry that matches it. If
+// the gate does not hold that entry, the process passes at the gate. So do the processes of a cgroup that is held by
+// its limits or by the freezer, even if an earlier entry matches them: they would be held twice.
+func gateRules(processes []Process, flows []string, holds []*decision) (rules []gate.Rule) {
+	for _, h := range holds {
+		if rule := (gate.Rule{UID: gate.AnyUser, CgroupPrefix: h.process.Cgroup}); (h.limitsCgroup() || h.taken == ladder.Freezer) &&
+			!slices.Contains(flows, h.Flow) && !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	for _, p := range processes {
+		class := uint32(slices.Index(flows, p.Flow) + 1)
+		rules = append(rules, gate.Rule{Class: class, UID: p.UID, Comm: p.Command, CgroupPrefix: p.Cgroup})
+	}
+	return rules
 }
 
 // changeGate makes the gate hold the flows' processes on the file systems of places, and watch the other

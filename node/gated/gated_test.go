@@ -140,6 +140,16 @@ func TestReadsPassWhenTheirBytesAreResident(t *testing.T) {
 	}
 }
 
+// An operation whose range is not known passes and is counted, as a readv(2) before Linux 6.14.
+func TestAnOperationWithoutARangePasses(t *testing.T) {
+	f := newFixture(t, map[string]device.Rule{"slow": {Weight: 1, Mode: device.Enforce, Limit: 64 * kib}})
+	file := f.file("cold", mib)
+	f.hold(f.operation("slow", file, -1, -1))
+	if s := f.scheduler.Stats(); s.Operations != 1 || s.Ungoverned != 1 || s.Streams != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // Threads of a pool read two parts of a file by turns. Their streams stay sequential, and do not end at each
 // change of threads.
 func TestThreadsOfAPool(t *testing.T) {

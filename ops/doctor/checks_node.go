@@ -328,7 +328,11 @@ func checkControl(f *Facts) []Result {
 	if c.Error != "" {
 		all = append(all, bad(Warn, "kernel control: "+c.Error, "a hold may not be in force as the policy asks", "read the daemon's log")...)
 	}
+	gaps := ""
 	for _, h := range c.Holds {
+		if h.Gap != "" && !strings.Contains(gaps, h.Gap) {
+			gaps += "; by " + h.Mechanism + ", " + h.Gap
+		}
 		switch {
 		case h.Error != "":
 			all = append(all, bad(Warn, fmt.Sprintf("%s on %s is not held: %s", h.Flow, h.Where, h.Error), "its I/O passes without a limit and without a share", "`penstock node run --check` shows the mechanisms")...)
@@ -339,7 +343,7 @@ func checkControl(f *Facts) []Result {
 	if len(all) > 0 {
 		return all
 	}
-	return good("%s: %d holds by the policy; available: %s; missing: %s", c.Mode, len(c.Holds)+c.LeftOff, orNone(available, ", "), orNone(missing, "; "))
+	return good("%s: %d holds by the policy; available: %s; missing: %s%s", c.Mode, len(c.Holds)+c.LeftOff, orNone(available, ", "), orNone(missing, "; "), gaps)
 }
 
 // checkPromises warns of a guaranteed rate that was broken for more than this part of the time in which its flow was

@@ -102,6 +102,7 @@ func TestControl(t *testing.T) {
 	}{
 		"none":           {status.Control{Mode: "off"}, 0, ""},
 		"all is well":    {status.Control{Mode: "enforce", Mechanisms: mechanisms, Holds: []status.Hold{{Flow: "process:a", Mechanism: "gate", Held: true}}}, 0, "1 holds by the policy; available: gate; missing: freezer: not named"},
+		"writes are not": {status.Control{Mode: "enforce", Holds: []status.Hold{{Flow: "process:a", Mechanism: "gate (reads)", Gap: "writes are not held", Held: true}}}, 0, "; by gate (reads), writes are not held"},
 		"nothing can":    {status.Control{Mode: "enforce", Mechanisms: mechanisms, Holds: []status.Hold{{Flow: "process:a", Where: "sda"}}}, 1, "nothing can hold process:a on sda"},
 		"it failed":      {status.Control{Mode: "enforce", Holds: []status.Hold{{Flow: "process:a", Where: "sda", Mechanism: "gate", Error: "no such folder"}}}, 1, "process:a on sda is not held: no such folder"},
 		"another error":  {status.Control{Mode: "observe", Error: "the gate has ended"}, 1, "the gate has ended"},

@@ -87,6 +87,23 @@ func TestParseCall(t *testing.T) {
 	}
 }
 
+func TestParseDescriptor(t *testing.T) {
+	for text, want := range map[string]descriptor{
+		"pos:\t4096\nflags:\t0140000\nmnt_id:\t24\nino:\t13\n": {flags: 0o140000, mount: 24, inode: 13, pos: 4096},
+		"pos:\t9223372036854775807\nflags:\t02\n":              {flags: 2, pos: math.MaxInt64},
+		"pos:\t9223372036854775808\nflags:\t02\n":              {flags: 2, pos: -1},
+		"pos:\t-1\nflags:\t02\n":                               {flags: 2, pos: -1},
+		"flags:\t01\n":                                         {flags: 1, pos: -1},
+	} {
+		if got, ok := parseDescriptor([]byte(text)); got != want || !ok {
+			t.Errorf("%q: %+v %v, want %+v", text, got, ok, want)
+		}
+	}
+	if got, ok := parseDescriptor([]byte("pos:\t4096\n")); ok {
+		t.Errorf("a descriptor without flags: %+v", got)
+	}
+}
+
 func TestParseStatusOfThisProcess(t *testing.T) {
 	var p procReader
 	f, ok := p.facts(os.Getpid(), true)
@@ -300,6 +317,7 @@ func FuzzEvents(f *testing.F) {
 func FuzzProc(f *testing.F) {
 	f.Add([]byte("0 0x5 0x7f00 0x1000 0x0 0x0 0x0 0x7ffd 0x7f01\n"))
 	f.Add([]byte("pos:\t0\nflags:\t0100002\nmnt_id:\t24\nino:\t13\n"))
+	f.Add([]byte("pos:\t9223372036854775808\nflags:\t01\n"))
 	f.Add([]byte("Name:\ta b\nTgid:\t7\nPPid:\t1\nUid:\t1000\t1000\t1000\t1000\n"))
 	f.Add([]byte("7 (a) b) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123456 0 0\n"))
 	f.Add([]byte("12:blkio:/docker/1a2b\n0::/\n"))
@@ -309,8 +327,8 @@ func FuzzProc(f *testing.F) {
 		if c, ok := parseCall(b); ok && (c.op > lastOp || c.fd < noFile || c.to < noFile || c.count < -1 || c.at < -1 || c.blocks < 0) {
 			t.Fatalf("%+v", c)
 		}
-		if d, ok := parseDescriptor(b); ok {
-			_ = d.op().String()
+		if d, ok := parseDescriptor(b); ok && (d.pos < -1 || d.op() > Write) {
+			t.Fatalf("%+v", d)
 		}
 		if f, ok := parseStatus(b); ok && (f.pid <= 0 || f.parent < 0 || f.uid < 0) {
 			t.Fatalf("%+v", f)

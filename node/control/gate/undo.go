@@ -78,32 +78,34 @@ func ended(pidfd int, limit time.Duration) bool {
 
 // Available returns nil if this process can hold operations on this kernel. ranged reports whether the
 // kernel reports the range of each operation and can hold writes, which Linux 6.14 and later do. Earlier
-// kernels hold reads only. In tests, the environment variable PENSTOCK_GATE_READS_ONLY makes a later kernel look like
+// kernels, from Linux 6.0 on, hold reads only. In tests, the environment variable PENSTOCK_GATE_READS_ONLY makes a later kernel look like
 // an earlier one.
 func Available() (ranged bool, err error) {
-	if os.Getenv(readsOnlyVariable) != "" {
-		group, err := newGroup(false)
-		if err == nil {
-			unix.Close(group)
-		}
-		return false, err
-	}
-	group, err := newGroup(true)
+	ranged = os.Getenv(readsOnlyVariable) == ""
+	group, err := newGroup(ranged)
 	if err != nil {
 		return false, err
 	}
 	defer unix.Close(group)
-	return knowsPreContent(group)
-}
-
-func knowsPreContent(group int) (bool, error) {
-	// A file system in memory does not support the event. A kernel that knows the event returns an error
-	// that says so, and other kernels return the error for an unknown bit.
 	fd, err := unix.MemfdCreate("penstock-gate", unix.MFD_CLOEXEC)
 	if err != nil {
 		return false, fmt.Errorf("create a file in memory: %w", err)
 	}
 	defer unix.Close(fd)
-	err = unix.FanotifyMark(group, unix.FAN_MARK_ADD, unix.FAN_PRE_ACCESS, fd, "")
-	return err == nil || errors.Is(err, unix.EOPNOTSUPP), nil
+	if ranged && knowsPreContent(group, fd) {
+		return true, nil
+	}
+	const ignore = unix.FAN_MARK_ADD | unix.FAN_MARK_IGNORE_SURV | unix.FAN_MARK_EVICTABLE
+	if err := unix.FanotifyMark(group, ignore, unix.FAN_ACCESS_PERM, fd, ""); err != nil {
+		return false, fmt.Errorf("ignore reads of a file: %w; the gate needs Linux 6.0 or later (FAN_MARK_IGNORE)", err)
+	}
+	return false, nil
+}
+
+// knowsPreContent reports whether the kernel has pre-content events. fd is a file in memory, which does not
+// support the event. A kernel that knows the event returns an error that says so, and other kernels return the
+// error for an unknown bit.
+func knowsPreContent(group, fd int) bool {
+	err := unix.FanotifyMark(group, unix.FAN_MARK_ADD, unix.FAN_PRE_ACCESS, fd, "")
+	return err == nil || errors.Is(err, unix.EOPNOTSUPP)
 }
