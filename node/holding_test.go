@@ -33,7 +33,7 @@ func TestControlInTheStatus(t *testing.T) {
 	if !c.Enforced || c.Mode != "enforce" || len(c.Mechanisms) != len(ladder.All()) || c.Gate != nil || c.Changes != 0 {
 		t.Errorf("%+v", c)
 	}
-	if h := c.Holds[0]; h.Flow != "process:a" || h.Held || h.Mechanism != "" || len(h.Passed) != 4 || h.Limit != 1<<20 {
+	if h := c.Holds[0]; h.Flow != "process:a" || h.Held || h.Mechanism != "" || len(h.Passed) != 5 || h.Limit != 1<<20 {
 		t.Errorf("%+v", h)
 	}
 	if p := r.daemon.PreviewControl(); len(p.Holds) != 1 || p.Holds[0].Mechanism != "" {

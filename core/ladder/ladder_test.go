@@ -62,7 +62,7 @@ func TestDecisions(t *testing.T) {
 			if s.Taken {
 				taken = "take"
 			}
-			fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("    %s %-9s  %s", taken, s.Mechanism, s.Why), " "))
+			fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("    %s %-12s  %s", taken, s.Mechanism, s.Why), " "))
 		}
 		if _, ok := Taken(steps); !ok {
 			fmt.Fprintln(&b, "    nothing holds it")
