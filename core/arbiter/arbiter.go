@@ -216,7 +216,7 @@ func New(o Options) (*Arbiter, error) {
 	a.reserved = newReservedQueue()
 	a.latency.ready = indexedHeap[*flow]{
 		less: func(f, g *flow) bool {
-			x, y := f.readySince+f.latency.goal, g.readySince+g.latency.goal
+			x, y := f.latency.due, g.latency.due
 			return x < y || x == y && f.id < g.id
 		},
 		index: func(f *flow) *int { return &f.latencyIndex },

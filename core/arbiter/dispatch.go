@@ -93,7 +93,7 @@ func (a *Arbiter) dispatch(now time.Duration) {
 		}
 		slots := a.depth
 		switch wait := a.strictWait(now); {
-		case a.reservedDue(now) || a.latencyDue():
+		case a.reservedDue(now) || a.latencyDue() && wait <= strictCredit: // priority does not beat strict rates for long
 			a.endIdle(now)
 		case wait > 0 && starved == nil:
 			a.endIdle(now)
@@ -112,10 +112,10 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			a.force(starved, now)
 			continue
 		}
-		var next, ok bool // next: of the goal's slices or small reads
+		var first, next, owed, ok bool // first: a small read with a goal; next: such a read, or the next slice of a quantum
 		t, reserved := a.nextReserved(now)
 		if !reserved && (a.latency.slice > 0 || a.latencyDue()) {
-			t, next = a.nextByLatency()
+			t, first, owed, next = a.nextByLatency()
 		}
 		if !reserved && !next {
 			if t, ok = a.sched.Next(); !ok {
@@ -123,10 +123,17 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			}
 		}
 		f := a.byID[t.Flow()]
-		s := f.ready.take(a.cfg.Run, a.cfg.RunTime, now)
+		run := a.cfg.Run
+		if first {
+			run = 0 // the small read goes, and not a stream that has a run
+		}
+		s := f.ready.take(run, a.cfg.RunTime, now)
 		r := a.makeRequest(s, a.mostOf(a.cfg.Quantum))
-		a.noteSlice(r, next, s.small())
-		r.ticket, r.cost, r.skipLatency, r.reserved = t, t.Cost(), kept, reserved
+		if first {
+			f.latency.credit -= a.pricing.served(r.Write, false, r.Length)
+		}
+		a.noteSlice(r, next, s.small(), reserved)
+		r.ticket, r.cost, r.skipLatency, r.reserved = t, t.Cost(), kept, reserved || owed
 		a.startRequest(r, now)
 	}
 	a.endStrictIdle(now)

@@ -120,7 +120,7 @@ func (a *Arbiter) Check() string {
 	if backlog != a.backlog.all || kept != a.backlog.kept || writing != a.backlog.writing {
 		return fmt.Sprintf("backlog %d, %d kept, %d write; the counters are %d, %d, %d", backlog, kept, writing, a.backlog.all, a.backlog.kept, a.backlog.writing)
 	}
-	if !sound(&a.forced.waiting) || !sound(&a.forced.overdue) || !sound(&a.held) || !sound(&a.roomQueue) {
+	if !sound(&a.forced.waiting) || !sound(&a.forced.overdue) || !sound(&a.held) || !sound(&a.latency.ready) || !sound(&a.roomQueue) {
 		return "deadlines or limits are out of order"
 	}
 	return ""

@@ -56,6 +56,7 @@ type latencyGoal struct {
 	late    int           // of these, longer than the goal
 	near    int           // of these, longer than three quarters of the goal
 	judged  time.Duration // when factor was last judged
+	due     time.Duration // of the next small read: its key in latencyControl.ready
 	credit  time.Duration // device time that reads may use before other flows
 	share   float64       // of the device's time, by weight
 	least   time.Duration // the model's time of a read beside the shortest slices
@@ -70,6 +71,7 @@ type latencyControl struct {
 	ready indexedHeap[*flow] // flows with a small read that may go first
 	run   *flow              // the flow of the last slice
 	left  int64              // bytes of its quantum
+	owed  bool               // the quantum began as a reserved request
 }
 
 // active reports whether the goal is in force now.
@@ -90,7 +92,7 @@ func (a *Arbiter) setLatency(f *flow, goal time.Duration) {
 		a.latency.flows++
 		f.latency = &latencyGoal{goal: goal, factor: firstFactor, credit: priorityCredit}
 	case f.latency.goal != goal:
-		*f.latency = latencyGoal{goal: goal, used: f.latency.used, factor: firstFactor, credit: f.latency.credit, share: f.latency.share}
+		*f.latency = latencyGoal{goal: goal, used: f.latency.used, factor: firstFactor, credit: f.latency.credit, share: f.latency.share, due: f.latency.due}
 	}
 }
 
@@ -104,22 +106,23 @@ func (a *Arbiter) beginSmallRead(s *Stream, now time.Duration) {
 	if !s.small() || s.done >= s.To {
 		return
 	}
-	s.smallSince = max(now, 1)
-	if g := s.flow.latency; g != nil && !s.Asked {
+	f := s.flow
+	s.smallSince, s.smallFirst = max(now, 1), f.latencyIndex > 0 && (f.limit == nil || f.ready.len() == 1)
+	if g := f.latency; g != nil && !s.Asked {
 		g.used = now
 	}
 }
 
-// endSmallRead records the time of a small read whose bytes are all in the page cache.
+// endSmallRead records the time of a small read whose bytes are all in the page cache, or whose client gave up after the goal.
 func (a *Arbiter) endSmallRead(s *Stream, now time.Duration) {
-	if s.smallSince == 0 || s.done < s.To {
+	if s.smallSince == 0 || s.done < s.To && !s.closed {
 		return
 	}
 	g, took := s.flow.latency, now-s.smallSince
 	began := s.smallSince
 	s.smallSince = 0
-	if g == nil || s.Asked {
-		return
+	if g == nil || s.Asked || s.closed && s.done < s.To && (s.waiting == 0 || took <= g.goal) {
+		return // it did not need the rest
 	}
 	g.used = now
 	g.turn(now)
@@ -129,7 +132,7 @@ func (a *Arbiter) endSmallRead(s *Stream, now time.Duration) {
 	if took > g.goal {
 		w.late++
 	}
-	if a.latency.slice > 0 && began >= a.latency.since+tickPeriod { // earlier reads found whole quanta before them
+	if s.smallFirst && a.latency.slice > 0 && began >= a.latency.since+tickPeriod { // earlier reads found whole quanta before them
 		g.reads++
 		if took > g.goal {
 			g.late++
@@ -189,7 +192,7 @@ func (g *latencyGoal) judge(now time.Duration) {
 		if g.near*100 <= g.reads {
 			g.factor = min(mostFactor, g.factor*1.1)
 		}
-	case now-g.judged < goalWindow:
+	case now-g.judged < goalWindow || g.reads < 10: // few reads count together with later ones
 		return
 	}
 	g.reads, g.late, g.near, g.judged = 0, 0, 0, now
@@ -199,7 +202,7 @@ func (g *latencyGoal) judge(now time.Duration) {
 func (a *Arbiter) measureLatency(now time.Duration) {
 	k := &a.latency
 	if k.flows == 0 {
-		k.slice, k.depth = 0, 0
+		k.slice, k.depth, k.run, k.left = 0, 0, nil, 0
 		return
 	}
 	total := 0.0
@@ -217,6 +220,9 @@ func (a *Arbiter) measureLatency(now time.Duration) {
 		g.turn(now)
 		if g.share = 1; total > f.leaf.entitled {
 			g.share = f.leaf.entitled / total
+		}
+		if !f.reserve.rule.Strict { // strict rates leave only the rest, of which other flows need a part
+			g.share *= 1 - a.strict.part
 		}
 		g.credit = min(priorityCredit, g.credit+time.Duration(g.share*float64(tickPeriod)))
 		a.updateLatency(f)
@@ -279,9 +285,10 @@ func (a *Arbiter) seekTime() time.Duration {
 func (a *Arbiter) updateLatency(f *flow) {
 	if g := f.latency; g == nil {
 		return
-	} else if f.announced == 0 || g.credit <= 0 || a.modeOf(f) != Enforce || !f.ready.peek().small() {
+	} else if f.announced == 0 || g.credit <= 0 || a.modeOf(f) != Enforce || !f.ready.peek().small() || f.ready.peek().Asked {
 		a.latency.ready.remove(f)
 	} else {
+		g.due = f.ready.peek().moved + g.goal
 		a.latency.ready.set(f)
 	}
 }
@@ -290,24 +297,24 @@ func (a *Arbiter) updateLatency(f *flow) {
 func (a *Arbiter) latencyDue() bool { return a.latency.ready.len() > 0 }
 
 // nextByLatency dispatches a small read with a goal, or the next slice of a quantum. ok is false if there is neither.
-func (a *Arbiter) nextByLatency() (t sfq.Ticket, ok bool) {
+// first is set for a small read, and reserved for the next slice of a quantum that the flow's guaranteed rate pays for.
+func (a *Arbiter) nextByLatency() (t sfq.Ticket, first, reserved, ok bool) {
 	k := &a.latency
 	f := k.run
 	switch {
 	case k.ready.len() > 0:
-		f = k.ready.first()
-		f.latency.credit -= a.pricing.served(false, false, smallRead/2)
+		f, first = k.ready.first(), true
 	case f == nil || k.left <= 0 || f.announced == 0:
-		return t, false
+		return t, false, false, false
 	}
 	t, err := a.sched.Force(f.id, f.announced)
 	if err != nil {
 		a.fault("latency goal", err)
 		k.ready.remove(f)
 		k.run = nil
-		return t, false
+		return t, false, false, false
 	}
-	return t, true
+	return t, first, !first && k.owed, true
 }
 
 // mostOf returns the most bytes of a request.
@@ -319,14 +326,15 @@ func (a *Arbiter) mostOf(bytes int64) int64 {
 }
 
 // noteSlice records a request that starts. continued is set if it is the next slice of a quantum.
-func (a *Arbiter) noteSlice(r *Request, next, small bool) {
+func (a *Arbiter) noteSlice(r *Request, next, small, reserved bool) {
 	k := &a.latency
 	switch {
-	case k.slice == 0 || small:
-	case next && k.run == r.flow:
+	case k.slice == 0:
+	case next && k.run == r.flow: // also a small read: otherwise a flow of small reads would never use up its quantum
 		k.left -= r.Length
+	case small:
 	default:
-		k.run, k.left = r.flow, a.quantum(r.flow)-r.Length
+		k.run, k.left, k.owed = r.flow, a.quantum(r.flow)-r.Length, reserved
 	}
 }
 

@@ -117,6 +117,7 @@ type Stream struct {
 	reservation int64         // in forced.schedule
 	checkAt     time.Duration // key in forced.waiting, at most the time of the stream's next check
 	smallSince  time.Duration // read: when the small read began to need the device; 0 if it does not
+	smallFirst  bool          // read: it could go first then, so only requests at the device delay it
 	moved       time.Duration // read: time of the open, the last progress or the last forced packet
 }
 
@@ -314,6 +315,7 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 			a.readProgress(s, pos, now)
 		}
 		s.closed = true
+		a.endSmallRead(s, now)
 		a.clearWant(s, now)
 	}
 	a.forced.clearDeadline(s)
