@@ -52,6 +52,8 @@ const (
 	// twentieth of the time, because a node that makes up names could otherwise keep the processor
 	// busy.
 	maxImmediateApps = 1000
+	// The same bound holds if a computation takes longer than maxImmediateTime: with total rates, it also grows with the nodes.
+	maxImmediateTime = 5 * time.Millisecond
 	// matchBatch is the number of applications that are matched with the policy's rules at once. If
 	// a report names more new applications, the rights of the remaining applications follow later.
 	matchBatch = 256

@@ -282,7 +282,7 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 		return nil, fmt.Errorf("queues: %w", err)
 	}
 	s.sequence, s.policyVersion, s.capacity = r.GetSequence(), r.GetPolicy(), int64(min(r.GetCapacity(), coord.MaxBytesRate))
-	if len(news) > 0 && (b.totals.Apps() <= maxImmediateApps || time.Since(b.rightsAt) > 20*b.rightsTime) {
+	if len(news) > 0 && (b.totals.Apps() <= maxImmediateApps && b.rightsTime <= maxImmediateTime || time.Since(b.rightsAt) > 20*b.rightsTime) {
 		// The answer includes the rights of new applications if that is cheap enough.
 		news = slices.DeleteFunc(news, func(name string) bool { return !b.needsGrant(name) })
 		if len(news) > 0 {

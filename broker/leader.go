@@ -57,7 +57,8 @@ func (b *Broker) beginEpoch(epoch uint64) {
 	}
 	b.epoch, b.started = epoch, time.Now()
 	b.startup.Reset(time.Since(b.created))
-	if epoch != 0 { // until now this broker could not see which applications are at work
+	b.orders, b.forecasts = orders{at: time.Since(b.created)}, nil // sessions end, but not their applications
+	if epoch != 0 {                                                // until now this broker could not see which applications are at work
 		for name := range b.lastActive {
 			b.lastActive[name] = b.started
 		}

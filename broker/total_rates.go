@@ -21,6 +21,7 @@ type totalRate struct {
 	order     int           // the place of the application's rule in the policy
 	since     time.Duration // when the application came
 	verdict   reserve.Verdict
+	kept      int64 // of a reserve that has grown, what was admitted before; 0: it has not grown
 	history   coord.History
 }
 
@@ -43,6 +44,12 @@ func (b *Broker) divideTotals(names []string, grants []policy.Grant) {
 		t := old[name]
 		if t == nil {
 			t = &totalRate{since: now}
+		}
+		if t.total.Reserve > 0 && grants[i].Total.Reserve > t.total.Reserve && t.kept == 0 { // what is added must not break rates that are kept
+			t.kept = t.total.Reserve
+		}
+		if grants[i].Total.Reserve <= t.kept {
+			t.kept = 0
 		}
 		t.total, t.order = grants[i].Total, max(0, grants[i].Rule)
 		b.totalRates[name] = t
@@ -110,14 +117,18 @@ func (b *Broker) divideReserves() {
 	}
 	slices.Sort(names) // equal claims are in the same order in each division
 	index, room := make(map[*session]int, len(b.sessions)), make([]int64, 0, len(b.sessions))
+	// Until all nodes have reported, nobody knows what fits, and a rate that the last leader kept must not break.
+	settled := b.startup.Complete(time.Since(b.created), 0)
 	for _, s := range b.sessions {
 		index[s] = len(room)
-		room = append(room, cmp.Or(s.capacity, coord.UnknownRoom))
+		if room = append(room, cmp.Or(s.capacity, coord.UnknownRoom)); !settled {
+			room[index[s]] = coord.UnknownRoom
+		}
 	}
 	rates := make([]coord.PlacedRate, len(names))
 	for i, name := range names {
 		t := b.totalRates[name]
-		rates[i] = coord.PlacedRate{Rate: t.total.Reserve, Order: t.order, Since: t.since, State: t.verdict.State,
+		rates[i] = coord.PlacedRate{Rate: t.total.Reserve, Order: t.order, Since: t.since, State: t.verdict.State, Kept: t.kept,
 			Demands: b.demands(name, t, func(p *nodePart) int64 { return p.due.Reserve })}
 		for _, s := range t.nodes {
 			rates[i].Members = append(rates[i].Members, index[s])
@@ -125,7 +136,9 @@ func (b *Broker) divideReserves() {
 	}
 	for i, v := range coord.AdmitRates(rates, room) {
 		t := b.totalRates[names[i]]
-		t.verdict = v.Verdict
+		if t.verdict = v.Verdict; v.State != reserve.Reduced {
+			t.kept = 0
+		}
 		for k, s := range t.nodes {
 			s.parts[names[i]].due.Reserve = v.Parts[k]
 		}
@@ -142,8 +155,7 @@ func (b *Broker) takePart(s *session, name string) policy.Total {
 	}
 	p := s.parts[name]
 	if p == nil { // the application is new at this node
-		b.divideLimit(name, t)
-		b.divideReserves()
+		b.divideLimit(name, t) // the reserve follows with the next computation of rights: here, its cost would be all rates at all nodes for each name
 		if p = s.parts[name]; p == nil {
 			return policy.Total{}
 		}

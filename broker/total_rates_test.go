@@ -133,7 +133,14 @@ func TestATotalReserveFollowsTheTasks(t *testing.T) {
 			return rate >= total*8/10 && part.Reserve <= total && part.Reserve >= total-3
 		})
 	}
-	reached("an even division")
+	eventually(t, "an even division", func() bool {
+		for _, m := range nodes {
+			if _, part := m.look(); part.Reserve < total/4 {
+				return false
+			}
+		}
+		return true
+	})
 	nodes[1].want(0)
 	nodes[2].want(0)
 	reached("the rate follows the tasks")

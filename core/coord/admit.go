@@ -11,12 +11,15 @@ import (
 
 // PlacedRate is the guaranteed rate of a whole application, and the nodes where it is at work.
 type PlacedRate struct {
-	Rate    int64         // bytes per second
-	Order   int           // the place of its rule in the policy; smaller is earlier
-	Since   time.Duration // when the application came
-	State   reserve.State // of the last verdict; Unused for a new application
-	Members []int         // indexes of the nodes
-	Demands []Demand      // at these nodes, in the same order
+	Rate  int64         // bytes per second
+	Order int           // the place of its rule in the policy; smaller is earlier
+	Since time.Duration // when the application came
+	State reserve.State // of the last verdict; Unused for a new application
+	// Kept is the part of Rate that is admitted already, in bytes per second, if the rate has grown since; the rest is new. 0: the rate
+	// has not grown.
+	Kept    int64
+	Members []int    // indexes of the nodes
+	Demands []Demand // at these nodes, in the same order
 }
 
 // PlacedVerdict is what is kept of a PlacedRate.
@@ -34,8 +37,8 @@ const keepRoom = 0.95 / reserve.AdmitMost
 // AdmitRates decides which guaranteed rates of whole applications the nodes keep (IBIS, section 9), and divides them among
 // the nodes. room is what each node can guarantee, in bytes per second. The order is that of reserve.Admit: rates that are
 // admitted come first, so that no newcomer breaks a rate that is kept; then the order of the policy's rules counts, then that
-// of arrival. A new rate is queued unless all of it fits on its nodes; an admitted one is reduced to what fits. A rate that was
-// queued or reduced needs room for 5 % more than itself, so that it does not come and go.
+// of arrival. A new rate is queued unless all of it fits on its nodes; an admitted one is reduced to what fits. A reduced rate
+// needs room for 5 % more than itself, so that it does not come and go. If an admitted rate grows, what is added is new.
 func AdmitRates(rates []PlacedRate, room []int64) []PlacedVerdict {
 	order, verdicts := make([]int, len(rates)), make([]PlacedVerdict, len(rates))
 	for i := range order {
@@ -48,6 +51,9 @@ func AdmitRates(rates []PlacedRate, room []int64) []PlacedVerdict {
 	taken := make([]int64, len(room))
 	for _, i := range order {
 		verdicts[i] = rates[i].admit(room, taken)
+	}
+	for _, i := range order {
+		rates[i].grow(room, taken, &verdicts[i])
 	}
 	return verdicts
 }
@@ -74,23 +80,24 @@ func (r *PlacedRate) admit(room, taken []int64) (v PlacedVerdict) {
 		}
 		fits += float64(most[k])
 	}
-	needed := float64(r.Rate)
-	if r.State == reserve.Queued || r.State == reserve.Reduced {
+	rate := r.judged()
+	needed := float64(rate)
+	if r.State == reserve.Reduced {
 		needed *= readmitMargin
 	}
-	granted := r.Rate
+	granted := rate
 	switch {
 	case len(r.Members) == 0:
 		return v
 	case needed <= fits:
 		v.Verdict = reserve.Verdict{State: reserve.Admitted, Granted: 1, Fits: 1}
 	case r.rank() == 0:
-		part := min(1, fits/float64(r.Rate))
-		granted = int64(part * float64(r.Rate))
+		part := min(1, fits/float64(rate))
+		granted = int64(part * float64(rate))
 		v.Verdict = reserve.Verdict{State: reserve.Reduced, Granted: part, Fits: part}
 	default:
 		granted = 0
-		v.Verdict = reserve.Verdict{State: reserve.Queued, Fits: min(1, fits/float64(r.Rate))}
+		v.Verdict = reserve.Verdict{State: reserve.Queued, Fits: min(1, fits/float64(rate))}
 	}
 	v.Parts = DivideRateWithin(nil, granted, r.Demands, most)
 	for k, m := range r.Members {
@@ -99,5 +106,41 @@ func (r *PlacedRate) admit(room, taken []int64) (v PlacedVerdict) {
 	return v
 }
 
-// readmitMargin is the room, in relation to its size, that a rate needs which was refused or reduced before.
+// judged returns the rate that is judged first: without what has been added to an admitted one.
+func (r *PlacedRate) judged() int64 {
+	if r.rank() == 0 && r.Kept > 0 {
+		return min(r.Kept, r.Rate)
+	}
+	return r.Rate
+}
+
+// grow admits what has been added to an admitted rate, if it fits beside all other rates.
+func (r *PlacedRate) grow(room, taken []int64, v *PlacedVerdict) {
+	kept := r.judged()
+	if kept == r.Rate || len(v.Parts) == 0 {
+		return
+	}
+	most, fits := make([]int64, len(r.Members)), 0.0
+	for k, m := range r.Members {
+		most[k] = UnknownRoom
+		if room[m] != UnknownRoom {
+			most[k] = max(room[m]-taken[m]+v.Parts[k], 0)
+		}
+		fits += float64(most[k])
+	}
+	if v.State != reserve.Admitted || fits < float64(r.Rate) {
+		part := float64(kept) / float64(r.Rate)
+		v.Verdict = reserve.Verdict{State: reserve.Reduced, Granted: v.Granted * part, Fits: min(1, max(v.Granted*part, fits/float64(r.Rate)))}
+		return
+	}
+	for k, m := range r.Members {
+		taken[m] -= v.Parts[k]
+	}
+	v.Parts = DivideRateWithin(nil, r.Rate, r.Demands, most)
+	for k, m := range r.Members {
+		taken[m] += v.Parts[k]
+	}
+}
+
+// readmitMargin is the room, in relation to its size, that a rate needs which was reduced before.
 const readmitMargin = 1.05

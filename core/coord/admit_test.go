@@ -12,6 +12,8 @@ func placed(rate int64, order int, state reserve.State, members ...int) PlacedRa
 	return PlacedRate{Rate: rate, Order: order, State: state, Members: members, Demands: make([]Demand, len(members))}
 }
 
+func grown(r PlacedRate, from int64) PlacedRate { r.Kept = from; return r }
+
 func TestAdmitRates(t *testing.T) {
 	const unused, admitted, queued, reduced = reserve.Unused, reserve.Admitted, reserve.Queued, reserve.Reduced
 	for name, test := range map[string]struct {
@@ -28,7 +30,10 @@ func TestAdmitRates(t *testing.T) {
 		"an admitted rate stays":                {[]PlacedRate{placed(80, 2, admitted, 0), placed(80, 1, unused, 0)}, []int64{100}, []reserve.State{admitted, queued}, []int64{80, 0}},
 		"an admitted rate may need a bit more":  {[]PlacedRate{placed(104, 2, admitted, 0)}, []int64{100}, []reserve.State{admitted}, []int64{104}},
 		"a slow node keeps the order":           {[]PlacedRate{placed(80, 2, admitted, 0), placed(90, 1, admitted, 0)}, []int64{90}, []reserve.State{reduced, admitted}, []int64{5, 90}},
-		"a margin to come back":                 {[]PlacedRate{placed(98, 0, queued, 0)}, []int64{100}, []reserve.State{queued}, []int64{0}},
+		"a margin to come back":                 {[]PlacedRate{placed(103, 0, reduced, 0)}, []int64{100}, []reserve.State{reduced}, []int64{103}},
+		"a queued rate needs no margin":         {[]PlacedRate{placed(98, 0, queued, 0)}, []int64{100}, []reserve.State{admitted}, []int64{98}},
+		"an admitted rate grows":                {[]PlacedRate{grown(placed(40, 0, admitted, 0), 10), placed(60, 1, admitted, 0)}, []int64{100}, []reserve.State{admitted, admitted}, []int64{40, 60}},
+		"it grows too much, and keeps its rate": {[]PlacedRate{grown(placed(95, 0, admitted, 0), 10), placed(60, 1, admitted, 0)}, []int64{100}, []reserve.State{reduced, admitted}, []int64{10, 60}},
 		"and back":                              {[]PlacedRate{placed(95, 0, queued, 0)}, []int64{100}, []reserve.State{admitted}, []int64{95}},
 		"a rate without nodes":                  {[]PlacedRate{placed(95, 0, admitted)}, []int64{100}, []reserve.State{unused}, []int64{0}},
 		"a node without any room takes no part": {[]PlacedRate{placed(100, 0, unused, 0, 1)}, []int64{0, 100}, []reserve.State{admitted}, []int64{100}},

@@ -228,13 +228,16 @@ func (m *Model) fit() parameters {
 	return p
 }
 
+// enough reports whether there are enough equations for a forecast, with enough progress.
+func (m *Model) enough() bool { return m.steps >= minSteps && m.n >= 0.9*minSteps*minStep }
+
 // Forecast returns the end of the application if its share is the given one from the last observation on; 0: the last
 // share. Errors: ErrNoProgress, ErrShare.
 func (m *Model) Forecast(share float64) (End, error) {
 	if share == 0 {
 		share = m.last.Share
 	}
-	if m.steps < minSteps {
+	if !m.enough() {
 		return End{}, ErrNoProgress
 	}
 	if !(share > 0 && share <= 1) {
@@ -259,12 +262,12 @@ func (m *Model) after(seconds float64) time.Duration {
 }
 
 // Identified reports whether the model knows how much of the time depends on the share.
-func (m *Model) Identified() bool { return m.steps >= minSteps && m.fit().diskError() <= knownWork }
+func (m *Model) Identified() bool { return m.enough() && m.fit().diskError() <= knownWork }
 
 // Disk returns the part of the time that depends on the share, at the shares so far, 0 to 1, and its standard error.
 // Errors: ErrNoProgress.
 func (m *Model) Disk() (part, deviation float64, err error) {
-	if m.steps < minSteps {
+	if !m.enough() {
 		return 0, 0, ErrNoProgress
 	}
 	p := m.fit()
@@ -276,7 +279,7 @@ func (m *Model) Disk() (part, deviation float64, err error) {
 // Errors: ErrNoProgress, ErrTooEarly, ErrUnknown.
 func (m *Model) Share(by time.Duration) (float64, error) {
 	switch {
-	case m.steps < minSteps:
+	case !m.enough():
 		return 0, ErrNoProgress
 	case !m.Identified():
 		return 0, ErrUnknown

@@ -233,6 +233,17 @@ func TestAnything(t *testing.T) {
 	})
 }
 
+// TestNoForecastOfLittleProgress: equations that changes of the share close early do not suffice.
+func TestNoForecastOfLittleProgress(t *testing.T) {
+	var m Model
+	for i := range 100 {
+		m.Observe(Observation{Time: time.Duration(i) * 5 * time.Second, Progress: 0.0001 * float64(i), Share: 0.4 + 0.1*float64(i%2), Service: -1})
+		if e, err := m.Forecast(0); !errors.Is(err, ErrNoProgress) {
+			t.Fatalf("at %.2f %% of progress: %v, %v", 100*m.Progress(), e, err)
+		}
+	}
+}
+
 func ExampleModel() {
 	var m Model
 	for i := range 50 { // half of the disk's time, 1 % of progress every 10 s

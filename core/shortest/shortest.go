@@ -21,6 +21,7 @@ package shortest
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
@@ -84,10 +85,6 @@ type job struct {
 func (j *job) finish(factor float64) float64 {
 	return j.start + (j.seen.Served+j.remaining.Bytes*factor)/j.weight
 }
-
-// before reports whether a job ends before another in the virtual queue, whatever the noise in both estimates: an
-// estimate of r means a true value of r/(1+Noise) to r/(1-Noise).
-func (j *job) before(o *job) bool { return j.finish(1/(1-Noise)) < o.finish(1/(1+Noise)) }
 
 // Update takes the state of all applications of the queue and returns their places, in the order of jobs.
 // Names must differ. Applications that are missing have ended. The slices must be valid.
@@ -204,10 +201,20 @@ func (q *Queue) sort() {
 		}
 		j.placed, j.good = true, j.good || good
 	}
-	for i := 1; i < len(stay); i++ {
-		for k := i; k > 0 && stay[k].before(stay[k-1]); k-- {
-			stay[k], stay[k-1] = stay[k-1], stay[k]
+	// An estimate of r means a true value of r/(1+Noise) to r/(1-Noise). Of those that no other one must precede, whatever the noise, the first in the old order is next. Comparing neighbours only would keep
+	// a chain of applications, each within the noise of the next, in the wrong order for ever.
+	for i := range stay {
+		first := math.Inf(1) // the earliest end, at the latest, of those that are left
+		for _, j := range stay[i:] {
+			first = min(first, j.finish(1/(1-Noise)))
 		}
+		k := i
+		for stay[k].finish(1/(1+Noise)) > first {
+			k++
+		}
+		j := stay[k]
+		copy(stay[i+1:k+1], stay[i:k])
+		stay[i] = j
 	}
 	slices.SortStableFunc(place, func(a, b *job) int { return cmp.Compare(a.finish(1), b.finish(1)) })
 	for _, j := range place {

@@ -352,3 +352,24 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%+v, want the last of %d ranks", last, shortest.MaxOrdered)
 	}
 }
+
+// TestAChainWithinTheNoise: each application is within the noise of the next one, and the last has a hundredth of the first one's
+// work. It must not stay behind.
+func TestAChainWithinTheNoise(t *testing.T) {
+	var q shortest.Queue
+	jobs := make([]shortest.Job, 10)
+	for i := range jobs {
+		jobs[i] = shortest.Job{Name: fmt.Sprint(i), Weight: 1, Progress: -1, Size: 1e12}
+	}
+	q.Update(jobs, shortest.Default())
+	for i := range jobs {
+		jobs[i].Size = 1e12 * math.Pow(1.7, float64(-i))
+	}
+	var places []shortest.Place
+	for range 5 {
+		places = q.Update(jobs, shortest.Default())
+	}
+	if places[9].Rank > places[0].Rank {
+		t.Errorf("the shortest has rank %d, the longest %d", places[9].Rank, places[0].Rank)
+	}
+}
