@@ -325,7 +325,8 @@ func (a *Arbiter) mostOf(bytes int64) int64 {
 	return bytes
 }
 
-// noteSlice records a request that starts. continued is set if it is the next slice of a quantum.
+// noteSlice records a request that starts. next is set for the next slice of a quantum and for a small read that goes first, small for
+// every small read, and reserved for a request of a guaranteed rate.
 func (a *Arbiter) noteSlice(r *Request, next, small, reserved bool) {
 	k := &a.latency
 	switch {
