@@ -58,7 +58,7 @@ demo: setup build ## Show on real HDFS what a weight of 32:1 does for a job; tab
 test: setup build unit node ## Run unit, property, golden, fuzz-seed and Java tests, and those that share one real cluster
 
 .PHONY: verify
-verify: setup build ## Run all other end-to-end tests, each package on a cluster of its own
+verify: setup build sim-thousand ## Run all other end-to-end tests, each package on a cluster of its own, and the simulator's scenarios with a thousand nodes
 	go test -count=1 -timeout 30m -p 2 -v $(ASIDE)
 	go test -count=1 -timeout 40m -p 1 -v $$(go list ./e2e/... | grep -v $(ASIDE:./%=-e '/%$$') $(NODE:./%=-e '/%$$'))
 
@@ -83,9 +83,10 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 	scripts/fuzz $(FUZZ_TIME)
 
 .PHONY: soak
-soak: setup build ## Kill the gate's processes and, under load, daemon and DataNodes SOAK_KILLS (300) times, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; an interrupted campaign continues
+soak: setup build ## Send a million messages over joined sockets, kill the gate's processes and, under load, daemon and DataNodes SOAK_KILLS (300) times, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; an interrupted campaign continues
 	@mkdir -p report
 	PENSTOCK_ROUNDS=$(SOAK_KILLS) PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run TestKillsAndStops ./node/control/gate
+	PENSTOCK_JOIN_MESSAGES=1000000 PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run 'TestStreamsAreIdentical|TestLoadingAndUnloadingUnderLoad' ./node/control/join
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
 	bin/penstock-lab soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
@@ -104,11 +105,15 @@ bench: ## Measure one scheduling decision and, as root, what the monitor costs; 
 
 .PHONY: sim
 sim: go-build ## Play the scenarios in lab/sim/scenarios, all that take seconds
-	@for s in lab/sim/scenarios/*.yaml; do case "$$s" in *scale-10000*) continue;; esac; echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
+	@for s in lab/sim/scenarios/*.yaml; do case "$$s" in *scale-10000*|*equal-thousand*) continue;; esac; echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
+
+.PHONY: sim-thousand
+sim-thousand: go-build # part of verify: fails if an expectation is not met
+	@for s in lab/sim/scenarios/*-thousand.yaml; do echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1 --json /dev/null; done
 
 .PHONY: sim-large
-sim-large: go-build ## Play 10,000 nodes with 100 applications, with the broker and without (minutes)
-	@for s in lab/sim/scenarios/scale-10000*.yaml; do echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
+sim-large: go-build ## Play 10,000 nodes with 100 applications, with the broker and without, and equal slowdowns on 1,000 (minutes)
+	@for s in lab/sim/scenarios/scale-10000*.yaml lab/sim/scenarios/equal-thousand.yaml; do echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
 
 ##@ Keep house
 
@@ -118,7 +123,7 @@ setup: ## Install what the machine lacks (as root), or say what is missing
 
 .PHONY: generate
 generate: ## Compile bpf/ (clang-14, llvm-14) and the .proto (protoc); the results are committed
-	go generate ./bpf ./wire/cluster
+	go generate ./bpf ./wire/cluster ./wire/deviceplugin
 
 .PHONY: check-generated
 check-generated:

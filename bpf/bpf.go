@@ -11,4 +11,5 @@
 package bpf
 
 //go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -go-package bpf -target bpfel,bpfeb -type user_key -type user_count -type lost -type latency_key -type latency_count Blockio blockio.c -- -Wall -Werror -O2
-//go:generate sh -c "{ cat kernel.h blockio.c bpf.go | sha256sum; clang-14 --version | sed q; } > source.sum"
+//go:generate go run github.com/cilium/ebpf/cmd/bpf2go -cc clang-14 -go-package bpf -target bpfel,bpfeb -type end -type direction -type connection -type control -type address -type question -type total Socketjoin socketjoin.c -- -Wall -Werror -O2
+//go:generate sh -c "{ cat kernel.h blockio.c sockets.h socketjoin.c bpf.go | sha256sum; clang-14 --version | sed q; } > source.sum"

@@ -23,6 +23,7 @@ import (
 	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/core/coord"
+	"penstock/core/forecast"
 	"penstock/core/policy"
 	"penstock/core/reserve"
 	"penstock/wire/cluster"
@@ -83,15 +84,18 @@ type Broker struct {
 	sessions       map[string]*session // by node name
 	nodesByAddress map[netip.Addr]map[*session]struct{}
 	policy         *policy.Policy
-	version        uint64                  // number of the policy in force; 0: the store has no version
-	current        store.Version           // the version in force
-	lastActive     map[string]time.Time    // by application with a set weight: when it was last at work, or its weight was set
-	rights         map[string]right        // by application, as last computed
-	grants         map[string]policy.Grant // by application, under the policy in force
-	staleGrants    map[string]struct{}     // applications whose facts have changed since their grants were computed
-	totalRates     map[string]*totalRate   // by application
-	forecasts      map[string]*forecaster  // by application
+	version        uint64                      // number of the policy in force; 0: the store has no version
+	current        store.Version               // the version in force
+	lastActive     map[string]time.Time        // by application with a set weight: when it was last at work, or its weight was set
+	rights         map[string]right            // by application, as last computed
+	grants         map[string]policy.Grant     // by application, under the policy in force
+	staleGrants    map[string]struct{}         // applications whose facts have changed since their grants were computed
+	totalRates     map[string]*coord.TotalRate // by application
+	forecasts      map[string]*forecaster      // by application
+	history        forecast.History            // of this broker, also from times when it led before
+	deadlines      map[string]*goal            // by application
 	orders         orders
+	slowdowns      slowdowns
 	paths          queuePaths
 	factsVersion   uint64 // incremented when facts change
 
@@ -121,12 +125,13 @@ type session struct {
 	maxSilence    time.Duration // the node is dropped after this time without a report
 	lastReport    atomic.Int64  // time of the last report, in nanoseconds since Broker.created
 	sequence      uint64
-	parts         map[string]*nodePart // of total rates, by application
-	capacity      int64                // bytes per second that the node can guarantee; 0: not known
-	policyVersion uint64               // version in force at the node
-	conn          *conn                // nil: not accepted by a listener of this broker
-	answer        cluster.Answer       // the last answer; its slices are reused
-	queueTotals   cluster.Queues       // part of answer
+	parts         map[string]*coord.RatePart // of total rates, by application
+	capacity      int64                      // bytes per second that the node can guarantee; 0: not known
+	free          int64                      // of capacity, what no total rate has (coord.DivideReserves)
+	policyVersion uint64                     // version in force at the node
+	conn          *conn                      // nil: not accepted by a listener of this broker
+	answer        cluster.Answer             // the last answer; its slices are reused
+	queueTotals   cluster.Queues             // part of answer
 }
 
 // entryTable is the part of a session that belongs to one coord.Totals.
@@ -157,9 +162,26 @@ type Options struct {
 	// Progress returns the part of an application that is done, 0 to 1, as reported by its cluster manager; below
 	// 0: not known. It is called under the same conditions as Facts.
 	Progress func(flow string) float64
-	Store    store.Store // keeps the policy's versions; nil: in memory
+	// Life returns what is known of an application's run, as of one moment, for forecasts and deadlines. It is called under the same
+	// conditions as Facts. nil: only the progress.
+	Life func(flow string) Life
+	// Tasks returns the number of an application's running tasks, as reported by its cluster manager; 0: not known. It
+	// is called under the same conditions as Facts.
+	Tasks func(flow string) int
+	Store store.Store // keeps the policy's versions; nil: in memory
 	// Leadership reports which broker leads; nil: this broker always leads.
 	Leadership leadership.Leadership
+}
+
+// Life is what a cluster manager reports of an application's run.
+type Life struct {
+	Progress float64 // part that is done, 0 to 1; below 0: not known
+	// Work and Boundary are those of forecast.Observation.
+	Work, Boundary float64
+	Submitted      int64 // Unix ms; 0: not known
+	Ended          bool
+	Succeeded      bool  // it has ended well. This may be known some seconds after Ended
+	Finished       int64 // Unix ms; 0: not known
 }
 
 // New returns a broker with the store's newest policy in force. It fails if the store does not
@@ -176,6 +198,12 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	}
 	if o.Progress == nil {
 		o.Progress = func(string) float64 { return -1 }
+	}
+	if o.Life == nil {
+		o.Life = func(flow string) Life { return Life{Progress: o.Progress(flow)} }
+	}
+	if o.Tasks == nil {
+		o.Tasks = func(string) int { return 0 }
 	}
 	if o.Store == nil {
 		o.Store = store.NewMemory()
@@ -313,6 +341,8 @@ func (b *Broker) computeRights() {
 		}
 	})
 	b.applyOrders(names, grants)
+	b.applyDeadlines(names, grants)
+	b.applySlowdowns(names, grants)
 	weights := b.policy.Weights(grants)
 	clear(b.rights)
 	if len(b.grants) > 2*len(names)+1000 { // most grants belong to applications that have ended

@@ -151,6 +151,9 @@ func (m *machine) work() {
 		if share := shares[f]; share > 0 {
 			u.Service += time.Duration(float64(passed) * share)
 			u.Wanted += passed
+			u.Streams += passed // one stream, always at its mark
+			u.Waited += passed
+			u.Contended += time.Duration(float64(passed) * (1 - share))
 		}
 		m.uses[f] = u
 	}

@@ -40,10 +40,12 @@ func (k *entryTable) name(i int, name string) error {
 }
 
 // entryColumns are the parallel lists of a report or an answer. had and weights are used for
-// queues only, and bytes and hungry for a report's applications; both are empty if an older node reports.
+// queues only, and the others for a report's applications; they are empty if an older node reports.
 type entryColumns struct {
 	entries                           []uint32
 	rates, rooms, had, weights, bytes []uint64
+	streams, waiting, hindered        []uint64
+	used, touched                     []uint64
 	hungry                            []bool
 }
 
@@ -57,6 +59,10 @@ func (k *entryTable) report(f entryColumns, queues bool, most int) error {
 	if len(f.bytes) != len(f.hungry) || len(f.bytes) > 0 && len(f.bytes) != n {
 		return fmt.Errorf("lists of %d entries, %d bytes and %d hungry: they must be of equal length", n, len(f.bytes), len(f.hungry))
 	}
+	if s := len(f.streams); s != len(f.waiting) || s != len(f.hindered) || s != len(f.used) || s != len(f.touched) || s > 0 && s != n {
+		return fmt.Errorf("lists of %d entries, %d streams, %d waiting, %d hindered, %d used and %d touched: they must be of equal length",
+			n, s, len(f.waiting), len(f.hindered), len(f.used), len(f.touched))
+	}
 	for i, e := range f.entries {
 		s := coord.Service{Rate: toInt64(f.rates[i]), Room: toInt64(f.rooms[i])}
 		if queues {
@@ -67,6 +73,10 @@ func (k *entryTable) report(f entryColumns, queues bool, most int) error {
 			if f.hungry[i] {
 				s.Hungry = 1
 			}
+		}
+		if len(f.streams) > 0 {
+			s.Streams, s.Waiting, s.Hindered = toInt64(f.streams[i]), toInt64(f.waiting[i]), toInt64(f.hindered[i])
+			s.Used, s.Touched = toInt64(f.used[i]), toInt64(f.touched[i])
 		}
 		if err := k.totals.Report(k.member, int(e), s); err != nil {
 			return fmt.Errorf("entry %d: %w", e, err)
@@ -95,6 +105,7 @@ func (k *entryTable) changes(f entryColumns, queues bool) entryColumns {
 		}
 		_, _, total, ok := k.totals.Entry(k.member, i)
 		total.Bytes, total.Hungry = 0, 0 // not for nodes
+		total.Streams, total.Waiting, total.Hindered, total.Used, total.Touched = 0, 0, 0, 0, 0
 		if !ok || total == at.total {
 			continue
 		}

@@ -208,7 +208,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 		return nil, errors.Join(err, b.totals.Leave(apps.member))
 	}
 	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, minPeriod), maxPeriod)
-	s := &session{node: node, apps: apps, queues: queues, location: lives, period: period, maxSilence: silentPeriods * period, parts: map[string]*nodePart{},
+	s := &session{node: node, apps: apps, queues: queues, location: lives, period: period, maxSilence: silentPeriods * period, parts: map[string]*coord.RatePart{},
 		conn: b.connections.connOf(stream.Context())}
 	b.noteReport(s)
 	b.connections.hold(s.conn)
@@ -275,7 +275,8 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 			return nil, fmt.Errorf("queue %d: %w", n.GetEntry(), err)
 		}
 	}
-	if err := s.apps.report(entryColumns{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms(), bytes: r.GetBytes(), hungry: r.GetHungry()}, false, cluster.MaxEntries); err != nil {
+	if err := s.apps.report(entryColumns{entries: r.GetEntries(), rates: r.GetRates(), rooms: r.GetRooms(), bytes: r.GetBytes(), hungry: r.GetHungry(),
+		streams: r.GetStreams(), waiting: r.GetWaiting(), hindered: r.GetHindered(), used: r.GetUsed(), touched: r.GetTouched()}, false, cluster.MaxEntries); err != nil {
 		return nil, err
 	}
 	if err := s.queues.report(entryColumns{entries: q.GetEntries(), rates: q.GetRates(), rooms: q.GetRooms(), had: q.GetHad(), weights: q.GetWeights()}, true, cluster.MaxQueues); err != nil {
@@ -322,7 +323,7 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 			r.weight = 0 // not needed by the node, and it changes whenever any application comes or goes
 		}
 		if r.total != (policy.Total{}) {
-			r.total = b.takePart(s, at.name)
+			r.total = b.takePart(s, i, at.name)
 		}
 		if !r.same(at.right) {
 			a.Rights = append(a.Rights, &cluster.Right{Entry: uint32(i), Weight: r.weight, Limit: uint64(r.limit), Reserve: uint64(r.reserve.Bytes), ReservePart: r.reserve.Part, ReserveStrict: r.reserve.Strict,

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/core/coord"
+	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
 
@@ -99,6 +101,82 @@ func TestForecast(t *testing.T) {
 		b.observeProgress(nil)
 		if len(b.forecasts) != 0 {
 			t.Error("an application that has ended is still known")
+		}
+	})
+}
+
+// TestForecastWithHistory: of a program that has done 90 % of its work at half of its progress, the broker foresees the end in its second run, and says from how many runs
+// it knows. A run that fails teaches nothing, and a change of leader forgets nothing.
+func TestForecastWithHistory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const whole = 1000 * time.Second
+		var r struct { // the present run
+			began       time.Time
+			name        string
+			ended, good bool
+		}
+		progress := func() float64 {
+			done := float64(time.Since(r.began)) / float64(whole)
+			return min(1, map[bool]float64{true: done / 0.9 * 0.5, false: 0.5 + (done-0.9)*5}[done <= 0.9])
+		}
+		b, err := New(t.Context(), Options{
+			Facts: func(flow string) policy.Facts {
+				return policy.Facts{Flow: flow, User: "me", Type: "MAPREDUCE", Name: "report 2026-11-" + flow}
+			},
+			Life: func(flow string) Life {
+				if flow != r.name {
+					return Life{Progress: -1}
+				}
+				return Life{Progress: progress(), Boundary: 0.5, Ended: r.ended, Succeeded: r.ended && r.good, Finished: map[bool]int64{true: r.began.Add(whole).UnixMilli()}[r.ended]}
+			}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := b.totals.Join()
+		if err != nil {
+			t.Fatal(err)
+		}
+		// run runs the program, and returns the answer at a half of its work.
+		run := func(i int, good bool) (answer *cluster.ForecastAnswer) {
+			r.name, r.began, r.ended, r.good = fmt.Sprint(i), time.Now(), false, good
+			if _, err := b.totals.Name(m, i, r.name); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.totals.Report(m, i, coord.Service{Rate: coord.Second / 2, Room: coord.Second}); err != nil {
+				t.Fatal(err)
+			}
+			b.rights[r.name] = right{weight: 1}
+			for time.Since(r.began) < whole {
+				b.observeProgress([]string{r.name})
+				if answer == nil && time.Since(r.began) >= whole/2 {
+					if answer, err = b.forecast(&cluster.ForecastRequest{Application: r.name}); err != nil || answer.GetReason() != "" {
+						t.Fatal(answer, err)
+					}
+				}
+				time.Sleep(5 * time.Second)
+			}
+			r.ended = true
+			delete(b.rights, r.name)
+			time.Sleep(20 * time.Second) // its outcome is known later
+			b.observeProgress(nil)
+			b.observeProgress(nil)
+			return answer
+		}
+		ends := func(a *cluster.ForecastAnswer) time.Duration { return time.UnixMilli(a.GetEndUnixMs()).Sub(r.began) }
+		if a := run(11, false); a.GetEarlierRuns() != 0 || ends(a) < whole*3/2 || a.GetDone() != a.GetProgress() {
+			t.Errorf("the first run ends after %v: %v", ends(a), a)
+		}
+		if a := run(12, true); a.GetEarlierRuns() != 0 {
+			t.Errorf("a run that failed has taught: %v", a)
+		}
+		b.mu.Lock()
+		b.beginEpoch(7)
+		b.mu.Unlock()
+		for i := range 2 {
+			a := run(13+i, true)
+			if a.GetEarlierRuns() != uint32(1+i) || (ends(a)-whole).Abs() > whole/20 || math.Abs(a.GetDone()-0.5) > 0.03 || a.GetHighUnixMs()-a.GetLowUnixMs() > 250_000 {
+				t.Errorf("a run with history ends after %v: %v", ends(a), a)
+			}
 		}
 	})
 }

@@ -56,7 +56,7 @@ func FuzzReports(f *testing.F) {
 		})
 		sum := int64(0)
 		b.totals.Each(func(_ coord.App, _ string, _ int, total coord.Service) {
-			if total.Rate < 0 || total.Room < 0 {
+			if total.Rate < 0 || total.Room < 0 || total.Hindered < 0 || total.Hindered > total.Waiting || total.Waiting > total.Streams || total.Streams > coord.MaxStreams || total.Used > total.Touched {
 				t.Fatalf("a total of %v", total)
 			}
 			sum += total.Rate

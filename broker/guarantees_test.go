@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"penstock/broker/policyfile"
+	"penstock/core/coord"
 	"penstock/core/policy"
 	"penstock/core/reserve"
 	"penstock/wire/cluster"
@@ -25,7 +26,7 @@ func idle(t *testing.T, text string, facts func(string) policy.Facts) *Broker {
 }
 
 // reporting adds a node that sends its first report.
-func reporting(t *testing.T, b *Broker, name string, capacity uint64, applications ...string) *session {
+func reporting(t testing.TB, b *Broker, name string, capacity uint64, applications ...string) *session {
 	t.Helper()
 	r := &cluster.Report{Node: &cluster.Node{Name: name, PeriodMs: 1000}, Sequence: 1, Capacity: capacity}
 	for i, a := range applications {
@@ -39,7 +40,7 @@ func reporting(t *testing.T, b *Broker, name string, capacity uint64, applicatio
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &session{node: r.Node, apps: apps, queues: queues, period: time.Second, maxSilence: 5 * time.Second, parts: map[string]*nodePart{}}
+	s := &session{node: r.Node, apps: apps, queues: queues, period: time.Second, maxSilence: 5 * time.Second, parts: map[string]*coord.RatePart{}}
 	b.mu.Lock()
 	b.sessions[name] = s
 	b.mu.Unlock()
@@ -54,7 +55,7 @@ func (b *Broker) verdictOf(application string) reserve.Verdict {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.computeRights()
-	return b.totalRates[application].verdict
+	return b.totalRates[application].Verdict
 }
 
 // A new leader hears from the nodes one after the other. The rate of the first rule, which needs both nodes, stays.
@@ -71,6 +72,22 @@ func TestANewLeaderKeepsGuaranteedRates(t *testing.T) {
 	}
 }
 
+// An application that its cluster manager reports as ended holds no room, although nodes have not forgotten it.
+func TestAnEndedApplicationHoldsNoRoom(t *testing.T) {
+	b := idle(t, "rules: [{flow: a, total_reserve: 60MiB}, {flow: b, total_reserve: 50MiB}]", nil)
+	b.startup.Reset(-time.Hour)
+	ended := false
+	b.options.Life = func(flow string) Life { return Life{Progress: -1, Ended: ended && flow == "a"} }
+	s := reporting(t, b, "n1", 100*mib, "a", "b")
+	if a, b := b.verdictOf("a"), b.verdictOf("b"); a.State != reserve.Admitted || b.State != reserve.Queued {
+		t.Errorf("a %+v, b %+v", a, b)
+	}
+	ended = true
+	if a, b := b.verdictOf("a"), b.verdictOf("b"); a.State != reserve.Unused || b.State != reserve.Admitted || s.parts["a"].Due().Reserve != 0 {
+		t.Errorf("after the end of a: a %+v, b %+v", a, b)
+	}
+}
+
 // An application that asks for more, as with bandwidth: reserve, keeps what it has, and breaks no other rate.
 func TestAGuaranteedRateGrows(t *testing.T) {
 	b := idle(t, "rules: [{flow: x, total_reserve: 10MiB}, {flow: y, total_reserve: 60MiB}]", nil)
@@ -82,7 +99,7 @@ func TestAGuaranteedRateGrows(t *testing.T) {
 		b.grants["x"] = g
 		return b.verdictOf("x")
 	}
-	part := func() int64 { return s.parts["x"].due.Reserve }
+	part := func() int64 { return s.parts["x"].Due().Reserve }
 	if v := ask(95 * mib); v.State != reserve.Reduced || part() != 10*mib {
 		t.Errorf("95 MiB/s: %+v, part %d", v, part())
 	}
@@ -139,13 +156,13 @@ func TestAReturningNodeGetsItsPartsLater(t *testing.T) {
 	b.mu.Unlock()
 	s = reporting(t, b, "n1", 1<<40, names...)
 	for _, name := range names {
-		if part := s.parts[name].due.Reserve; part != 0 {
+		if part := s.parts[name].Due().Reserve; part != 0 {
 			t.Fatalf("%s has the part %d at once", name, part)
 		}
 	}
 	b.verdictOf(names[0])
 	for _, name := range names {
-		if part := s.parts[name].due.Reserve; part != mib {
+		if part := s.parts[name].Due().Reserve; part != mib {
 			t.Fatalf("%s has the part %d", name, part)
 		}
 	}

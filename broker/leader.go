@@ -57,8 +57,9 @@ func (b *Broker) beginEpoch(epoch uint64) {
 	}
 	b.epoch, b.started = epoch, time.Now()
 	b.startup.Reset(time.Since(b.created))
-	b.orders, b.forecasts = orders{at: time.Since(b.created)}, nil // sessions end, but not their applications
-	if epoch != 0 {                                                // until now this broker could not see which applications are at work
+	b.orders, b.forecasts, b.deadlines = orders{at: time.Since(b.created)}, nil, nil // sessions end, but not their applications
+	b.slowdowns = slowdowns{at: time.Since(b.created)}                               // a new leader begins with the policy's weights
+	if epoch != 0 {                                                                  // until now this broker could not see which applications are at work
 		for name := range b.lastActive {
 			b.lastActive[name] = b.started
 		}

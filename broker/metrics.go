@@ -35,6 +35,9 @@ var (
 	orderedDesc      = desc("broker_ordered_applications", "Applications at work in queues with \"order: shortest\".")
 	remainingDesc    = desc("broker_remaining_bytes", "Estimated bytes that remain for the applications in ordered queues.")
 	firstSliceDesc   = desc("broker_first_slice", "Largest part, 0 to 1, of an ordered queue's share that one application has; 0: none is ordered.")
+	deadlinesDesc    = desc("broker_deadlines", "Applications at work with a deadline, by what is decided about it.", "state")
+	spreadDesc       = desc("broker_slowdown_spread", "In the queue with \"goal: equal-slowdown\" in which it is largest: the largest estimated slowdown of an application that waits for disks divided by the smallest one, each times its goal; 0: no application is in such a queue.")
+	movedDesc        = desc("broker_slowdown_applications", "Applications at work in queues with \"goal: equal-slowdown\".")
 	connectionsDesc  = desc("broker_connections", "Open connections, including those not authenticated yet.")
 )
 
@@ -65,7 +68,7 @@ type collector struct{ b *Broker }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, applicationsDesc, policyDesc, connectionsDesc, orderedDesc, remainingDesc, firstSliceDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, applicationsDesc, policyDesc, connectionsDesc, orderedDesc, remainingDesc, firstSliceDesc, deadlinesDesc, spreadDesc, movedDesc} {
 		out <- d
 	}
 }
@@ -78,9 +81,19 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	for _, p := range c.b.orders.places {
 		remaining, first = remaining+p.Remaining.Bytes, max(first, p.Part)
 	}
+	deadlines := map[string]int{}
+	for name, g := range c.b.deadlines {
+		state, _ := c.b.deadlineState(name, g)
+		deadlines[state]++
+	}
+	spread, moved := c.b.slowdowns.spread, c.b.slowdowns.count
 	c.b.mu.Unlock()
+	for _, state := range deadlineStates {
+		out <- prometheus.MustNewConstMetric(deadlinesDesc, prometheus.GaugeValue, float64(deadlines[state]), state)
+	}
 	for d, v := range map[*prometheus.Desc]float64{nodesDesc: float64(nodes), applicationsDesc: float64(applications),
 		orderedDesc: float64(ordered), remainingDesc: remaining, firstSliceDesc: first,
+		spreadDesc: spread, movedDesc: float64(moved),
 		policyDesc: float64(version), connectionsDesc: float64(c.b.connections.open())} {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}

@@ -253,10 +253,12 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 		s := &cluster.ApplicationState{Application: name, Nodes: uint32(nodes), Rate: uint64(total.Rate),
 			Weight: right.weight, Limit: uint64(right.limit), Rule: -1, Bytes: uint64(total.Bytes), Hungry: uint32(total.Hungry),
 			TotalReserve: uint64(right.total.Reserve), TotalLimit: uint64(right.total.Limit)}
-		if t := b.totalRates[name]; t != nil && t.total.Reserve > 0 {
-			s.Promise = t.promise()
+		if t := b.totalRates[name]; t != nil && t.Total.Reserve > 0 {
+			s.Promise = promise(t)
 		}
 		b.describeForecast(name, s)
+		b.describeDeadline(name, s)
+		b.describeSlowdown(name, s)
 		if p, ordered := b.orders.places[name]; ordered {
 			s.Rank, s.Slice, s.RemainingBytes, s.RemainingError = uint32(p.Rank), p.Part, uint64(p.Remaining.Bytes), p.Remaining.Error
 		}
@@ -269,7 +271,7 @@ func (o operators) ListApplications(ctx context.Context, r *cluster.ListApplicat
 	for _, s := range a.Applications {
 		f := b.options.Facts(s.Application)
 		s.Queue, s.User, s.Name, s.Type, s.Tags, s.Bandwidth = f.Queue, f.User, f.Name, f.Type, f.Tags, f.Bandwidth
-		s.State = b.options.State(s.Application)
+		s.State, s.SubmittedUnixMs = b.options.State(s.Application), b.options.Life(s.Application).Submitted
 		if rates > 0 {
 			s.Share = float64(s.Rate) / rates
 		}

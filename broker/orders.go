@@ -9,9 +9,10 @@ import (
 	"penstock/core/shortest"
 )
 
-// sliceScale is the weight of an application that has its queue's whole share. Weights are whole numbers, so the
-// smallest slice is a ten thousandth.
-const sliceScale = 10_000
+// sliceScale is the weight of an application that has its queue's whole share: the largest one. Weights are whole numbers, so
+// the smallest slice is a millionth. The floors of maxApps applications are five times as large (shortest.Slices), so
+// rounding does not make the floors exceed their half of the share.
+const sliceScale = policy.MaxWeight
 
 // orders is the state of the ordered queues (policy.Shortest).
 type orders struct {
@@ -31,7 +32,12 @@ func (b *Broker) applyOrders(names []string, grants []policy.Grant) {
 	o.queues, o.places = map[string]*shortest.Queue{}, map[string]shortest.Place{}
 	members := map[string][]int{} // indexes by queue
 	for i := range grants {
-		if _, ordered := b.policy.OrderOf(grants[i]); ordered {
+		order, ordered := b.policy.OrderOf(grants[i])
+		switch {
+		case !ordered:
+		case b.options.Life(names[i]).Ended: // it only has data to write, for which nobody waits
+			grants[i].Weight = max(1, order.Floor*sliceScale/100)
+		default:
 			members[grants[i].Queue] = append(members[grants[i].Queue], i)
 		}
 	}

@@ -75,17 +75,18 @@ func TestChangedPeriod(t *testing.T) {
 // refused. Its log lines are limited.
 func TestManyStreams(t *testing.T) {
 	b := bounded(t, nil, 100)
-	for i := range reportBurst + 3 {
+	slowed := func() bool { return count(t, b.Broker, "penstock_broker_reports_slowed_total") != "0" }
+	for i := 0; !slowed(); i++ { // on a busy machine, a stream may take as long as the limit demands
+		if i == 10*reportBurst {
+			t.Fatalf("of %d streams, none was slowed", i)
+		}
 		s := dial(t, b.address)
-		if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 100}}); err != nil {
+		if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 1000}}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Recv(); err != nil {
 			t.Fatalf("stream %d: %v", i+1, err)
 		}
-	}
-	if got := count(t, b.Broker, "penstock_broker_reports_slowed_total"); got == "0" {
-		t.Error("no stream was slowed")
 	}
 	b.reportLimits.mu.Lock()
 	for range reportBurst + 2*maxWaitingReports { // more reports than can be answered before the next stream
@@ -93,7 +94,7 @@ func TestManyStreams(t *testing.T) {
 	}
 	b.reportLimits.mu.Unlock()
 	s := dial(t, b.address)
-	if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 100}}); err != nil {
+	if err := s.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", PeriodMs: 1000}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Recv(); status.Code(err) != codes.ResourceExhausted {

@@ -29,8 +29,11 @@ func (w *processWatch) applications() status.Applications {
 	if w.Watch == nil {
 		return out
 	}
-	s := w.Snapshot(processes.MaxGroups)
-	out.Looked = s.Looked
+	return sumApplications(w.Snapshot(processes.MaxGroups))
+}
+
+func sumApplications(s processes.Snapshot) status.Applications {
+	out := status.Applications{Top: []status.Application{}, Looked: s.Looked}
 	at := map[string]int{}
 	for _, g := range s.Sums {
 		name := cmp.Or(g.Flow, g.Owner.ID, g.Owner.Pod)

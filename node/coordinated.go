@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"penstock/core/limit"
 	"penstock/core/policy"
 	"penstock/core/reserve"
 	"penstock/core/sfq"
@@ -72,8 +71,7 @@ func (g *coordinated) SetTotals(totals map[string]policy.Total) {
 	signal(g.rulesChanged)
 }
 
-// withTotals returns the policy with the device's parts of total rates. A part of a total limit counts if it is below
-// the rule's limit. A part of a total reserve replaces none: a rule has one or the other.
+// withTotals returns the policy with the device's parts of total rates.
 func (g *governed) withTotals(local device.Policy) device.Policy {
 	totals := g.totals.Load()
 	if totals == nil || len(*totals) == 0 {
@@ -81,20 +79,8 @@ func (g *governed) withTotals(local device.Policy) device.Policy {
 	}
 	return func(flow string) device.Rule {
 		rule := local(flow)
-		t, ok := (*totals)[flow]
-		if !ok {
-			return rule
-		}
-		if t.Limit > 0 && (rule.Limit == 0 || t.Limit < rule.Limit) {
-			rule.Limit = max(t.Limit, device.MinLimit)
-		}
-		if t.Reserve >= limit.MinRate && rule.Reserve == (reserve.Rate{}) {
-			rule.Reserve = reserve.Rate{Bytes: t.Reserve}
-			if rule.Limit > 0 {
-				rule.Reserve.Bytes = min(t.Reserve, rule.Limit)
-			}
-		}
-		return rule
+		t := (*totals)[flow] // the zero value changes nothing
+		return rule.WithTotal(t.Reserve, t.Limit)
 	}
 }
 
@@ -105,7 +91,8 @@ func (g *coordinated) Uses() ([]coordination.Use, int64, bool) {
 	}
 	uses := make([]coordination.Use, len(snap.Flows))
 	for i, f := range snap.Flows {
-		uses[i] = coordination.Use{Flow: f.Name, Service: f.Service, Wanted: f.Wanted, Bytes: f.Bytes[0] + f.Bytes[1], LimitWaits: f.LimitWaits}
+		uses[i] = coordination.Use{Flow: f.Name, Service: f.Service, Wanted: f.Wanted, Bytes: f.Bytes[0] + f.Bytes[1], LimitWaits: f.LimitWaits,
+			Streams: f.Stalls.Streams, Waited: f.Stalls.Waited, Contended: f.Stalls.Contended}
 	}
 	return uses, snap.Guaranteeable, true
 }
@@ -123,9 +110,19 @@ func (d *Daemon) setRights(rights map[string]coordination.Right) {
 	d.apply()
 }
 
+// localPolicy returns the weights file's policy. d.mu is held.
+func (d *Daemon) localPolicy() device.Policy {
+	weights := d.weights
+	if !weights.UsesBandwidth() || d.orchestrators == nil {
+		return weights.Policy
+	}
+	requested := d.orchestrators.Requested()
+	return func(flow string) device.Rule { return weights.PolicyWith(flow, requested) }
+}
+
 // policy returns the weights file's policy, overridden by the cluster's grants. d.mu is held.
 func (d *Daemon) policy() device.Policy {
-	local, rights, queues := d.weights.Policy, d.granted, d.queues
+	local, rights, queues := d.localPolicy(), d.granted, d.queues
 	if len(rights) == 0 {
 		return local
 	}

@@ -4,7 +4,7 @@
 // (config) in force.
 //
 // The daemon writes nothing to the system except its own socket and an empty lock file next to
-// it, unless the settings allow kernel control (control). If it stops, is killed or hangs, agents see no heartbeat and hold nothing back.
+// it (and a file with its loopback port, if the settings have one), unless the settings allow kernel control (control). If it stops, is killed or hangs, agents see no heartbeat and hold nothing back.
 package node
 
 import (
@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -30,11 +31,13 @@ import (
 	"penstock/node/config"
 	"penstock/node/coordination"
 	"penstock/node/device"
+	"penstock/node/deviceplugin"
 	"penstock/node/identity"
 	"penstock/node/ipc"
 	"penstock/node/loglimit"
 	"penstock/node/monitor"
 	"penstock/node/monitor/connections"
+	"penstock/node/orchestrators"
 	"penstock/node/peers"
 	"penstock/node/profile"
 	"penstock/node/status"
@@ -71,6 +74,7 @@ type Daemon struct {
 	taskUsers map[uint32]bool
 	allTasks  bool
 	server    *ipc.Server
+	loopback  atomic.Pointer[string] // address for agents without Unix sockets; nil: none, or not yet
 	// Descriptors used by files and directories of servers and of tasks.
 	serverFiles, taskFiles ipc.Quota
 	identity               *identity.Checker
@@ -78,10 +82,12 @@ type Daemon struct {
 	connections            *connectionWatch
 	processes              *processWatch
 	metrics                *metrics
-	holding                *holding             // nil: nothing but agents is governed; set by Run
-	cluster                *coordination.Client // nil: no brokers
-	remote                 *peers.Client        // nil: this daemon asks no other nodes
-	answers                *peers.Server        // nil: this daemon answers no other nodes
+	orchestrators          *orchestrators.Directory // nil: the settings name none
+	devicePlugin           *deviceplugin.Plugin     // nil: this machine's bandwidth is not offered to a kubelet
+	holding                *holding                 // nil: nothing but agents is governed; set by Run
+	cluster                *coordination.Client     // nil: no brokers
+	remote                 *peers.Client            // nil: this daemon asks no other nodes
+	answers                *peers.Server            // nil: this daemon answers no other nodes
 	stride                 uint32
 	rights                 [2]sync.Once // log a missing permission once: for servers, for tasks
 	sending                uint32       // stride of processes that send
@@ -169,18 +175,25 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	if d.remote != nil {
 		checks.Remote = d.remote
 	}
+	if d.orchestrators = d.newOrchestrators(settings.Orchestrators); d.orchestrators != nil {
+		checks.Containers = evidence{d.orchestrators}
+	}
+	d.devicePlugin = d.newDevicePlugin(settings.Orchestrators)
 	d.identity = identity.New(checks)
 	for _, dir := range settings.LocalDirs {
 		d.localDirs[clean(dir)] = true
 	}
 	d.limited = loglimit.New(log)
-	d.server = &ipc.Server{Opener: d, Allow: d.allow, Container: d.identity.Container, Log: log, Limited: d.limited}
+	d.server = &ipc.Server{Opener: d, Allow: d.allow, Container: d.identity.Container, Holder: d.identity.Holder, Log: log, Limited: d.limited}
 	if err := d.setBounds(); err != nil {
 		return nil, err
 	}
 	d.users = newUsers(log)
+	d.users.names = d.orchestrators
 	d.processes = newProcessWatch(settings.Identity.Cgroup)
+	d.processes.nameBy(d.orchestrators)
 	d.connections = &connectionWatch{Watch: connections.New()}
+	d.connections.CountBypass(d.bypass)
 	d.metrics = newMetrics(d)
 	d.cluster, err = d.newCoordination(settings.Broker)
 	return d, err

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/core/ladder"
+	"penstock/core/policy"
 	"penstock/node/blockfile"
 	"penstock/node/config"
 	"penstock/node/control"
@@ -222,11 +223,29 @@ func (h *holding) want() control.Want {
 	if len(weights.Connections) > 0 {
 		w.Connections = h.connections(weights)
 	}
+	if j := d.settings.Control.Joining; j != nil {
+		w.Joining = &control.Joining{Dir: config.JoinedFolder(d.settings.Control.Journal), Cgroup: j.Cgroup, Ports: j.Ports}
+	}
 	return w
+}
+
+// bypass returns the bytes of joined connections, by the sockets' cookies.
+func (d *Daemon) bypass() map[uint64]connections.Bypass {
+	d.mu.Lock()
+	h := d.holding
+	d.mu.Unlock()
+	if h == nil {
+		return nil
+	}
+	if c := h.controller(); c != nil {
+		return c.Bypass()
+	}
+	return nil
 }
 
 // heldProcesses returns the processes that a weights file names.
 func (d *Daemon) heldProcesses(weights *config.Weights) (all []control.Process) {
+	containers := 0
 	for _, p := range weights.Processes {
 		uid := gate.AnyUser
 		if p.User != "" {
@@ -238,10 +257,38 @@ func (d *Daemon) heldProcesses(weights *config.Weights) (all []control.Process) 
 			uid = int(id)
 		}
 		rule := weights.Policy(config.ProcessFlow + p.Name)
-		all = append(all, control.Process{Flow: config.ProcessFlow + p.Name, UID: uid, Command: p.Command, Cgroup: p.Cgroup,
-			Weight: rule.Weight, Limit: rule.Limit, Observe: rule.Mode != device.Enforce})
+		cgroups := []string{p.Cgroup}
+		if p.Application != "" {
+			cgroups = d.containersOf(p.Application, maxHeldContainers-containers)
+			containers += len(cgroups)
+		}
+		for _, cgroup := range cgroups {
+			all = append(all, control.Process{Flow: config.ProcessFlow + p.Name, UID: uid, Command: p.Command, Cgroup: cgroup,
+				Weight: rule.Weight, Limit: rule.Limit, Observe: rule.Mode != device.Enforce})
+		}
 	}
 	return all
+}
+
+// containersOf returns the cgroups of the containers on this machine whose application matches a pattern, at most as many as
+// given.
+func (d *Daemon) containersOf(pattern string, most int) (cgroups []string) {
+	if d.orchestrators == nil || d.processes.Watch == nil {
+		return nil
+	}
+	all := d.processes.Containers()
+	for _, cgroup := range slices.Sorted(maps.Keys(all)) {
+		application := d.orchestrators.Application(all[cgroup])
+		if application == "" || !policy.Match(pattern, application) {
+			continue
+		}
+		if len(cgroups) >= most {
+			d.limited.Once(slog.LevelWarn, "an entry of processes does not hold all containers of its application: too many", pattern, "bound", maxHeldContainers)
+			break
+		}
+		cgroups = append(cgroups, cgroup)
+	}
+	return cgroups
 }
 
 // PreviewControl returns what kernel control would do with the present settings and weights. It does not
@@ -391,7 +438,7 @@ func (h *holding) connections(weights *config.Weights) []control.Connection {
 // already.
 func ruleOf(weights *config.Weights, flow string, write bool) (limit int64, arbiter, ok bool) {
 	for _, r := range weights.Connections {
-		if match, _ := path.Match(r.Application, flow); match && (r.Direction == "both" || write == (r.Direction == "write")) {
+		if policy.Match(r.Application, flow) && (r.Direction == "both" || write == (r.Direction == "write")) {
 			// A limit on the disks that is not higher holds the application's bytes already.
 			disk := weights.Policy(flow).Limit
 			return int64(r.Limit), disk > 0 && disk <= int64(r.Limit), true
@@ -466,6 +513,9 @@ func (h *holding) sending(weights *config.Weights) (all []control.Connection) {
 }
 
 const (
+	// maxHeldContainers is the maximum number of containers of applications that are held. The gate has room for two rules
+	// for each of them, besides those of all other entries.
+	maxHeldContainers = 128
 	// maxHeldConnections is the maximum number of connections that are held.
 	maxHeldConnections = 2000
 	// dataNodePort is the usual port of DataNodes for blocks (dfs.datanode.address). A machine without a
@@ -534,6 +584,11 @@ func controlDocument(mode string, s control.Status) status.Control {
 		Mechanisms: []status.Mechanism{}, Holds: []status.Hold{}, LeftOff: max(0, len(s.Holds)-maxStatusHolds)}
 	for _, m := range ladder.All() {
 		out.Mechanisms = append(out.Mechanisms, status.Mechanism{Name: string(m), Available: s.Machine[m].OK, Why: s.Machine[m].Why})
+	}
+	if j := s.Joined; j != nil {
+		n := j.Counts()
+		out.Joining = &status.Joining{Connections: n.Open, Joined: n.Joined, Translated: n.NAT, Released: n.Released, Bytes: n.Bytes, Sockets: j.Sockets,
+			Releases: j.Releases, LastRelease: j.LastRelease, Limited: j.Limited, Error: j.Error}
 	}
 	for _, held := range s.Holds[:len(s.Holds)-out.LeftOff] {
 		o := status.Hold{Flow: held.Flow, Where: held.Where, Held: held.Holds, Weight: held.Weight, Limit: held.Limit, Error: held.Error, Passed: []status.Rung{}}

@@ -66,6 +66,33 @@ func TestControlThatCannotBeOpened(t *testing.T) {
 	r.until("kernel control", func() bool { c := r.status().Control; return c.Error == "" && c.Enforced })
 }
 
+// TestJoining joins connections to a port that no server has, so no connection of the machine is touched. The kill switch ends this.
+func TestJoining(t *testing.T) {
+	r := startWith(t, "enforce", "control: {mode: enforce, mechanisms: [], joining: {ports: [1]}}\n")
+	r.until("the joining", func() bool { return r.status().Control.Joining != nil })
+	if c := r.status().Control; *c.Joining != (status.Joining{}) || c.Error != "" || c.Changes != 1 {
+		t.Errorf("%+v, %+v", c, c.Joining)
+	}
+	if bypass := r.daemon.bypass(); bypass == nil || len(bypass) > 0 {
+		t.Errorf("bypass: %v", bypass)
+	}
+	r.put(r.kill, "")
+	r.until("the kill switch", func() bool { c := r.status().Control; return c.Joining == nil && c.Changes == 0 })
+	if bypass := r.daemon.bypass(); bypass != nil {
+		t.Errorf("bypass after the end: %v", bypass)
+	}
+}
+
+// TestJoiningThatFails shows why no connection is joined until the next try.
+func TestJoiningThatFails(t *testing.T) {
+	r := startWith(t, "enforce", "control: {mode: enforce, mechanisms: [], joining: {cgroup: ROOT/none}}\n")
+	r.until("the error", func() bool { return strings.Contains(r.status().Control.Error, "none") })
+	r.holding().controller().Apply(r.holding().want())
+	if c := r.status().Control; c.Joining != nil || c.Changes != 0 || !strings.Contains(c.Error, "none") {
+		t.Errorf("%+v", c)
+	}
+}
+
 // Without the setting, a start still puts back what an earlier daemon has left.
 func TestAnEarlierDaemonsChanges(t *testing.T) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")

@@ -69,7 +69,7 @@ func (p *port) serve(ctx context.Context, serve func(net.Listener)) {
 
 // close frees the address of a port that was never served.
 func (p *port) close() {
-	if p.listener != nil {
+	if p != nil && p.listener != nil {
 		p.listener.Close()
 	}
 }

@@ -27,6 +27,8 @@ var (
 	connectionsDesc         = desc("agent_connections", "Agents connected now.")
 	refusedDesc             = desc("agent_connections_refused_total", "Connections refused by the peer check or a bound.")
 	hurriedDesc             = desc("agent_connections_hurried_total", "Connections refused because their user or container connects too often; part of the refused connections.")
+	loopbackDesc            = desc("agent_loopback_connections", "Agents connected by the loopback port, which JVMs without Unix sockets use; part of the connected agents.")
+	loopbackRefusedDesc     = desc("agent_loopback_refused_total", "Connections to the loopback port refused because the peer's socket or process was not found; part of the refused connections.", "reason")
 	displacedDesc           = desc("agent_connections_displaced_total", "Agents disconnected to make room for another user's or container's.")
 	acceptFailsDesc         = desc("agent_accept_failures_total", "Connections that could not be accepted, for example because descriptors ran out.")
 	filesDesc               = desc("agent_files", "Descriptors of files and directories that are open for agents: server or task.", "role")
@@ -46,6 +48,8 @@ var (
 	remoteDesc              = desc("identity_remote_total", "Questions to other nodes about their processes, by the outcome for the claim: confirmed, refuted, undecided, unanswered.", "outcome")
 	answersDesc             = desc("identity_answers_total", "Other nodes' questions about processes here: answered or refused.", "outcome")
 	lookupTimeDesc          = desc("identity_lookup_seconds_total", "Time spent in lookups.")
+	orchestratedDesc        = desc("orchestrator_containers", "Containers in the last answer of the kubelet or the Mesos agent.", "kind")
+	orchestratorFailsDesc   = desc("orchestrator_failures", "Requests to the kubelet or the Mesos agent that have failed since its last answer.", "kind")
 	dataNodeConnectionsDesc = desc("datanode_connections", "Established connections to the DataNodes of this machine.")
 	reloadsDesc             = desc("weights_reloads_total", "Weights files read.", "result")
 
@@ -58,6 +62,8 @@ var (
 	foreignDesc     = desc("device_foreign_bytes_total", "Bytes that the device moved outside of the governed flows; a lower bound.", "device", "direction")
 	busyDesc        = desc("device_busy_seconds_total", "Time in which the device had work, as counted by the kernel.", "device")
 	inFlightDesc    = desc("device_kernel_in_flight", "Requests of all processes that the kernel has at the device.", "device")
+	freeDesc        = desc("device_free", "1 while only one application uses the device: its small reads do not wait for their marks.", "device")
+	passingDesc     = desc("passing_reads_total", "Small reads that did not wait for their marks, because the device was free.", "device")
 	slowDesc        = desc("device_slowdown", "Factor by which the device is slower than when it was healthy; 1 while it is healthy.", "device")
 	scaleDesc       = desc("device_cost_scale", "Factor between the costs in the device's profile and the device's present times.", "device", "direction")
 	errorsDesc      = desc("device_errors_total", "Requests and decisions that failed.", "device")
@@ -87,7 +93,7 @@ var (
 	flowP99Desc      = desc("flow_latency_p99_seconds", "The 99th percentile of the flow's small reads of the last minute that needed the device. Only for flows with a goal.", "device", "flow")
 	flowPromiseDesc  = desc("flow_promise_seconds_total", "Time in which the flow was backlogged, by whether its guaranteed rate was kept or broken.", "device", "flow", "state")
 	strictIdleDesc   = desc("device_strict_idle_seconds_total", "Time for which the device had no request because of strict rates, while a flow was backlogged.", "device")
-	promisedDesc     = desc("device_promised_ratio", "Part of the device's time that all guaranteed rates of its flows take at its present speed if requests are sequential, whether they are admitted or not.", "device")
+	promisedDesc     = desc("device_promised_ratio", "Part of the device's time that all guaranteed rates of its flows take at its present speed, each quantum at a random place, whether they are admitted or not.", "device")
 	flowKeptDesc     = desc("flow_lazy_files", "Closed files of kind intermediate that wait to be deleted or drained.", "device", "flow")
 	flowDroppedDesc  = desc("flow_lazy_dropped_files_total", "Files of kind intermediate that were deleted before they were drained.", "device", "flow")
 	flowSavedDesc    = desc("flow_lazy_dropped_bytes_total", "Bytes of such files that were never written to the device.", "device", "flow")
@@ -146,9 +152,17 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	m.collecting.Lock()
 	m.owners.collect(d, out)
 	m.collecting.Unlock()
+	for _, s := range d.orchestrators.States() {
+		gauge(orchestratedDesc, float64(s.Containers), string(s.Kind))
+		gauge(orchestratorFailsDesc, float64(s.Failures), string(s.Kind))
+	}
 	gauge(connectionsDesc, float64(stats.Connections.Load()))
 	count(refusedDesc, float64(stats.Refused.Load()))
 	count(hurriedDesc, float64(stats.Hurried.Load()))
+	loopback := d.loopbackStatus()
+	gauge(loopbackDesc, float64(loopback.Agents))
+	count(loopbackRefusedDesc, float64(loopback.NoSocket), "socket")
+	count(loopbackRefusedDesc, float64(loopback.NoProcess), "process")
 	count(displacedDesc, float64(stats.Displaced.Load()))
 	count(acceptFailsDesc, float64(stats.AcceptFails.Load()))
 	for role, files := range map[string]*ipc.Quota{"server": &d.serverFiles, "task": &d.taskFiles} {
@@ -208,6 +222,12 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 			stuck = 1
 		}
 		gauge(stuckDesc, stuck, dev)
+		free := 0.0
+		if snap.Free {
+			free = 1
+		}
+		gauge(freeDesc, free, dev)
+		count(passingDesc, float64(snap.Passed), dev)
 		gauge(slowDesc, snap.Slow.Factor, dev)
 		gauge(scaleDesc, snap.Scale[0], dev, "read")
 		gauge(scaleDesc, snap.Scale[1], dev, "write")

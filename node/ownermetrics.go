@@ -10,6 +10,7 @@ import (
 
 	"penstock/node/monitor/blockio"
 	"penstock/node/monitor/owner"
+	"penstock/node/orchestrators"
 )
 
 // This file bounds the label values of metrics by owner: applications, containers and units come and go
@@ -113,8 +114,8 @@ func newOwnerMetrics() *ownerMetrics {
 
 // ownerLabel returns the label value of an owner: the application if it is known, since an application
 // has many containers.
-func ownerLabel(flow string, o owner.Owner) string {
-	application := o.Application
+func ownerLabel(names *orchestrators.Directory, flow string, o owner.Owner) string {
+	application := cmp.Or(o.Application, names.Application(o))
 	if o.Delegated {
 		application = ""
 	}
@@ -136,7 +137,7 @@ func (m *ownerMetrics) collectProcesses(d *Daemon, out chan<- prometheus.Metric)
 	now := map[string][]float64{}
 	all := d.processes.Snapshot(math.MaxInt)
 	for _, s := range all.Sums {
-		label := ownerLabel(s.Flow, s.Owner)
+		label := ownerLabel(d.orchestrators, s.Flow, s.Owner)
 		figures := now[label]
 		if figures == nil {
 			figures = make([]float64, 4)
@@ -169,7 +170,7 @@ func (m *ownerMetrics) collectLatencies(d *Daemon, out chan<- prometheus.Metric)
 		if now[device] == nil {
 			now[device] = map[string][]float64{}
 		}
-		label := cmp.Or(l.Group.Name, ownerLabel("", l.Group.Owner))
+		label := cmp.Or(l.Group.Name, ownerLabel(d.orchestrators, "", l.Group.Owner))
 		row := now[device][label]
 		if row == nil {
 			row = make([]float64, 2*(blockio.Buckets+1))

@@ -132,11 +132,11 @@ func TestOwnerLabel(t *testing.T) {
 		"/user.slice/user-1.slice/user@1.service/" + container: app + " 000002 (name not verified)",
 		"/system.slice/fio.service":                            "fio.service",
 	} {
-		if got := ownerLabel("", owner.Of(path)); got != want {
+		if got := ownerLabel(nil, "", owner.Of(path)); got != want {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
-	if got := ownerLabel("flow", owner.Of("/hadoop-yarn/"+container)); got != "flow" {
+	if got := ownerLabel(nil, "flow", owner.Of("/hadoop-yarn/"+container)); got != "flow" {
 		t.Error(got)
 	}
 }

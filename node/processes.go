@@ -8,6 +8,7 @@ import (
 
 	"penstock/node/ipc"
 	"penstock/node/monitor/processes"
+	"penstock/node/orchestrators"
 	"penstock/node/status"
 )
 
@@ -15,7 +16,10 @@ import (
 // status what they have read and written and how long they have waited.
 
 const (
-	processesPeriod   = 5 * time.Second
+	// processesPeriod is the time between two looks if a look takes at most a two-hundredth of it. What a process does after the last
+	// look at it is lost unless its parent is of the same application, and tasks of MapReduce are short.
+	processesPeriod   = time.Second
+	slowestPeriod     = 5 * time.Second
 	maxStatusOwners   = 256
 	turnOnAccounting  = "waits for block I/O are not counted: sysctl kernel.task_delayacct=1 turns them on, for processes of all kinds"
 	impossibleWaits   = "the kernel has counted more waits for block I/O than time has passed (a fault of Linux, seen in 6.18 when CPUs are busy): they are cut off, and may still be too large"
@@ -25,6 +29,8 @@ const (
 // processWatch is the watch and its last error.
 type processWatch struct {
 	*processes.Watch // nil: it could not be opened
+
+	names *orchestrators.Directory // nil: no containers of orchestrators are known
 
 	mu      sync.Mutex
 	mistake string
@@ -45,6 +51,13 @@ func newProcessWatch(hierarchy string) *processWatch {
 		p.mistake = noProcessAccounts + err.Error()
 	}
 	return p
+}
+
+// nameBy makes the watch use the applications that orchestrators report.
+func (w *processWatch) nameBy(names *orchestrators.Directory) {
+	if w.names = names; w.Watch != nil && names != nil {
+		w.ApplicationOf(names.Application)
+	}
 }
 
 // enter adds the process of an agent that works for one application.
@@ -68,11 +81,14 @@ func (w *processWatch) leave(r *registration) {
 	delete(w.members, r)
 }
 
-// flows returns the processes with an agent, and the flows for which they work.
+// flows returns the processes with an agent and those in containers of orchestrators, and the flows for which they work.
 func (w *processWatch) flows() map[int]string {
+	all := map[int]string{}
+	if w.Watch != nil {
+		maps.Copy(all, w.Working())
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := map[int]string{}
 	for _, m := range w.members {
 		all[m.pid] = m.Flow
 	}
@@ -103,8 +119,7 @@ func (w *processWatch) follow(ctx context.Context) {
 		if err := w.Look(begun, members); err != nil {
 			mistake = err.Error()
 		}
-		// However many processes there are, this takes a small part of a CPU's time.
-		ticker.Reset(max(processesPeriod, 20*time.Since(begun)))
+		ticker.Reset(lookPeriod(time.Since(begun)))
 		w.mu.Lock()
 		w.mistake = mistake
 		w.mu.Unlock()
@@ -114,6 +129,12 @@ func (w *processWatch) follow(ctx context.Context) {
 		case <-ticker.C:
 		}
 	}
+}
+
+// lookPeriod returns the time until the next look if one takes this long. However many processes there are, looks take a small part
+// of a CPU's time: half a per cent, or up to five per cent if slowestPeriod is too short for that.
+func lookPeriod(look time.Duration) time.Duration {
+	return max(processesPeriod, min(200*look, slowestPeriod), 20*look)
 }
 
 func (w *processWatch) status() status.Processes {
@@ -132,7 +153,7 @@ func (w *processWatch) status() status.Processes {
 		out.Note = impossibleWaits
 	}
 	for _, g := range s.Sums {
-		out.Top = append(out.Top, status.ProcessGroup{Flow: g.Flow, Owner: statusOwner(g.Owner), Processes: g.Processes,
+		out.Top = append(out.Top, status.ProcessGroup{Flow: g.Flow, Owner: namedOwner(w.names, g.Owner), Processes: g.Processes,
 			Bytes: status.Pair{Read: g.Read, Written: g.Written}, BlockDelayNS: g.BlockDelay.Nanoseconds(), RunDelayNS: g.RunDelay.Nanoseconds(),
 			CPUNS: g.CPU.Nanoseconds(), MemoryBytes: g.Memory,
 			Window: status.ProcessWindow{Bytes: status.Pair{Read: g.Window.Read, Written: g.Window.Written},

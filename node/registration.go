@@ -42,7 +42,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	}
 	reg := &registration{
 		daemon: d, role: role, uid: p.UID, owner: p.Owner, files: &d.taskFiles, own: own, leave: leave,
-		threads: int(p.Hello.Threads), connections: d.connections.NewAgent(int(p.PID)),
+		threads: int(p.Hello.Threads), connections: d.connections.NewAgent(int(p.PID)), noLongerFree: make(chan struct{}, 1),
 	}
 	user := fmt.Sprintf("user %d", p.UID)
 	dirs := p.Hello.Directories
@@ -112,7 +112,10 @@ type registration struct {
 	opening chan struct{}
 	// devices are the devices of the directories; the agent knows devices[i] by the number i+1.
 	devices []*governed
-	numbers []uint8 // for each directory of the hello, its device's number; 0: the directory is not governed
+	// noLongerFree is signalled when one of the devices stops being free; unwatch ends that.
+	noLongerFree chan struct{}
+	unwatch      []func()
+	numbers      []uint8 // for each directory of the hello, its device's number; 0: the directory is not governed
 	// connections records the connections that a DataNode's streams serve.
 	connections *connections.Agent
 }
@@ -172,6 +175,7 @@ func (r *registration) number(g *governed) uint8 {
 	if i < 0 {
 		i = len(r.devices)
 		r.devices = append(r.devices, g)
+		r.unwatch = append(r.unwatch, g.loop.WatchFree(r.noLongerFree))
 	}
 	return uint8(min(i+1, wire.MaxDevice))
 }
@@ -195,6 +199,22 @@ func (r *registration) Alive() (alive uint64) {
 	return alive &^ stalled
 }
 
+// Free implements ipc.Registration. Devices that share a number are free if all of them are.
+func (r *registration) Free() (free uint64) {
+	var used uint64
+	for i, g := range r.devices {
+		bit := uint64(1) << min(i+1, wire.MaxDevice)
+		free |= bit
+		if !g.loop.Free() {
+			used |= bit
+		}
+	}
+	return free &^ used
+}
+
+// NoLongerFree implements ipc.Registration.
+func (r *registration) NoLongerFree() <-chan struct{} { return r.noLongerFree }
+
 // Open implements ipc.Registration.
 func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
 	flow, user, claim := r.own, "", (*claim)(nil)
@@ -214,7 +234,7 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker, use *connections.Use) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
 		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, Remote: r.remote(m), From: m.From, To: m.To,
-		Patience: r.patience(m), User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads,
+		Patience: r.patience(m), User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads, Passing: m.Passing,
 	}
 	if m.From < 0 || m.From > maxPosition {
 		return nil, nil, fmt.Errorf("stream from byte %d of %s: no file is that long", m.From, m.Path)
@@ -365,6 +385,9 @@ func (d *Daemon) warnRights(role wire.Role, err error) {
 func (r *registration) Close() {
 	r.leave()
 	r.daemon.processes.leave(r)
+	for _, end := range r.unwatch {
+		end()
+	}
 	for _, d := range r.dirs {
 		d.device.addDir(d.Path, -1)
 		d.Dir.Close()

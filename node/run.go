@@ -12,13 +12,15 @@ import (
 // Run serves until ctx ends or the agents' socket fails. It returns the socket's error. The
 // daemon's parts are in a run group:
 //
-//	agents           the socket server, and the device loops behind it
+//	agents           the socket server, the loopback port, and the device loops behind them
 //	peers' client    connections to other nodes
 //	HTTP server      metrics, status, health
 //	identity         lookups of processes
 //	peers' server    answers other nodes
 //	file watcher     reloads weights, checks the kill switch
 //	foreign I/O      finds the users of foreign I/O on the devices
+//	orchestrators    asks the kubelet and the Mesos agent about containers, if the settings name them
+//	device plug-in   offers disk bandwidth to the kubelet, if the settings ask for it
 //	connections      follows the connections of DataNodes
 //	processes        follows the processes of applications and containers
 //	kernel control   holds processes and connections without an agent, if the settings allow it
@@ -36,9 +38,16 @@ func (d *Daemon) Run(ctx context.Context) error {
 	logWarnings(d.log, d.settings.Weights, d.weights)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	loopback, err := d.listenLoopback(ctx)
+	if err != nil {
+		listener.Close()
+		d.identity.Close()
+		return err
+	}
 	web, answers, err := d.listenTCP(ctx)
 	if err != nil {
 		listener.Close()
+		loopback.close()
 		d.identity.Close()
 		return err
 	}
@@ -54,7 +63,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	stopped := make(chan struct{})
 	p.group.Add(func() error {
 		defer close(stopped)
-		err = d.serveAgents(ctx, cancel, listener, loops)
+		err = d.serveAgents(ctx, cancel, listener, loopback, loops)
 		return nil
 	}, func(error) {
 		cancel()
@@ -73,6 +82,12 @@ func (d *Daemon) Run(ctx context.Context) error {
 	p.add(func() { d.watch(ctx) })
 	if d.settings.Foreign == "users" {
 		p.add(func() { d.users.follow(ctx, d.deviceNames) })
+	}
+	if d.orchestrators != nil {
+		p.add(func() { d.orchestrators.Run(ctx) })
+	}
+	if d.devicePlugin != nil {
+		p.add(func() { d.devicePlugin.Run(ctx) })
 	}
 	p.add(func() { d.connections.follow(ctx) })
 	p.add(func() { d.processes.follow(ctx) })
@@ -143,10 +158,17 @@ func (d *Daemon) acceptDevices() *loops {
 
 // serveAgents serves agents until ctx ends or the socket fails. Then it ends ctx, the agents'
 // connections and the device loops. It waits for at most stopWait.
-func (d *Daemon) serveAgents(ctx context.Context, cancel context.CancelFunc, listener *net.UnixListener, loops *loops) (err error) {
+func (d *Daemon) serveAgents(ctx context.Context, cancel context.CancelFunc, listener *net.UnixListener, loopback *port, loops *loops) (err error) {
 	defer loops.stop()
 	served := make(chan error, 1)
-	go func() { served <- d.server.Serve(ctx, listener) }()
+	go func() {
+		var byLoopback sync.WaitGroup
+		byLoopback.Go(func() { d.serveLoopback(ctx, loopback) })
+		err := d.server.Serve(ctx, listener)
+		cancel()
+		byLoopback.Wait()
+		served <- err
+	}()
 	select {
 	case err = <-served:
 		served <- err

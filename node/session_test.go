@@ -124,6 +124,7 @@ func (b *sessionFixture) frame(t *rapid.T, flow string) wire.Message {
 		if m.To < m.From {
 			m.From, m.To = m.To, m.From
 		}
+		m.Passing = m.Direction == wire.Read && rapid.Bool().Draw(t, "passing")
 		return m
 	case 3:
 		return wire.Close{Stream: stream, Position: positions.Draw(t, "position"), Failed: rapid.Bool().Draw(t, "failed")}

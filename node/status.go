@@ -61,6 +61,7 @@ func (d *Daemon) status() status.Document {
 		},
 		Agents: []status.Agent{}, Devices: []status.Device{}, Silent: []string{},
 	}
+	doc.Loopback = d.loopbackStatus()
 	d.mu.Lock()
 	doc.Mode = d.mode.String()
 	doc.KillSwitch = status.Switch{File: d.settings.KillSwitch, On: d.killed}
@@ -75,7 +76,7 @@ func (d *Daemon) status() status.Document {
 	}
 	for _, a := range d.server.Agents() {
 		doc.Agents = append(doc.Agents, status.Agent{
-			PID: a.PID, UID: a.UID, Container: a.Container, Role: roles[a.Role], Flow: a.Flow, Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since,
+			PID: a.PID, UID: a.UID, Container: a.Container, Role: roles[a.Role], Flow: a.Flow, Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since, Loopback: a.Loopback,
 		})
 	}
 	doc.Identity = status.Identity{Mode: d.identity.Mode().String(), Claims: []status.Claims{}}
@@ -87,6 +88,8 @@ func (d *Daemon) status() status.Document {
 	doc.Connections, doc.Processes = d.connections.status(), d.processes.status()
 	doc.Applications, doc.Machine = d.processes.applications(), d.machine
 	doc.Control = d.controlStatus()
+	doc.MissingCalls = status.MissingCalls()
+	doc.Orchestrators = d.orchestratorStatus()
 	bound := min(maxStatusFlows, max(minStatusFlows, maxStatusAllFlows/max(1, len(readings))))
 	for _, r := range readings {
 		dev := r.status(bound)
@@ -146,6 +149,7 @@ func (r reading) status(bound int) status.Device {
 	}
 	snap := r.snap
 	s.Depth, s.Outstanding, s.BacklogBytes, s.StagedBytes = snap.Depth, snap.Outstanding, snap.Backlog, snap.Staged
+	s.Free, s.PassingReads = snap.Free, snap.Passed
 	s.StrictPart, s.StrictIdleNS = snap.StrictPart, int64(snap.StrictIdle)
 	s.Stuck, s.Errors, s.SlowFactor = snap.Stuck, snap.Errors, max(1, snap.Slow.Factor)
 	s.DepthMin, s.DepthMax = float64(snap.Depth), float64(snap.Depth)
@@ -168,6 +172,7 @@ func (r reading) status(bound int) status.Device {
 			BacklogBytes: f.Backlog, Bytes: status.Pair{Read: f.Bytes[0], Written: f.Bytes[1]},
 			ResidentBytes: f.Resident, UnscheduledBytes: f.Behind, ServiceNS: int64(f.Service),
 			Requests: f.Requests, Waits: f.Waits, Standing: f.Standing, Forced: f.Forced, ForcedBytes: f.ForcedBytes, Refused: f.Refused, WouldWaitNS: int64(f.WouldWait),
+			StreamNS: int64(f.Stalls.Streams), WaitedNS: int64(f.Stalls.Waited), ContendedNS: int64(f.Stalls.Contended),
 			Kinds: kinds(f), Lazy: status.Lazy{Files: f.Kept, DroppedFiles: f.Dropped, DroppedBytes: f.DroppedBytes}, Window: windows[i],
 		})
 	}

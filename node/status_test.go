@@ -78,7 +78,7 @@ func TestTheReferenceHasEveryField(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	doc := status.Document{Agents: make([]status.Agent, 1), Devices: []status.Device{{
+	doc := status.Document{Agents: make([]status.Agent, 1), MissingCalls: make([]status.MissingCall, 1), Orchestrators: []status.Orchestrator{{Top: make([]status.Orchestrated, 1), DevicePlugin: &status.DevicePlugin{}}}, Devices: []status.Device{{
 		Flows: make([]status.Flow, 1), ForeignUsers: status.ForeignUsers{Top: make([]status.ForeignUser, 1)},
 		Latencies: status.Latencies{Top: make([]status.OwnerLatency, 1)},
 	}}}

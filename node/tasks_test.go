@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -23,6 +24,15 @@ func openOf(stream uint32, direction wire.Direction, kind wire.Kind, path string
 func (r *running) flowMetric(name, labels string) string {
 	r.t.Helper()
 	return r.metric(fmt.Sprintf("penstock_flow_%s{device=%q%s,flow=%q}", name, r.deviceName(), labels, app))
+}
+
+func number(t *testing.T, text string) float64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // A task names a directory that is created later, writes a spill there, deletes it, and writes a
@@ -58,8 +68,10 @@ func TestATaskIsServed(t *testing.T) {
 	if got := task.flowMetric("lazy_dropped_files_total", ""); got != "1" {
 		t.Errorf("%s files dropped", got)
 	}
-	if got := task.flowMetric("lazy_dropped_bytes_total", ""); got != "1.048576e+06" {
-		t.Errorf("%s bytes dropped", got)
+	// The kernel may have written a part before, if others have made many pages dirty.
+	dropped, kernel := task.flowMetric("lazy_dropped_bytes_total", ""), task.flowMetric("unscheduled_bytes_total", "")
+	if d, k := number(t, dropped), number(t, kernel); d+k < size || d > size {
+		t.Errorf("%s bytes dropped, %s written by the kernel", dropped, kernel)
 	}
 	// The task reads that file again.
 	task.send(openOf(3, wire.Read, wire.Intermediate, merged, size))

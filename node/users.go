@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"penstock/node/monitor/blockio"
 	"penstock/node/monitor/owner"
+	"penstock/node/orchestrators"
 	"penstock/node/status"
 )
 
@@ -28,6 +30,7 @@ type users struct {
 	log    *slog.Logger
 	open   func() (*blockio.Watch, error)
 	number func(device string) (uint32, error)
+	names  *orchestrators.Directory // nil: no containers of orchestrators are known
 
 	mu      sync.Mutex
 	on      bool
@@ -152,16 +155,16 @@ func (u *users) latenciesOf(name string) status.Latencies {
 		case len(out.Top) >= maxStatusLatencies:
 			out.LeftOff++
 		default:
-			out.Top = append(out.Top, status.OwnerLatency{Owner: ownerOf(l.Group), Read: latencyOf(l.Total[0]), Write: latencyOf(l.Total[1]),
+			out.Top = append(out.Top, status.OwnerLatency{Owner: u.ownerOf(l.Group), Read: latencyOf(l.Total[0]), Write: latencyOf(l.Total[1]),
 				Window: status.LatencyWindow{Read: latencyOf(l.Window[0]), Write: latencyOf(l.Window[1])}})
 		}
 	}
 	return out
 }
 
-func ownerOf(g blockio.Group) status.Owner {
-	o := statusOwner(g.Owner)
-	o.Short = g.String()
+func (u *users) ownerOf(g blockio.Group) status.Owner {
+	o := namedOwner(u.names, g.Owner)
+	o.Short = cmp.Or(g.Name, o.Short)
 	return o
 }
 
@@ -217,13 +220,9 @@ func (u *users) of(name string) status.ForeignUsers {
 	out.Daemon = status.Pair{Read: s.Own[0], Written: s.Own[1]}
 	for _, use := range s.Top {
 		out.Top = append(out.Top, status.ForeignUser{
-			Name: use.Name, PID: use.PID, Cgroup: use.Cgroup, Owner: statusOwner(owner.Of(use.Cgroup)), Bytes: status.Pair{Read: use.Bytes[0], Written: use.Bytes[1]},
+			Name: use.Name, PID: use.PID, Cgroup: use.Cgroup, Owner: namedOwner(u.names, owner.Of(use.Cgroup)), Bytes: status.Pair{Read: use.Bytes[0], Written: use.Bytes[1]},
 			DeviceNS: int64(use.Time[0] + use.Time[1]), Window: status.Pair{Read: use.Window[0], Written: use.Window[1]},
 		})
 	}
 	return out
-}
-
-func statusOwner(o owner.Owner) status.Owner {
-	return status.Owner{Kind: string(o.Kind), ID: o.ID, Application: o.Application, Pod: o.Pod, Delegated: o.Delegated, Short: o.String()}
 }

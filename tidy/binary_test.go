@@ -10,7 +10,6 @@ import (
 // docs/dependencies.md lists for the laboratory only.
 var laboratoryOnly = []string{
 	"penstock/lab", "penstock/e2e", "github.com/hanwen/go-fuse", "gonum.org/v1/plot",
-	"github.com/HdrHistogram/hdrhistogram-go",
 	"pgregory.net/rapid",
 }
 

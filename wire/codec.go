@@ -36,9 +36,7 @@ func (c *codec) hello(m *Hello) {
 func (c *codec) directories(writing int) int {
 	n := uint16(min(writing, math.MaxUint16))
 	c.u16(&n)
-	if n > MaxDirectories {
-		c.fail(ErrTooMany)
-	}
+	c.check(n <= MaxDirectories, ErrTooMany)
 	return int(n)
 }
 
@@ -46,7 +44,7 @@ func (c *codec) welcome(m *Welcome) {
 	c.u8((*uint8)(&m.Mode), 0, uint8(ModeEnforce))
 	c.u32(&m.Stride)
 	c.u16(&m.HeartbeatMs)
-	c.check(m.Stride >= 1 && m.Stride <= MaxStride && m.HeartbeatMs >= 1)
+	c.check(m.Stride >= 1 && m.Stride <= MaxStride && m.HeartbeatMs >= 1, ErrBadValue)
 	n := c.directories(len(m.Devices))
 	for i := 0; i < n && c.err == nil; i++ {
 		if !c.writing {
@@ -60,7 +58,7 @@ func (c *codec) open(m *Open) {
 	c.u32(&m.Stream)
 	c.u8((*uint8)(&m.Direction), uint8(Read), uint8(Write))
 	c.u8((*uint8)(&m.Kind), uint8(Persistent), uint8(Network))
-	c.flag(&m.Refusable)
+	c.flags(&m.Refusable, &m.Passing)
 	c.u32(&m.Patience)
 	c.str(&m.Flow, 1, MaxFlowName)
 	c.str(&m.Path, 1, MaxPath)
@@ -70,7 +68,8 @@ func (c *codec) open(m *Open) {
 	c.str(&m.User, 0, MaxUser)
 	c.offset(&m.From)
 	c.offset(&m.To)
-	c.check(m.To >= m.From || m.To == 0 && m.Direction == Write)
+	c.check(m.To >= m.From || m.To == 0 && m.Direction == Write, ErrBadValue)
+	c.check(!m.Passing || m.Direction == Read, ErrBadValue)
 }
 
 func (c *codec) progress(m *Progress) {
@@ -86,40 +85,33 @@ func (c *codec) mark(m *Mark) {
 func (c *codec) close(m *Close) {
 	c.u32(&m.Stream)
 	c.offset(&m.Position)
-	c.flag(&m.Failed)
+	c.flags(&m.Failed)
 }
 
 func (c *codec) heartbeat(m *Heartbeat) {
 	c.u64(&m.Tick)
 	c.u8((*uint8)(&m.Mode), 0, uint8(ModeEnforce))
 	c.u64(&m.Alive)
+	c.u64(&m.Free)
+	c.check(m.Free&(1<<NetworkDevice) == 0, ErrBadValue)
 }
 
-func (c *codec) fail(err error) {
-	if c.err == nil {
+// check keeps the error if ok is false, unless there was an error before.
+func (c *codec) check(ok bool, err error) {
+	if !ok && c.err == nil {
 		c.err = err
-	}
-}
-
-func (c *codec) check(ok bool) {
-	if !ok {
-		c.fail(ErrBadValue)
 	}
 }
 
 // end returns the first error, or ErrTrailing if the payload has more bytes than its fields.
 func (c *codec) end() error {
-	if len(c.b) > 0 {
-		c.fail(ErrTrailing)
-	}
+	c.check(len(c.b) == 0, ErrTrailing)
 	return c.err
 }
 
 // take returns the payload's next n bytes. It returns nil beyond the end or after an error.
 func (c *codec) take(n int) []byte {
-	if c.err == nil && n > len(c.b) {
-		c.fail(ErrTruncated)
-	}
+	c.check(n <= len(c.b), ErrTruncated)
 	if c.err != nil {
 		return nil
 	}
@@ -134,17 +126,21 @@ func (c *codec) u8(v *uint8, low, high uint8) {
 	} else if p := c.take(1); p != nil {
 		*v = p[0]
 	}
-	c.check(*v >= low && *v <= high)
+	c.check(*v >= low && *v <= high, ErrBadValue)
 }
 
-// flag encodes or decodes a byte that is 1 if v is set and 0 otherwise.
-func (c *codec) flag(v *bool) {
+// flags encodes or decodes a byte with a bit for each value, from bit 0 on.
+func (c *codec) flags(values ...*bool) {
 	var flags uint8
-	if *v {
-		flags = 1
+	for i, v := range values {
+		if *v {
+			flags |= 1 << i
+		}
 	}
-	c.u8(&flags, 0, 1)
-	*v = flags == 1
+	c.u8(&flags, 0, 1<<len(values)-1)
+	for i, v := range values {
+		*v = flags>>i&1 == 1
+	}
 }
 
 func (c *codec) u16(v *uint16) {
@@ -176,21 +172,17 @@ func (c *codec) offset(v *int64) {
 	u := uint64(*v)
 	c.u64(&u)
 	*v = int64(u)
-	c.check(*v >= 0)
+	c.check(*v >= 0, ErrBadValue)
 }
 
 func (c *codec) str(v *string, low, high int) {
 	n := uint16(min(len(*v), math.MaxUint16))
 	c.u16(&n)
-	if int(n) > high {
-		c.fail(ErrTooLong)
-	}
+	c.check(int(n) <= high, ErrTooLong)
 	if c.writing && c.err == nil {
 		c.b = append(c.b, *v...)
 	} else if p := c.take(int(n)); p != nil {
 		*v = string(p)
 	}
-	if c.err == nil && (len(*v) < low || !utf8.ValidString(*v) || strings.IndexByte(*v, 0) >= 0) {
-		c.fail(ErrBadString)
-	}
+	c.check(c.err != nil || len(*v) >= low && utf8.ValidString(*v) && strings.IndexByte(*v, 0) < 0, ErrBadString)
 }

@@ -4,7 +4,7 @@ import "math"
 
 // Limits of the format. Lengths are in bytes.
 const (
-	Version        = 3
+	Version        = 4
 	HeaderLen      = 4
 	MaxPayload     = 12288
 	MaxAgentName   = 128
@@ -96,6 +96,7 @@ type (
 		Direction Direction
 		Kind      Kind
 		Refusable bool   // whether the first mark may be Refused, which ends the operation before data is moved
+		Passing   bool   // only for a Read: the reader does not wait for marks, because its device is free
 		Patience  uint32 // longest acceptable wait of the stream's client, in milliseconds; 0 if unknown
 		Flow      string // 1..MaxFlowName bytes
 		Path      string // path of the block, of the local file, or of the file that is sent; 1..MaxPath bytes
@@ -130,6 +131,9 @@ type (
 		// Alive has bit n set while the loop of device n runs (numbers as in the WELCOME), and bit
 		// NetworkDevice while the network's loop runs.
 		Alive uint64
+		// Free has bit n set while device n is free: small reads need not wait for their marks. Bit
+		// NetworkDevice is 0.
+		Free uint64
 	}
 )
 

@@ -77,12 +77,10 @@ func Append(b []byte, m Message) ([]byte, error) {
 		t = TypeHeartbeat
 		c.heartbeat(&m)
 	default:
-		c.fail(ErrUnknownType)
+		c.check(false, ErrUnknownType)
 	}
 	n := len(c.b) - len(b) - HeaderLen
-	if n > MaxPayload {
-		c.fail(ErrOversized)
-	}
+	c.check(n <= MaxPayload, ErrOversized)
 	if c.err != nil {
 		return b, &FrameError{t, Version, c.err}
 	}

@@ -28,8 +28,10 @@ type fields struct {
 	Directories []string
 	Devices     []int
 	Refusable   bool
+	Passing     bool
 	Patience    uint32
 	Alive       uint64
+	Free        uint64
 	Mode        Mode
 	Stride      uint32
 	HeartbeatMs uint16 `json:"heartbeat_ms"`
@@ -61,7 +63,7 @@ func (f fields) message(t testing.TB) Message {
 		}
 		return Welcome{f.Mode, f.Stride, f.HeartbeatMs, devices}
 	case "open":
-		return Open{f.Stream, f.Direction, f.Kind, f.Refusable, f.Patience, f.Flow, f.Path, f.Meta, f.Client, f.Server, f.User, f.From, f.To}
+		return Open{f.Stream, f.Direction, f.Kind, f.Refusable, f.Passing, f.Patience, f.Flow, f.Path, f.Meta, f.Client, f.Server, f.User, f.From, f.To}
 	case "progress":
 		return Progress{f.Stream, f.Position}
 	case "mark":
@@ -69,7 +71,7 @@ func (f fields) message(t testing.TB) Message {
 	case "close":
 		return Close{f.Stream, f.Position, f.Failed}
 	case "heartbeat":
-		return Heartbeat{f.Tick, f.Mode, f.Alive}
+		return Heartbeat{f.Tick, f.Mode, f.Alive, f.Free}
 	}
 	t.Fatalf("vectors.json has a message of unknown type %q", f.Type)
 	return nil
@@ -159,7 +161,9 @@ func TestAppendRefuses(t *testing.T) {
 	}{
 		"nil":            {nil, ErrUnknownType},
 		"position":       {Progress{1, -1}, ErrBadValue},
-		"mode":           {Heartbeat{1, 3, 1}, ErrBadValue},
+		"mode":           {Heartbeat{1, 3, 1, 0}, ErrBadValue},
+		"free network":   {Heartbeat{1, ModeEnforce, 1, 1 << NetworkDevice}, ErrBadValue},
+		"passing write":  {Open{Direction: Write, Passing: true, Flow: "f", Path: "/b"}, ErrBadValue},
 		"device":         {Welcome{ModeOff, 1, 1, []uint8{MaxDevice + 1}}, ErrBadValue},
 		"devices":        {Welcome{ModeOff, 1, 1, make([]uint8, MaxDirectories+1)}, ErrTooMany},
 		"flow":           {Open{Direction: Read, Path: "/b"}, ErrBadString},

@@ -41,10 +41,13 @@ const (
 	lookupsPerSecond = 20
 	// retention is how long an application stays known after its end.
 	retention = 10 * time.Minute
-	// period is the time between two lists. The pause after a list is at least pauseFactor times as
-	// long as the list kept the source busy, to spare a slow ResourceManager. A standby is polled
-	// at each tick, because it may become active at any moment.
+	// period is the largest time between two lists of a source that answers quickly. The pause after
+	// a list is briskFactor times as long as the list kept the source busy, but at most period. So a
+	// cluster with few applications is polled at each tick. To spare a slow ResourceManager, the pause is
+	// at least pauseFactor times as long as that. After an error, which may come at once, the pause is
+	// at least period. A standby is polled at each tick, because it may become active at any moment.
 	period      = 5 * time.Second
+	briskFactor = 50
 	pauseFactor = 4
 	// settleTime is the time after a source's start in which it may not know all applications at
 	// work and all their resources. A ResourceManager answers before it has read its state store.
@@ -58,14 +61,18 @@ const (
 type Application struct {
 	policy.Facts
 	Progress    float64 // part that is done, 0 to 1; below 0: not reported
+	Submitted   int64   // Unix ms; 0: not reported
+	Tasks       int     // running tasks: containers other than the application master's; 0: not reported
 	State       string  // as its source reports it: ACCEPTED, RUNNING, FINISHED
 	Ended       bool    // it is no longer at work
+	Succeeded   bool    // it has ended, and its source reports that it has done what it should
+	Finished    int64   // when it ended, in Unix ms; 0: not reported
 	activeSince int64   // start of the source's active phase, in Unix ms; 0: not reported
 }
 
 // Source is the state of a source.
 type Source struct {
-	Name         string // YARN, Spark
+	Name         string // YARN, Spark, Kubernetes, Mesos
 	Address      string // of the server that answered last; empty: none
 	Answered     time.Time
 	Error        string // of the last request; empty: none
@@ -82,6 +89,8 @@ type Directory struct {
 	mu      sync.Mutex
 	apps    map[string]*entry
 	pending map[string]bool // flows to be looked up
+	// followed are the applications whose own servers are asked, by flow; at most maxFollowed.
+	followed map[string]*followed
 }
 
 // clusterManager is a source of applications.
@@ -120,6 +129,7 @@ type entry struct {
 	from  *source
 	round uint64    // number of the last list that contained it
 	ended time.Time // when its end was noticed; zero: it is at work
+	asked bool      // RunOf was called, so its outcome is looked up when it is missing in a list
 }
 
 // Options configures the sources.
@@ -128,13 +138,15 @@ type Options struct {
 	SparkMasters     []string // base URLs of Spark's standalone masters
 	// Resource is the YARN resource type whose allocated amount is an application's bandwidth;
 	// empty: DefaultResource.
-	Resource string
-	Log      *slog.Logger
+	Resource   string
+	Kubernetes Kubernetes
+	Mesos      Mesos
+	Log        *slog.Logger
 }
 
 // New returns an empty directory.
 func New(o Options) (*Directory, error) {
-	d := &Directory{log: o.Log, tick: time.Second, period: period, apps: map[string]*entry{}, pending: map[string]bool{}}
+	d := &Directory{log: o.Log, tick: time.Second, period: period, apps: map[string]*entry{}, pending: map[string]bool{}, followed: map[string]*followed{}}
 	if len(o.ResourceManagers) > 0 {
 		s, err := newYARN(o.ResourceManagers, cmp.Or(o.Resource, DefaultResource), o.Log)
 		if err != nil {
@@ -148,6 +160,12 @@ func New(o Options) (*Directory, error) {
 			return nil, fmt.Errorf("the Spark master's address: %w", err)
 		}
 		d.sources = append(d.sources, &source{clusterManager: s})
+	}
+	if err := o.Kubernetes.addTo(d); err != nil {
+		return nil, fmt.Errorf("the API server of Kubernetes: %w", err)
+	}
+	if err := o.Mesos.addTo(d); err != nil {
+		return nil, fmt.Errorf("the Mesos master: %w", err)
 	}
 	return d, nil
 }
@@ -176,7 +194,8 @@ func (d *Directory) State(flow string) string {
 	return ""
 }
 
-// Progress returns the last reported progress of a flow's application, 0 to 1; below 0: not known.
+// Progress returns the last progress of a flow's application that its source reported, 0 to 1; below 0: not known. RunOf knows that of Spark
+// applications, too.
 func (d *Directory) Progress(flow string) float64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -184,6 +203,16 @@ func (d *Directory) Progress(flow string) float64 {
 		return e.Progress
 	}
 	return -1
+}
+
+// Tasks returns the last reported number of running tasks of a flow's application; 0: not known.
+func (d *Directory) Tasks(flow string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if e := d.apps[flow]; e != nil {
+		return e.Tasks
+	}
+	return 0
 }
 
 // List returns all known applications, sorted by flow.
@@ -223,6 +252,9 @@ func (d *Directory) Run(ctx context.Context, changed func(flows []string)) {
 	var group sync.WaitGroup
 	for _, s := range d.sources {
 		group.Go(func() { d.poll(ctx, s, changed) })
+		if by, can := s.clusterManager.(follower); can {
+			group.Go(func() { d.follow(ctx, s, by) })
+		}
 	}
 	group.Wait()
 }
@@ -238,10 +270,7 @@ func (d *Directory) poll(ctx context.Context, s *source, changed func([]string))
 		if !begin.Before(due) {
 			s.clusterManager.takeBusyTime() // discard the time of look-ups
 			flows = d.list(ctx, s)
-			due = time.Now()
-			if !d.noActiveServer(s) {
-				due = due.Add(max(d.period, pauseFactor*s.clusterManager.takeBusyTime()))
-			}
+			due = time.Now().Add(pause(s.clusterManager.takeBusyTime(), d.period, d.lastError(s)))
 		}
 		flows = append(flows, d.lookUp(ctx, s)...)
 		if len(flows) > 0 {
@@ -255,11 +284,23 @@ func (d *Directory) poll(ctx context.Context, s *source, changed func([]string))
 	}
 }
 
-// noActiveServer reports whether the last request found no active server.
-func (d *Directory) noActiveServer(s *source) bool {
+// pause returns the pause after a list that kept the source busy for some time, and whose error was err.
+func pause(busy, period time.Duration, err error) time.Duration {
+	brisk := briskFactor * busy
+	switch {
+	case errors.Is(err, errNoneActive):
+		return 0
+	case err != nil:
+		brisk = period
+	}
+	return max(min(brisk, period), pauseFactor*busy)
+}
+
+// lastError returns the error of the last request; nil: none.
+func (d *Directory) lastError(s *source) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return errors.Is(s.err, errNoneActive)
+	return s.err
 }
 
 // list updates the directory from a list of the applications at work. An application that is
@@ -296,6 +337,9 @@ func (d *Directory) list(ctx context.Context, s *source) (changed []string) {
 			}
 			if e.round < s.round && e.ended.IsZero() && !now.Before(s.settledAt) {
 				e.Ended, e.ended = true, now
+				if e.asked && len(d.pending) < maxPending {
+					d.pending[flow] = true
+				}
 				if e.Bandwidth != 0 {
 					e.Bandwidth = 0
 					changed = append(changed, flow)

@@ -95,11 +95,11 @@ func TestWhoIsGone(t *testing.T) {
 	})
 }
 
-// TestRest: a slow source is polled less often. A source without an active server is polled at each
-// tick.
+// TestRest: the slower a source answers, the less often it is polled. A source without an active server is polled at each
+// tick, and one that fails at once is not.
 func TestRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for took, between := range map[time.Duration]time.Duration{0: period, 10 * time.Second: 50 * time.Second} {
+		for took, between := range map[time.Duration]time.Duration{0: time.Second, 100 * time.Millisecond: period, 10 * time.Second: 50 * time.Second} {
 			s := &fakeSource{took: took}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			ofTest(s).Run(ctx, func([]string) {})
@@ -108,12 +108,17 @@ func TestRest(t *testing.T) {
 				t.Errorf("a list that takes %v is requested every %v", took, got)
 			}
 		}
-		s := &fakeSource{err: fmt.Errorf("%w: both are standbys", errNoneActive)}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		ofTest(s).Run(ctx, func([]string) {})
-		if got := s.asks[3].Sub(s.asks[2]); got != time.Second {
-			t.Errorf("while no server is active, a list is requested every %v", got)
+		for err, between := range map[error]time.Duration{
+			fmt.Errorf("%w: both are standbys", errNoneActive): time.Second,
+			errors.New("refused at once"):                      period,
+		} {
+			s := &fakeSource{err: err}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ofTest(s).Run(ctx, func([]string) {})
+			cancel()
+			if got := s.asks[3].Sub(s.asks[2]); got != between {
+				t.Errorf("while the error is %q, a list is requested every %v", err, got)
+			}
 		}
 	})
 }

@@ -5,13 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"penstock/wire/jsonstream"
+	"penstock/wire/orchestrator"
 )
 
 const (
@@ -37,14 +39,14 @@ type servers struct {
 	bases    []*url.URL
 	timeout  time.Duration
 	maxBody  int64
+	access   *orchestrator.Access // nil: requests are anonymous
 	active   atomic.Int32
 	answered atomic.Bool
 	busy     time.Duration // how long requests kept servers busy since the last call of takeBusyTime
 }
 
 var (
-	errNotFound    = errors.New("not found")
-	errBodyTooLong = errors.New("the answer is too long")
+	errNotFound = errors.New("not found")
 	// errNoneActive means that all of several servers are standbys or unreachable. This may
 	// change at any moment.
 	errNoneActive = errors.New("no server is active")
@@ -67,6 +69,9 @@ func newServers(addresses []string) (*servers, error) {
 	for _, address := range addresses {
 		u, err := url.Parse(address)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Fragment != "" {
+			if strings.Contains(address, "@") { // not shown, as it may have a password
+				return nil, errors.New("the URL has a password or cannot be read: give http://host:port or https://host:port, without a user")
+			}
 			return nil, fmt.Errorf("%q: give http://host:port or https://host:port", address)
 		}
 		s.bases = append(s.bases, u)
@@ -79,11 +84,29 @@ func newServers(addresses []string) (*servers, error) {
 	return s, nil
 }
 
+// use makes requests carry a token or a credential, and verifies certificates as access says.
+func (s *servers) use(access orchestrator.Access) error {
+	for _, base := range s.bases {
+		if err := access.CheckURL(base.String()); err != nil {
+			return err
+		}
+	}
+	client, err := access.Client()
+	if err != nil {
+		return err
+	}
+	s.http, s.access = client, &access
+	return nil
+}
+
+// address returns the address of the server that answered last, without the query.
 func (s *servers) address() string {
 	if !s.answered.Load() {
 		return ""
 	}
-	return s.bases[s.active.Load()].Redacted()
+	base := *s.bases[s.active.Load()]
+	base.RawQuery = ""
+	return base.String()
 }
 
 // takeBusyTime returns how long requests have kept a server busy since the last call. For an
@@ -149,8 +172,17 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 		return err
 	}
 	req.Header.Set("Accept", "application/json")
+	if s.access != nil {
+		if err := s.access.Authorize(req); err != nil {
+			return err
+		}
+	}
 	resp, err := s.http.Do(req)
 	if err != nil {
+		var wrapped *url.Error // it has the whole query
+		if errors.As(err, &wrapped) {
+			err = fmt.Errorf("%s: %s: %w", base.Host, path, wrapped.Err)
+		}
 		if op := (*net.OpError)(nil); errors.As(err, &op) && op.Op == "dial" {
 			err = errNotActive{err}
 		}
@@ -160,6 +192,8 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 	switch code := resp.StatusCode; {
 	case code == http.StatusNotFound:
 		return errNotFound
+	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && s.access != nil:
+		return fmt.Errorf("%s: %w", base.Host, s.access.StatusError(resp))
 	case code == http.StatusUnauthorized:
 		return fmt.Errorf("%s: it requires authentication (Kerberos), which the broker does not support", base.Host)
 	case code/100 == 3:
@@ -169,11 +203,11 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 	case code/100 != 2:
 		return fmt.Errorf("%s: %s to %s", base.Host, resp.Status, path)
 	}
-	body := &cappedReader{r: resp.Body, left: s.maxBody}
+	body := &jsonstream.Capped{R: resp.Body, Left: s.maxBody}
 	if err := read(json.NewDecoder(body)); err != nil {
 		switch {
-		case errors.Is(err, errBodyTooLong):
-			err = fmt.Errorf("%w: over %d bytes", errBodyTooLong, s.maxBody)
+		case errors.Is(err, jsonstream.ErrTooLong):
+			err = fmt.Errorf("%w: over %d bytes", jsonstream.ErrTooLong, s.maxBody)
 		case ctx.Err() != nil:
 			err = fmt.Errorf("the answer took more than %v: %w", s.timeout, err)
 		}
@@ -194,77 +228,4 @@ func (s *servers) redirectNote(from *url.URL, resp *http.Response) string {
 		}
 	}
 	return fmt.Sprintf(" and names %.100q as active, which is not among the addresses: add it if it is a server of this cluster", to.Host)
-}
-
-// cappedReader fails after too many bytes, where io.LimitReader would report the end of the input.
-type cappedReader struct {
-	r    io.Reader
-	left int64
-}
-
-func (b *cappedReader) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errBodyTooLong
-	}
-	n, err := b.r.Read(p[:min(int64(len(p)), b.left)])
-	b.left -= int64(n)
-	return n, err
-}
-
-// object reads an object and calls member for each name. It skips a value that member did not
-// read.
-func object(d *json.Decoder, member func(name string) (read bool, err error)) error {
-	t, err := d.Token()
-	switch {
-	case err != nil:
-		return err
-	case t == nil || t == "": // null, or an empty object as some serializers write it
-		return nil
-	case t != json.Delim('{'):
-		return fmt.Errorf("%.40q, expected an object", fmt.Sprint(t))
-	}
-	for d.More() {
-		t, err := d.Token()
-		if err != nil {
-			return err
-		}
-		name, _ := t.(string)
-		read, err := member(name)
-		if err != nil {
-			return err
-		}
-		if !read {
-			var skipped json.RawMessage
-			if err := d.Decode(&skipped); err != nil {
-				return err
-			}
-		}
-	}
-	_, err = d.Token()
-	return err
-}
-
-// array reads an array and calls element for each element.
-func array(d *json.Decoder, element func() error) error {
-	t, err := d.Token()
-	switch {
-	case err != nil:
-		return err
-	case t == nil:
-		return nil
-	case t != json.Delim('['):
-		return fmt.Errorf("%.40q, expected a list", fmt.Sprint(t))
-	}
-	for d.More() {
-		if err := element(); err != nil {
-			return err
-		}
-	}
-	_, err = d.Token()
-	return err
-}
-
-// clip returns a copy of the beginning of a string, as valid UTF-8.
-func clip(s string, most int) string {
-	return strings.Clone(strings.ToValidUTF8(s[:min(len(s), most)], ""))
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"penstock/core/policy"
+	"penstock/wire/jsonstream"
 )
 
 // sparkType is the type that YARN reports for Spark applications, so that one rule matches both.
@@ -14,14 +15,25 @@ const sparkType = "SPARK"
 
 // spark reads the JSON page of a standalone master. The page contains everything: workers, running
 // and recent applications. Spark has no single look-ups, queues or tags.
-type spark struct{ *servers }
+type spark struct {
+	*servers
+	proxy *servers // used by another goroutine than servers
+}
 
 func newSpark(addresses []string) (*spark, error) {
 	s, err := newServers(addresses)
 	if err != nil {
 		return nil, err
 	}
-	return &spark{s}, nil
+	proxy, err := newProxy(addresses)
+	if err != nil {
+		return nil, err
+	}
+	return &spark{s, proxy}, nil
+}
+
+func (s *spark) ask(ctx context.Context, a *Application) (answer, error) {
+	return askThrough(ctx, s.proxy, a)
 }
 
 func (*spark) name() string { return "Spark" }
@@ -54,18 +66,19 @@ func (s *spark) list(ctx context.Context, add func(Application)) error {
 func parseSpark(d *json.Decoder) ([]Application, error) {
 	var apps []Application
 	status := ""
-	err := object(d, func(name string) (bool, error) {
+	err := jsonstream.Object(d, func(name string) (bool, error) {
 		switch name {
 		case "status":
 			return true, d.Decode(&status)
 		case "activeapps", "completedapps":
 			ended := name == "completedapps"
-			return true, array(d, func() error {
+			return true, jsonstream.Array(d, func() error {
 				var a struct {
 					ID    string `json:"id"`
 					Name  string `json:"name"`
 					User  string `json:"user"`
 					State string `json:"state"`
+					Start int64  `json:"starttime"` // Unix ms
 				}
 				if err := d.Decode(&a); err != nil {
 					return err
@@ -73,8 +86,8 @@ func parseSpark(d *json.Decoder) ([]Application, error) {
 				if len(apps) == MaxApplications {
 					return fmt.Errorf("more than %d applications", MaxApplications)
 				}
-				apps = append(apps, Application{Progress: -1, State: clip(a.State, maxName), Ended: ended, Facts: policy.Facts{
-					Flow: clip(a.ID, maxName), Name: clip(a.Name, maxName), User: clip(a.User, maxName), Type: sparkType}})
+				apps = append(apps, Application{Progress: -1, Submitted: max(a.Start, 0), State: jsonstream.Clip(a.State, maxName), Ended: ended, Succeeded: ended && a.State == "FINISHED", Facts: policy.Facts{
+					Flow: jsonstream.Clip(a.ID, maxName), Name: jsonstream.Clip(a.Name, maxName), User: jsonstream.Clip(a.User, maxName), Type: sparkType}})
 				return nil
 			})
 		}

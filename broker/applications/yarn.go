@@ -37,6 +37,7 @@ const (
 //   - A standby answers with a redirect, or with a page that reloads itself.
 type yarn struct {
 	*servers
+	proxy        *servers // used by another goroutine than servers
 	log          *slog.Logger
 	refused      sync.Once
 	resource     string
@@ -50,10 +51,18 @@ func newYARN(addresses []string, resource string, log *slog.Logger) (*yarn, erro
 	if err != nil {
 		return nil, err
 	}
-	return &yarn{servers: s, log: log, resource: resource, pageSize: pageSize}, nil
+	proxy, err := newProxy(addresses)
+	if err != nil {
+		return nil, err
+	}
+	return &yarn{servers: s, proxy: proxy, log: log, resource: resource, pageSize: pageSize}, nil
 }
 
 func (*yarn) name() string { return "YARN" }
+
+func (y *yarn) ask(ctx context.Context, a *Application) (answer, error) {
+	return askThrough(ctx, y.proxy, a)
+}
 
 func (*yarn) owns(flow string) bool {
 	rest, ok := strings.CutPrefix(flow, "application_")

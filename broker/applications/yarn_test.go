@@ -361,7 +361,7 @@ func TestStandbyHasNoRest(t *testing.T) {
 			if spent := managers(d).takeBusyTime(); spent >= slow != test.busy {
 				t.Errorf("kept busy for %v (%s)", spent, err)
 			}
-			if d.noActiveServer(d.sources[0]) != test.none {
+			if errors.Is(d.lastError(d.sources[0]), errNoneActive) != test.none {
 				t.Errorf("whether one is active: %s", err)
 			}
 		})
@@ -715,4 +715,22 @@ func FuzzYARN(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestPause: a source that answers at once is polled at each tick, and a slow one and one that fails are spared.
+func TestPause(t *testing.T) {
+	failed := errors.New("the answer has no list")
+	for busy, want := range map[time.Duration]time.Duration{
+		0: 0, 10 * time.Millisecond: 500 * time.Millisecond, 100 * time.Millisecond: period, time.Second: period, 2 * time.Second: 8 * time.Second,
+	} {
+		if got := pause(busy, period, nil); got != want {
+			t.Errorf("busy for %v: a pause of %v, want %v", busy, got, want)
+		}
+		if got := pause(busy, period, failed); got != max(want, period) {
+			t.Errorf("busy for %v, with an error: a pause of %v, want %v", busy, got, max(want, period))
+		}
+		if got := pause(busy, period, fmt.Errorf("%w: all are standbys", errNoneActive)); got != 0 {
+			t.Errorf("busy for %v, and no server is active: a pause of %v", busy, got)
+		}
+	}
 }

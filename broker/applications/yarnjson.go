@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"penstock/core/policy"
+	"penstock/wire/jsonstream"
 )
 
 // DefaultResource is the YARN resource type by which applications request bandwidth. It has no
@@ -15,8 +16,9 @@ const DefaultResource = "disk-bandwidth"
 
 // Limits of the text that is kept of one application, in bytes.
 const (
-	maxName = 1024
-	maxTags = 4096 // all tags together; YARN's default is ten of 100
+	maxName  = 1024
+	maxTasks = 1_000_000
+	maxTags  = 4096 // all tags together; YARN's default is ten of 100
 )
 
 // yarnApp is the part of YARN's description of an application that is read.
@@ -28,9 +30,12 @@ type yarnApp struct {
 	State           string   `json:"state"`
 	ApplicationType string   `json:"applicationType"`
 	ApplicationTags string   `json:"applicationTags"`
-	Progress        *float64 `json:"progress"`    // percent
+	Progress        *float64 `json:"progress"` // percent
+	Containers      int      `json:"runningContainers"`
 	StartedTime     int64    `json:"startedTime"` // ms; 0 if the broker's user has no right to see it
-	ClusterID       int64    `json:"clusterId"`   // start of the answering ResourceManager's active phase, in Unix ms
+	FinishedTime    int64    `json:"finishedTime"`
+	FinalStatus     string   `json:"finalStatus"`
+	ClusterID       int64    `json:"clusterId"` // start of the answering ResourceManager's active phase, in Unix ms
 	ResourceInfo    struct {
 		ResourceUsagesByPartition []struct {
 			Used struct {
@@ -52,16 +57,16 @@ type amount struct {
 // parseApps reads {"apps": {"app": [...]}}, one application at a time.
 func parseApps(d *json.Decoder, each func(*yarnApp) error) error {
 	apps := false
-	err := object(d, func(name string) (bool, error) {
+	err := jsonstream.Object(d, func(name string) (bool, error) {
 		if name != "apps" {
 			return false, nil
 		}
 		apps = true
-		return true, object(d, func(name string) (bool, error) {
+		return true, jsonstream.Object(d, func(name string) (bool, error) {
 			if name != "app" {
 				return false, nil
 			}
-			return true, array(d, func() error {
+			return true, jsonstream.Array(d, func() error {
 				var a yarnApp
 				if err := d.Decode(&a); err != nil {
 					return err
@@ -78,7 +83,7 @@ func parseApps(d *json.Decoder, each func(*yarnApp) error) error {
 
 // parseApp reads {"app": {...}}; nil if there is none.
 func parseApp(d *json.Decoder) (a *yarnApp, err error) {
-	err = object(d, func(name string) (bool, error) {
+	err = jsonstream.Object(d, func(name string) (bool, error) {
 		if name != "app" {
 			return false, nil
 		}
@@ -88,11 +93,12 @@ func parseApp(d *json.Decoder) (a *yarnApp, err error) {
 }
 
 func (a *yarnApp) application(resource string) Application {
-	app := Application{Progress: a.progress(), State: clip(a.State, maxName), activeSince: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: clip(a.Queue, maxName),
-		User: clip(a.User, maxName), Name: clip(a.Name, maxName), Type: clip(a.ApplicationType, maxName)}}
+	app := Application{Progress: a.progress(), Submitted: max(a.StartedTime, 0), Tasks: min(max(a.Containers-1, 0), maxTasks), State: jsonstream.Clip(a.State, maxName), activeSince: a.ClusterID, Facts: policy.Facts{Flow: strings.Clone(a.ID), Queue: jsonstream.Clip(a.Queue, maxName),
+		User: jsonstream.Clip(a.User, maxName), Name: jsonstream.Clip(a.Name, maxName), Type: jsonstream.Clip(a.ApplicationType, maxName)}}
 	switch a.State {
 	case "FINISHED", "FAILED", "KILLED":
-		app.Ended = true
+		app.Ended, app.Finished = true, max(a.FinishedTime, 0)
+		app.Succeeded = a.State == "FINISHED" && a.FinalStatus == "SUCCEEDED"
 	}
 	left := maxTags
 	for tag := range strings.SplitSeq(a.ApplicationTags, ",") {
@@ -100,7 +106,7 @@ func (a *yarnApp) application(resource string) Application {
 			break
 		}
 		if tag != "" {
-			app.Tags = append(app.Tags, clip(tag, maxTags))
+			app.Tags = append(app.Tags, jsonstream.Clip(tag, maxTags))
 		}
 	}
 	held := 0.0
@@ -117,8 +123,8 @@ func (a *yarnApp) application(resource string) Application {
 	return app
 }
 
-// progress returns the progress as a part; -1 if it is not known. A Spark application on YARN reports 10 % from its
-// start to its end.
+// progress returns the progress as a part; -1 if it is not known. That of a Spark application is 10 % from its start to its end, and
+// RunOf does not use it.
 func (a *yarnApp) progress() float64 {
 	if a.Progress == nil || !(*a.Progress >= 0 && *a.Progress <= 100) {
 		return -1

@@ -124,6 +124,7 @@ type file struct {
 // fields are the fields of a policy file. A missing weight differs from a weight of 0.
 type fields struct {
 	Default *int    `yaml:"default"`
+	Goal    string  `yaml:"goal"`
 	Queues  []queue `yaml:"queues" entry:"a queue"`
 	Rules   []rule  `yaml:"rules" entry:"a rule"`
 }
@@ -134,6 +135,7 @@ type queue struct {
 	Order  string `yaml:"order"`
 	Slices []int  `yaml:"slices"`
 	Floor  *int   `yaml:"floor"`
+	Goal   string `yaml:"goal"`
 }
 
 type rule struct {
@@ -151,6 +153,8 @@ type rule struct {
 	TotalReserve settings.Bytes   `yaml:"total_reserve"`
 	TotalLimit   settings.Bytes   `yaml:"total_limit"`
 	Latency      time.Duration    `yaml:"latency"`
+	Deadline     deadline         `yaml:"deadline"`
+	Slowdown     *float64         `yaml:"slowdown"`
 	Group        string           `yaml:"group"`
 	GroupQueue   string           `yaml:"group_queue"`
 	Bandwidth    bandwidth        `yaml:"bandwidth"`
@@ -170,6 +174,23 @@ func (b *bandwidth) UnmarshalYAML(node *yaml.Node) error {
 	case node.Decode(&weight) != nil:
 		return settings.WrongValue(node, fmt.Errorf("%.40q: use true (the held MB/s are the weight), reserve (they are the guaranteed rate) or false", node.Value))
 	}
+	return nil
+}
+
+// deadline is written as a duration after the submission, such as 2h, or as a time, such as 2026-11-25T18:00:00Z.
+type deadline policy.Deadline
+
+// UnmarshalYAML parses a deadline.
+func (d *deadline) UnmarshalYAML(node *yaml.Node) error {
+	if after, err := time.ParseDuration(node.Value); err == nil && after != 0 {
+		d.After = after
+		return nil
+	}
+	at, err := time.Parse(time.RFC3339, node.Value)
+	if err != nil || node.Kind != yaml.ScalarNode || at.UnixMilli() == 0 {
+		return settings.WrongValue(node, fmt.Errorf("%.40q: use a duration after the submission such as 2h, or a time such as 2026-11-25T18:00:00Z", node.Value))
+	}
+	d.At = at.UnixMilli()
 	return nil
 }
 
@@ -208,18 +229,18 @@ func read(text []byte) (*file, error) {
 // policy returns the policy with these fields. wrong reports whether the value at a path has a
 // mistake.
 func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
-	p := &policy.Policy{Default: 1}
+	p := &policy.Policy{Default: 1, Goal: all.Goal}
 	if all.Default != nil && !wrong("default") {
 		p.Default = *all.Default
 	}
 	for _, q := range all.Queues {
-		p.Queues = append(p.Queues, policy.Queue{Path: q.Queue, Weight: q.Weight, Order: q.Order, Slices: q.slices()})
+		p.Queues = append(p.Queues, policy.Queue{Path: q.Queue, Weight: q.Weight, Order: q.Order, Slices: q.slices(), Goal: q.Goal})
 	}
 	for i, r := range all.Rules {
 		one := policy.Rule{
 			Flow: r.Flow, Queue: r.Queue, User: r.User, Name: r.Name, Type: r.Type, Tag: r.Tag,
 			Weight: p.Default, MaxWeight: r.MaxWeight, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict),
-			Total: policy.Total{Reserve: int64(r.TotalReserve), Limit: int64(r.TotalLimit)}, Latency: r.Latency,
+			Total: policy.Total{Reserve: int64(r.TotalReserve), Limit: int64(r.TotalLimit)}, Latency: r.Latency, Deadline: policy.Deadline(r.Deadline),
 			Group: r.Group, GroupQueue: r.GroupQueue, Bandwidth: policy.Bandwidth(r.Bandwidth),
 		}
 		if p.Default < 1 || p.Default > policy.MaxWeight {
@@ -227,6 +248,11 @@ func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
 		}
 		if r.Weight != nil && !wrong("rules", i, "weight") {
 			one.Weight = *r.Weight
+		}
+		if r.Slowdown != nil && !wrong("rules", i, "slowdown") {
+			if one.Slowdown = *r.Slowdown; one.Slowdown == 0 {
+				one.Slowdown = -1 // a mistake, and not a missing goal
+			}
 		}
 		p.Rules = append(p.Rules, one)
 	}

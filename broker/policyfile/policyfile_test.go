@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"penstock/core/policy"
 	"penstock/core/reserve"
@@ -84,7 +85,7 @@ func TestMistakesHaveALine(t *testing.T) {
 		"rules:\n  - weight: 0\n":                                     "line 2, column 5: rules[0]: weight 0",
 		"default: 0\n":                                                "line 1, column 1: default: weight 0",
 		" \n":                                                         "the file is empty",
-		"a: 1\n---\nb: 2\n":                                           `line 1, column 1: the policy has no field "a": there are default, queues, rules`,
+		"a: 1\n---\nb: 2\n":                                           `line 1, column 1: the policy has no field "a": there are default, goal, queues, rules`,
 		"rules:\n- {user: a, group: g, weight: 2}\n- {user: b, group: h}\n- {user: c, group: g, weight: 3}\n":     `line 4, column 13: rules[2]: group "g" has the weight 3`,
 		"queues: [{queue: a, weight: 1}]\nrules:\n- {user: a, group: g}\n- {user: b, group: g, group_queue: a}\n": `line 4, column 13: rules[1]: group "g" has the weight 1 and the queue "a" here`,
 		"rules:\n- {user: a, group: g, group_queue: root.x}\n":                                                    `line 2, column 23: rules[0]: group_queue "root.x": give it a weight under queues`,
@@ -99,8 +100,14 @@ func TestMistakesHaveALine(t *testing.T) {
 		"rules:\n- {reserve: 2MiB, limit: 1MiB}\n":                                                                "line 2, column 4: rules[0]: reserve 2097152 is above the limit",
 		"rules:\n- {bandwidth: [reserve]}\n":                                                                      "line 2, column 15: bandwidth: ",
 		"rules:\n- {bandwidth: reserve, total_reserve: 2MiB}\n":                                                   "bandwidth: reserve and total_reserve",
-		"rules:\n- {reserve: -1}\n":                                                                               `line 2, column 13: reserve: "-1"`,
-		"rules: [{name: '" + strings.Repeat("*", 300) + "'}]\n":                                                   "at most 256 bytes",
+		"queues:\n- {queue: a, weight: 1, goal: equal}\n":                                                         `line 2, column 25: queues[0]: goal "equal" of queue "a": did you mean equal-slowdown?`,
+		"goal: fast\n": `line 1, column 1: goal: goal "fast": use equal-slowdown`,
+		"queues:\n- {queue: a, weight: 1, order: shortest, goal: equal-slowdown}\n": `line 2, column 42: queues[0]: order and goal of queue "a"`,
+		"goal: equal-slowdown\nrules:\n- {slowdown: 0}\n":                           "line 3, column 4: rules[0]: slowdown: use 0.1 to 10",
+		"goal: equal-slowdown\nrules:\n- {slowdown: much}\n":                        `line 3, column 14: slowdown: "much": `,
+		"rules:\n- {slowdown: 2}\n":                                                 `line 2, column 4: rules[0]: slowdown applies in a queue with a goal only`,
+		"rules:\n- {reserve: -1}\n":                                                 `line 2, column 13: reserve: "-1"`,
+		"rules: [{name: '" + strings.Repeat("*", 300) + "'}]\n":                     "at most 256 bytes",
 	} {
 		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
@@ -113,7 +120,7 @@ func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Parse([]byte("defualt: 2\nqueues:\n- {queue: a, weight: heavy}\n- 7\nrules:\n- {user: a, user: b}\n- {weigth: 3, limit: [1]}\n- {bandwidth: perhaps}\n"))
 	want := `line 1, column 1: the policy has no field "defualt": did you mean default?
   line 3, column 22: weight: "heavy": give a whole number
-  line 4, column 3: a queue must be a mapping of fields: queue, weight, order, slices, floor
+  line 4, column 3: a queue must be a mapping of fields: queue, weight, order, slices, floor, goal
   line 6, column 13: field user is given twice
   line 7, column 4: a rule has no field "weigth": did you mean weight?
   line 7, column 22: limit: give a number of bytes such as 65536, 64KiB or 2MiB
@@ -168,7 +175,7 @@ rules:
 		t.Errorf("%v", err)
 	}
 	for text, want := range map[string]string{
-		"- a\n":                         "line 1, column 1: the policy must be a mapping of fields: default, queues, rules",
+		"- a\n":                         "line 1, column 1: the policy must be a mapping of fields: default, goal, queues, rules",
 		"rules:\n\t- user: a\n":         "indent with spaces, not with tabs",
 		"\x7fELF\x02":                   "not a text file",
 		"default: 1\n---\ndefault: 2\n": "more than one document",
@@ -263,4 +270,26 @@ func FuzzParse(f *testing.F) {
 		}
 		p.Outcomes([]policy.Facts{{Flow: "application_1_1", Queue: "a.b.c", User: "u", Name: "n"}, {Flow: "clients"}})
 	})
+}
+
+func TestDeadline(t *testing.T) {
+	for text, want := range map[string]policy.Deadline{
+		"2h": {After: 2 * time.Hour}, "90m": {After: 90 * time.Minute}, "1970-01-02T00:00:00Z": {}, "2026-11-25T18:00:00Z": {At: 1795629600000},
+		"2026-11-25T19:00:00+01:00": {At: 1795629600000}, "1s": {}, "0": {}, "soon": {}, "18:00": {}, "[1h]": {}, "": {},
+	} {
+		p, err := Parse([]byte("rules: [{flow: a, deadline: " + text + "}]"))
+		if want == (policy.Deadline{}) {
+			if text != "" && (err == nil || !strings.Contains(err.Error(), "deadline")) {
+				t.Errorf("%q: %v", text, err)
+			}
+			continue
+		}
+		if err != nil || p.Rules[0].Deadline != want {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	_, err := Parse([]byte("rules:\n- {flow: a, deadline: 2h, total_reserve: 10MiB}\n"))
+	if err == nil || err.Error() != "line 2, column 13: rules[0]: deadline and total_reserve: the guaranteed rate comes from the forecast or from the rule, not from both" {
+		t.Error(err)
+	}
 }

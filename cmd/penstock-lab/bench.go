@@ -7,6 +7,7 @@ func newBenchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the effect and the cost of Penstock",
 	}
-	cmd.AddCommand(newBenchIsolation(), newBenchOverhead(), newBenchDecision(), newBenchCoordination(), newBenchBroker(), newBenchMonitor())
+	cmd.AddCommand(newBenchIsolation(), newBenchOverhead(), newBenchDecision(), newBenchCoordination(), newBenchBroker(), newBenchMonitor(),
+		newBenchGuarantees(), newBenchLatency(), newBenchShortest(), newBenchSlowdown(), newBenchForecast(), newBenchNetwork(), newBenchContainers())
 	return cmd
 }

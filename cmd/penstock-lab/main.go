@@ -13,6 +13,7 @@ import (
 	"penstock/cmd/internal/cli"
 	"penstock/cmd/internal/noderun"
 	"penstock/node/control/freezer"
+	"penstock/ops/network"
 )
 
 func newRoot() *cobra.Command {
@@ -42,5 +43,6 @@ func penstockBinary() (string, error) {
 
 func main() {
 	freezer.RunIfHelper()
+	network.RunIfWorker()
 	cli.Main(newRoot())
 }

@@ -9,10 +9,16 @@ import (
 	"testing"
 
 	"penstock/lab/bench/broker"
+	"penstock/lab/bench/containers"
 	"penstock/lab/bench/coordination"
+	"penstock/lab/bench/forecast"
+	"penstock/lab/bench/guarantees"
 	"penstock/lab/bench/isolation"
+	"penstock/lab/bench/latency"
 	"penstock/lab/bench/monitor"
 	"penstock/lab/bench/overhead"
+	"penstock/lab/bench/shortest"
+	"penstock/lab/bench/slowdown"
 	"penstock/lab/bench/soak"
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/published"
@@ -23,7 +29,9 @@ import (
 func knownClaims(t *testing.T) map[string][]claims.Claim {
 	t.Helper()
 	known := map[string][]claims.Claim{
-		"broker": broker.KnownClaims(10_000), "coordination": coordination.KnownClaims(),
+		"broker": broker.KnownClaims(10_000), "containers": containers.KnownClaims(), "coordination": coordination.KnownClaims(),
+		"forecast":   forecast.KnownClaims(),
+		"guarantees": guarantees.KnownClaims(), "latency": latency.KnownClaims(),
 		"monitor": monitor.KnownClaims(), "overhead": overhead.KnownClaims(), "soak": soak.KnownClaims(),
 	}
 	for _, disk := range []string{isolation.HDD, isolation.SSD} {
@@ -32,6 +40,20 @@ func knownClaims(t *testing.T) map[string][]claims.Claim {
 			t.Fatal(err)
 		}
 		known["isolation"] = append(known["isolation"], more...)
+		for _, workload := range shortest.Workloads {
+			more, err := shortest.KnownClaims(workload, disk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known["shortest"] = append(known["shortest"], more...)
+		}
+		for _, pair := range slowdown.Pairs {
+			more, err := slowdown.KnownClaims(pair, disk)
+			if err != nil {
+				t.Fatal(err)
+			}
+			known["slowdown"] = append(known["slowdown"], more...)
+		}
 	}
 	for _, scenario := range []string{"scale-10000", "scale-10000-local", "swim"} {
 		s, err := sim.Load("../../lab/sim/scenarios/" + scenario + ".yaml")

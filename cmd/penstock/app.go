@@ -60,6 +60,15 @@ type appJSON struct {
 	Slice          float64 `json:"slice,omitempty"`           // part of the queue's share, 0 to 1
 	RemainingBytes uint64  `json:"remaining_bytes,omitempty"` // estimate
 	RemainingError float64 `json:"remaining_error,omitempty"` // relative to the estimate
+	// Estimates: the present slowdown, the one since the first stream or the broker's start, and the part of the time, 0 to 1, in
+	// which the application waits for disks. 0: not known.
+	Slowdown        float64 `json:"slowdown,omitempty"`
+	SlowdownOverall float64 `json:"slowdown_overall,omitempty"`
+	Waits           float64 `json:"waits,omitempty"`
+	// In a queue with "goal: equal-slowdown": the factor of its weight, and its goal.
+	Factor       float64 `json:"weight_factor,omitempty"`
+	SlowdownGoal float64 `json:"slowdown_goal,omitempty"`
+	endJSON
 }
 
 // promiseJSON is the history of a total reserve, in windows in which the application wanted the rate.
@@ -81,7 +90,8 @@ func asAppJSON(s *cluster.ApplicationState) appJSON {
 		promise = &promiseJSON{p.GetWindowS(), p.GetKept(), p.GetBroken(), p.GetLast(), p.GetState(), p.GetGranted(), p.GetFits()}
 	}
 	return appJSON{s.GetApplication(), s.GetQueue(), s.GetUser(), s.GetName(), s.GetType(), s.GetTags(), s.GetState(), s.GetNodes(), s.GetRate(),
-		s.GetWeight(), s.GetShare(), s.GetDue(), s.GetLimit(), s.GetRule(), s.GetGroup(), s.GetBytes(), s.GetHungry(), s.GetTotalReserve(), s.GetTotalLimit(), promise, s.GetRank(), s.GetSlice(), s.GetRemainingBytes(), s.GetRemainingError()}
+		s.GetWeight(), s.GetShare(), s.GetDue(), s.GetLimit(), s.GetRule(), s.GetGroup(), s.GetBytes(), s.GetHungry(), s.GetTotalReserve(), s.GetTotalLimit(), promise, s.GetRank(), s.GetSlice(), s.GetRemainingBytes(), s.GetRemainingError(),
+		s.GetSlowdown(), s.GetSlowdownOverall(), s.GetWaits(), s.GetFactor(), s.GetSlowdownGoal(), asEndJSON(s)}
 }
 
 func newAppList() *cobra.Command {
@@ -93,7 +103,10 @@ func newAppList() *cobra.Command {
 the number of devices that the application keeps busy. SHARE is the application's part of
 all service; DUE is the part that its weight gives it among all applications at work. A share
 below the due part means that the application's tasks and data are on few devices, or that it
-does not want more.`,
+does not want more. SLOWDOWN is an estimate: the run time at the present shares, divided by
+the run time that the application would have if it had the disks for itself. DONE is the
+progress, ENDS the forecast of the end at the present share ("penstock app forecast" has the
+interval), and DEADLINE what is decided about the deadline that the policy gives.`,
 		Example: `  penstock app list
   penstock app list --json | jq -r '.[] | select(.share < .due / 2) | .application'`,
 		Args: cobra.NoArgs,
@@ -144,8 +157,7 @@ func newAppStatus() *cobra.Command {
 					appJSON
 					Policy uint64 `json:"policy"`
 					Set    uint32 `json:"set_weight,omitempty"`
-					endJSON
-				}{asAppJSON(s), v.GetVersion(), set, asEndJSON(s)})
+				}{asAppJSON(s), v.GetVersion(), set})
 			}
 			p, err := operate.OfVersion(v)
 			if err != nil {
@@ -168,6 +180,9 @@ func newAppStatus() *cobra.Command {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s: the nodes where it is at work can guarantee %s of its total reserve\n", "admission", h.GetState(), operate.Percent(h.GetFits()))
 			}
 			for _, line := range endLines(s) {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", line[0], line[1])
+			}
+			for _, line := range operate.Slowdown(s) {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", line[0], line[1])
 			}
 			if s.GetRank() > 0 {

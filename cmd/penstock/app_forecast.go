@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -25,6 +26,14 @@ type forecastJSON struct {
 	DiskPart  float64 `json:"disk_part"`  // part of the time that depends on the share, 0 to 1
 	DiskError float64 `json:"disk_error"` // its standard error
 	Reason    string  `json:"reason,omitempty"`
+	Ended     bool    `json:"ended,omitempty"`
+	// With --by: the rate at which the application moves bytes with the share, in bytes per second; and why a policy's deadline at
+	// this time would not be granted.
+	Rate    uint64 `json:"rate,omitempty"`
+	Refusal string `json:"refusal,omitempty"`
+	// From how many earlier runs the forecast comes, and the part of the work that is done, 0 to 1.
+	EarlierRuns uint32  `json:"earlier_runs"`
+	Done        float64 `json:"done"`
 }
 
 func newAppForecast() *cobra.Command {
@@ -35,7 +44,8 @@ func newAppForecast() *cobra.Command {
 		Short: "Show when an application will end, at its present share or at another one",
 		Long: `Show when an application will end, with an interval that holds the end with a probability of
 90 % while the application goes on as in its present phase. The broker learns from the progress that YARN
-reports and from the service that nodes report.
+and Spark drivers report and from the service that nodes report. If it has seen earlier runs of the same user with
+the same name, apart from numbers, it knows which part of the work the progress stands for, and says from how many runs.
 
 --share assumes another part of the cluster's service from now on. --by shows the share with which the
 application is expected to end by a time: a duration from now (2h), a time of day (18:00), or
@@ -68,7 +78,7 @@ a time such as 2026-11-25T18:00:00Z.`,
 				return err
 			}
 			if a.asJSON {
-				return cli.PrintJSON(cmd, forecastJSON{f.GetProgress(), f.GetShare(), f.GetPresent(), f.GetEndUnixMs(), f.GetLowUnixMs(), f.GetHighUnixMs(), f.GetDiskPart(), f.GetDiskError(), f.GetReason()})
+				return cli.PrintJSON(cmd, forecastJSON{f.GetProgress(), f.GetShare(), f.GetPresent(), f.GetEndUnixMs(), f.GetLowUnixMs(), f.GetHighUnixMs(), f.GetDiskPart(), f.GetDiskError(), f.GetReason(), f.GetEnded(), f.GetRate(), f.GetRefusal(), f.GetEarlierRuns(), f.GetDone()})
 			}
 			if f.GetReason() != "" {
 				return fmt.Errorf("no forecast for %s: %s", operate.Printable(args[0]), f.GetReason())
@@ -82,6 +92,15 @@ a time such as 2026-11-25T18:00:00Z.`,
 			} {
 				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", line[0], line[1])
 			}
+			if runs := f.GetEarlierRuns(); runs > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s of the work is done, as known from %d earlier runs\n", "history", operate.Percent(f.GetDone()), runs)
+			}
+			if f.GetRate() > 0 {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s over all devices, while it uses them\n", "rate", operate.Rate(int64(f.GetRate())))
+			}
+			if by != "" {
+				fmt.Fprintf(cmd.OutOrStdout(), "%-12s %s\n", "deadline", operate.Printable(cmp.Or(f.GetRefusal(), "a policy's deadline at this time would be granted, if the nodes can guarantee the rate")))
+			}
 			return nil
 		}),
 	}
@@ -91,17 +110,23 @@ a time such as 2026-11-25T18:00:00Z.`,
 	return cmd
 }
 
-// endJSON is the progress and the forecast at the present share in the output of app status --json; without
-// values that are not known.
+// endJSON is the progress, the forecast at the present share, and the deadline in the output of app list and app status; without values
+// that are not known.
 type endJSON struct {
 	Progress float64 `json:"progress,omitempty"` // 0 to 1
 	End      int64   `json:"forecast_end_unix_ms,omitempty"`
 	Low      int64   `json:"forecast_low_unix_ms,omitempty"`
 	High     int64   `json:"forecast_high_unix_ms,omitempty"`
+	// With a deadline. The state is granted, held, refused, missed, queued or reduced.
+	Deadline       int64  `json:"deadline_unix_ms,omitempty"`
+	DeadlineState  string `json:"deadline_state,omitempty"`
+	DeadlineReason string `json:"deadline_reason,omitempty"`
+	DeadlineRate   uint64 `json:"deadline_rate,omitempty"` // that is needed, in bytes per second over all devices
 }
 
 func asEndJSON(s *cluster.ApplicationState) endJSON {
-	return endJSON{s.GetProgress(), s.GetForecastEndUnixMs(), s.GetForecastLowUnixMs(), s.GetForecastHighUnixMs()}
+	return endJSON{s.GetProgress(), s.GetForecastEndUnixMs(), s.GetForecastLowUnixMs(), s.GetForecastHighUnixMs(),
+		s.GetDeadlineUnixMs(), s.GetDeadlineState(), s.GetDeadlineReason(), s.GetDeadlineRate()}
 }
 
 // endLines are the same as lines of app status.
@@ -112,10 +137,16 @@ func endLines(s *cluster.ApplicationState) (lines [][2]string) {
 	if s.GetForecastEndUnixMs() > 0 {
 		lines = append(lines, [2]string{"ends", fmt.Sprintf("%s, between %s and %s (90 %%)", clock(s.GetForecastEndUnixMs()), clock(s.GetForecastLowUnixMs()), clock(s.GetForecastHighUnixMs()))})
 	}
+	if deadline := operate.Deadline(s); deadline != "" {
+		if s.GetDeadlineRate() > 0 {
+			deadline += fmt.Sprintf("; it needs %s, and is guaranteed %s", operate.Rate(int64(s.GetDeadlineRate())), cmp.Or(operate.Rate(int64(float64(s.GetTotalReserve())*s.GetPromise().GetGranted())), "nothing"))
+		}
+		lines = append(lines, [2]string{"deadline", operate.Printable(deadline)})
+	}
 	return lines
 }
 
-func clock(unixMs int64) string { return time.UnixMilli(unixMs).Format("2006-01-02 15:04:05") }
+func clock(unixMs int64) string { return operate.Clock(unixMs) }
 
 // parseBy parses a duration from now, a time of day (the next one), or a time with date and zone. The result is later than
 // now.

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"strings"
 	"testing"
 	"time"
+
+	"penstock/wire/cluster"
 )
 
 func TestParseBy(t *testing.T) {
@@ -15,5 +18,28 @@ func TestParseBy(t *testing.T) {
 		if (err == nil) != (want != "") || err == nil && at.UTC().Format(time.RFC3339) != want {
 			t.Errorf("%q: %v, %v, want %q", text, at, err, want)
 		}
+	}
+}
+
+// TestTheDeadlinesLine: app status says what is decided, and which part of the needed rate is guaranteed.
+func TestTheDeadlinesLine(t *testing.T) {
+	s := &cluster.ApplicationState{DeadlineUnixMs: 1, DeadlineState: "granted", DeadlineRate: 40 << 20, TotalReserve: 44 << 20, Promise: &cluster.Promise{State: "admitted", Granted: 1}}
+	line := func() string {
+		t.Helper()
+		lines := endLines(s)
+		if len(lines) != 1 || lines[0][0] != "deadline" {
+			t.Fatal(lines)
+		}
+		return lines[0][1]
+	}
+	if text := line(); !strings.HasSuffix(text, " granted; it needs 40.0 MiB/s, and is guaranteed 44.0 MiB/s") {
+		t.Error(text)
+	}
+	s.DeadlineState, s.DeadlineReason, s.Promise.Granted = "queued", "no\x1b room", 0
+	if text := line(); !strings.Contains(text, " queued: no") || strings.Contains(text, "\x1b") || !strings.HasSuffix(text, "is guaranteed nothing") {
+		t.Error(text)
+	}
+	if got := asAppJSON(s); got.DeadlineState != "queued" || got.Deadline != 1 || got.DeadlineRate != 40<<20 {
+		t.Errorf("%+v", got)
 	}
 }

@@ -20,7 +20,7 @@ import (
 
 func newAppProfile() *cobra.Command {
 	var nodes []string
-	var file, network string
+	var file, network, memory string
 	var length time.Duration
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -46,6 +46,11 @@ Exit codes: 0 done; 1 a daemon does not answer, or the application has used noth
 			if network != "" {
 				if f.Network, err = cli.ParseBytes(network); err != nil {
 					return cli.Usage(fmt.Errorf("--network: %w", err))
+				}
+			}
+			if memory != "" {
+				if f.Memory, err = cli.ParseBytes(memory); err != nil {
+					return cli.Usage(fmt.Errorf("--memory: %w", err))
 				}
 			}
 			if file != "" {
@@ -89,6 +94,7 @@ Exit codes: 0 done; 1 a daemon does not answer, or the application has used noth
 	cmd.Flags().StringVarP(&file, "out", "o", "", "`FILE` for the readings; it must not exist")
 	cmd.Flags().DurationVar(&length, "for", 0, "end after this time (default: when the application ends)")
 	cmd.Flags().StringVar(&network, "network", "", "`BYTES` per second of a node's network, where its daemon does not know it, such as 125M")
+	cmd.Flags().StringVar(&memory, "memory", "", "`BYTES` of memory that applications may use on a node, such as what its NodeManager offers (default: all)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the description as JSON")
 	return cmd
 }

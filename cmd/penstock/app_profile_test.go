@@ -28,4 +28,9 @@ func TestPairOfFiles(t *testing.T) {
 	if _, err := run(t, "app", "profile", "a", "--out", file); err == nil || !strings.Contains(err.Error(), "exists") {
 		t.Error(err)
 	}
+	for _, flag := range []string{"--memory", "--network"} {
+		if _, err := run(t, "app", "profile", "a", flag, "ten"); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Error(err)
+		}
+	}
 }

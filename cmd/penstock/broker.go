@@ -19,6 +19,7 @@ import (
 	"penstock/settings"
 	"penstock/settings/plain"
 	"penstock/wire/cluster"
+	"penstock/wire/orchestrator"
 )
 
 func newBrokerCommand() *cobra.Command {
@@ -91,7 +92,8 @@ The broker needs no privileges except to listen on its port.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			o := broker.Options{Log: log, Facts: directory.Facts, State: directory.State, Progress: directory.Progress}
+			o := broker.Options{Log: log, Facts: directory.Facts, State: directory.State, Progress: directory.Progress, Tasks: directory.Tasks,
+				Life: func(flow string) broker.Life { return broker.Life(directory.RunOf(flow)) }}
 			elect, err := several.open(&o, listen, files, log)
 			if err != nil {
 				return err
@@ -171,6 +173,16 @@ func addWho(cmd *cobra.Command, who *applications.Options) {
 	cmd.Flags().StringSliceVar(&who.ResourceManagers, "resource-manager", nil, "`URL` of YARN's ResourceManager, which knows applications' queues, users and tags; for an HA pair give both")
 	cmd.Flags().StringSliceVar(&who.SparkMasters, "spark-master", nil, "`URL` of the web page of Spark's standalone master; if there are several, give all")
 	cmd.Flags().StringVar(&who.Resource, "bandwidth-resource", applications.DefaultResource, "`NAME` of the YARN resource type with which applications request bandwidth")
+	k, m := &who.Kubernetes, &who.Mesos
+	cmd.Flags().StringSliceVar(&k.URLs, "kubernetes", nil, "`URL` of the API server of Kubernetes, which knows the pods of applications")
+	cmd.Flags().StringVar(&k.Access.CA, "kubernetes-ca", "", "certificate `FILE` of the API server's CA (PEM; default: the machine's authorities)")
+	cmd.Flags().StringVar(&k.Access.TokenFile, "kubernetes-token-file", "", "`FILE` with the token of a service account that may list pods")
+	cmd.Flags().StringVar(&k.Pods, "kubernetes-pods", applications.SparkPods, "label `SELECTOR` of the pods that are read; empty for all pods of the cluster")
+	cmd.Flags().StringVar(&k.Resource, "kubernetes-resource", orchestrator.DefaultResource, "`NAME` of the extended resource with which pods request bandwidth, in MB/s")
+	cmd.Flags().StringSliceVar(&m.URLs, "mesos-master", nil, "`URL` of a Mesos master, which knows the frameworks; if there are several, give all")
+	cmd.Flags().StringVar(&m.Access.CA, "mesos-ca", "", "certificate `FILE` of the masters' CA (PEM; default: the machine's authorities)")
+	cmd.Flags().StringVar(&m.Access.CredentialFile, "mesos-credential-file", "", "`FILE` with a principal and its secret, separated by a space")
+	cmd.Flags().StringVar(&m.Resource, "mesos-resource", orchestrator.DefaultScalar, "`NAME` of the scalar resource with which tasks request bandwidth, in MB/s")
 }
 
 // listenFor listens at the address. Without TLS it accepts only loopback addresses.

@@ -98,6 +98,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags.StringVar(&o.AgentJar, "agent-jar", "", "`PATH` of penstock-agent.jar on the machines (default: beside this binary)")
 	flags.StringVar(&o.Socket, "socket", "/run/penstock/agent.sock", "`PATH` of the daemon's socket on the machines")
 	flags.StringVar(&o.DiskBandwidth, "disk-bandwidth", "", "disk bandwidth in `MB/S` that YARN may allocate on a NodeManager, such as 200M; 0 removes the resource (default: the value of an earlier --apply)")
+	flags.IntVar(&o.LeastJava, "least-java", 0, "oldest `JAVA` version of DataNodes and NodeManagers that load the agent, 8 to 16; before 16 the daemon's setting loopback is needed (default: the value of an earlier --apply, or 16)")
 	flags.BoolVar(&dryRun, "dry-run", false, "only show the changes; this is the default without --apply and --remove")
 	flags.BoolVar(&apply, "apply", false, "change the folders")
 	flags.BoolVar(&remove, "remove", false, "restore the previous settings")

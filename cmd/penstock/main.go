@@ -11,6 +11,7 @@ import (
 	"penstock/cmd/internal/cli"
 	"penstock/cmd/internal/noderun"
 	"penstock/node/control/freezer"
+	"penstock/ops/network"
 )
 
 func newRoot() *cobra.Command {
@@ -19,7 +20,7 @@ func newRoot() *cobra.Command {
 		Short: "Per-application I/O control for shared big-data clusters",
 	}
 	cli.Group(root, "Operate", newNodeCommand(), newBrokerCommand(), newInstallCommand(), newCertsCommand(), newProfileCommand(), newPolicyCommand(), newAppCommand())
-	cli.Group(root, "Inspect", newStatusCommand(), newTopCommand(), newDoctorCommand())
+	cli.Group(root, "Inspect", newStatusCommand(), newTopCommand(), newDoctorCommand(), newNetworkCommand())
 	for _, name := range []string{"testbed", "bench", "sim", "demo"} {
 		root.AddCommand(newMoved(name))
 	}
@@ -59,5 +60,6 @@ func newMoved(name string) *cobra.Command {
 
 func main() {
 	freezer.RunIfHelper()
+	network.RunIfWorker()
 	cli.Main(newRoot())
 }

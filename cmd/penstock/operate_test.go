@@ -252,6 +252,10 @@ func TestPolicyCommands(t *testing.T) {
 	contains(t, good(t, "policy", "test", example), "application_1_1  root.etl.nightly  alice  1 > 3", "- > 50.0 MiB/s", "default > line 7", "default > line 6, group outside", "33.3 % > 50.0 %")
 	contains(t, good(t, "policy", "diff", example), "--- no policy\n+++ "+example, "+  - {queue: root.etl, weight: 3}", "2 of 3 applications at work get another share, limit or reserve")
 
+	deadlines := file(t, "rules: [{flow: application_1_1, deadline: 2h}, {flow: application_1_2, deadline: 2199-01-01T00:00:00Z}]\n")
+	contains(t, good(t, "policy", "test", deadlines), "- > for the deadline 2h0m0s", "deadline of application_1_1: refused: when it was submitted is not known",
+		"deadline of application_1_2: 2199-01-01", "refused: its progress is not known")
+
 	out := good(t, "policy", "apply", example, "--note", "etl first")
 	contains(t, out, "version 1 is in force at all 2 nodes")
 	t.Log(out)

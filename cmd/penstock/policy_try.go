@@ -16,6 +16,7 @@ import (
 
 	"penstock/core/policy"
 	"penstock/ops/operate"
+	"penstock/wire/cluster"
 )
 
 func newPolicyTest() *cobra.Command {
@@ -31,13 +32,16 @@ func newPolicyTest() *cobra.Command {
 Without --facts: to all applications that are at work on the cluster, as the broker knows
 them, beside what they have now. WEIGHT is the weight among all applications at work, DUE
 the part of the cluster's service that this weight gives, BY the rule's line, or "set" or
-"default".
+"default". In a queue with "order: shortest", the part depends on the remaining work: DUE
+is the range from the last rank to the first. FITS says whether the guaranteed rates fit,
+as far as it is known before the policy is in force.
 
 With --facts: to an application with these facts (flow, queue, user, name, type, tag,
 bandwidth; several tags may be given), as if no other application were at work. With a
 FILE, this needs no broker.
 
-A "reserve" is the guaranteed rate on each device. Nothing is changed.
+A "reserve" is the guaranteed rate on each device. For the deadlines of applications at work,
+the broker's present forecast decides whether they would be granted. Nothing is changed.
 
 Exit codes: 0 done; 1 the file has mistakes, no broker answers, or the application is not
 at work; 2 wrong use.`,
@@ -83,6 +87,7 @@ at work; 2 wrong use.`,
 					return err
 				}
 				changes := operate.Compare(old, tried, operate.FactsOf(states))
+				operate.Promised(changes, states)
 				if application != "" {
 					changes = slices.DeleteFunc(changes, func(c operate.Change) bool { return c.Application != application })
 					if len(changes) == 0 {
@@ -96,7 +101,10 @@ at work; 2 wrong use.`,
 					fmt.Fprintln(cmd.OutOrStdout(), "no application is at work: describe one with --facts")
 					return nil
 				}
-				return operate.Changes(cmd.OutOrStdout(), changes)
+				if err := operate.Changes(cmd.OutOrStdout(), changes); err != nil {
+					return err
+				}
+				return tryDeadlines(cmd, c, states, changes)
 			})(cmd, args)
 		},
 	}
@@ -105,6 +113,46 @@ at work; 2 wrong use.`,
 	cmd.Flags().StringVar(&application, "application", "", "only this application, by its `ID`")
 	cmd.Flags().StringArrayVar(&stated, "facts", nil, "facts about an application: `KEY=VALUE,...`")
 	return cmd
+}
+
+// maxTried is the number of deadlines that policy test tries.
+const maxTried = 20
+
+// tryDeadlines prints what the broker would decide about the deadlines of applications at work.
+func tryDeadlines(cmd *cobra.Command, c *operate.Client, states []*cluster.ApplicationState, changes []operate.Change) error {
+	submitted := map[string]int64{}
+	for _, s := range states {
+		submitted[s.GetApplication()] = s.GetSubmittedUnixMs()
+	}
+	out, tried := cmd.OutOrStdout(), 0
+	for _, change := range changes {
+		if change.New.Deadline == "" {
+			continue
+		}
+		if tried++; tried > maxTried {
+			fmt.Fprintf(out, "only %d deadlines are tried: choose one application with --application\n", maxTried)
+			return nil
+		}
+		name := operate.Printable(change.Application)
+		by, known := change.New.By(submitted[change.Application])
+		if !known {
+			fmt.Fprintf(out, "deadline of %s: refused: when it was submitted is not known\n", name)
+			continue
+		}
+		f, err := c.Forecast(cmd.Context(), &cluster.ForecastRequest{Application: change.Application, ByUnixMs: by})
+		if err != nil {
+			return err
+		}
+		verdict := "would be granted, if the nodes can guarantee the rate"
+		if why := cmp.Or(f.GetRefusal(), f.GetReason()); why != "" {
+			verdict = "refused: " + operate.Printable(why)
+		}
+		if f.GetRate() > 0 {
+			verdict += "; expected to end in time with " + operate.Rate(int64(f.GetRate()))
+		}
+		fmt.Fprintf(out, "deadline of %s: %s: %s\n", name, operate.Clock(by), verdict)
+	}
+	return nil
 }
 
 // testFacts prints what a policy gives to an application with the stated facts.
@@ -197,7 +245,11 @@ version. Without arguments, the version in force is compared with the one before
 			if err != nil {
 				return err
 			}
-			changes := slices.DeleteFunc(operate.Compare(old, new, operate.FactsOf(states)), func(c operate.Change) bool { return !c.Differs() })
+			changes := operate.Compare(old, new, operate.FactsOf(states))
+			if len(args) == 1 { // otherwise the old policy is not the one that the broker's verdicts are about
+				operate.Promised(changes, states)
+			}
+			changes = slices.DeleteFunc(changes, func(c operate.Change) bool { return !c.Differs() })
 			text := ""
 			if from, to := old.Document(), new.Document(); !bytes.Equal(from, to) {
 				text = udiff.Unified(old.Name, new.Name, string(from), string(to))

@@ -124,7 +124,11 @@ func printStatus(out io.Writer, doc *status.Document, problems []string) {
 	if len(agents) == 0 {
 		agents = []string{"none"}
 	}
-	line("agents", "%s", strings.Join(agents, ", "))
+	byLoopback := ""
+	if n := doc.Loopback.Agents; n > 0 {
+		byLoopback = fmt.Sprintf("; %d of them by loopback", n)
+	}
+	line("agents", "%s%s", strings.Join(agents, ", "), byLoopback)
 	for _, d := range doc.Devices {
 		if !d.Answered {
 			line("device", "%s: its loop did not answer", d.Name)

@@ -12,7 +12,7 @@ import (
 func TestStatusSaysWhatNeedsAttention(t *testing.T) {
 	well := &status.Document{
 		Build: "v1", PID: 7, Started: time.Unix(0, 0), Time: time.Unix(90, 0), Mode: "enforce",
-		Agents:  []status.Agent{{Role: "datanode"}, {Role: "task"}, {Role: "task"}},
+		Agents: []status.Agent{{Role: "datanode"}, {Role: "task"}, {Role: "task", Loopback: true}}, Loopback: status.Loopback{Agents: 1},
 		Devices: []status.Device{{Name: "sda", Answered: true, Depth: 2, SlowFactor: 1, Flows: []status.Flow{{Window: status.FlowWindow{Active: true}}, {}}}},
 	}
 	if p := attention(well); len(p) != 0 {
@@ -20,7 +20,7 @@ func TestStatusSaysWhatNeedsAttention(t *testing.T) {
 	}
 	var out bytes.Buffer
 	printStatus(&out, well, nil)
-	for _, want := range []string{"v1, process 7, up 1m30s", "enforce", "no weights file", "none is configured", "1 datanode, 2 task", "sda: 0 % busy, depth 2, 1 of 2 flows active"} {
+	for _, want := range []string{"v1, process 7, up 1m30s", "enforce", "no weights file", "none is configured", "1 datanode, 2 task; 1 of them by loopback", "sda: 0 % busy, depth 2, 1 of 2 flows active"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
 		}

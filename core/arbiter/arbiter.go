@@ -30,6 +30,7 @@
 //	backlog.go         how much writers may have written and not drained
 //	deferred.go        intermediate writes whose draining is deferred
 //	staged.go          how much is staged ahead of readers
+//	free.go            whether small reads need not wait
 //	pricing.go         the cost of requests
 //	queuetree.go       the weights of flows and queues
 //
@@ -42,6 +43,7 @@ import (
 	"time"
 
 	"penstock/core/depth"
+	"penstock/core/limit"
 	"penstock/core/reserve"
 	"penstock/core/sfq"
 )
@@ -89,12 +91,30 @@ type Rule struct {
 	Queue  *Queue // the flow's queue; nil means the root
 	// Reserve is the least rate of the flow while it is backlogged.
 	Reserve reserve.Rate
+	// OfTotal means that Reserve is the device's part of a guaranteed rate of the whole application (WithTotal).
+	OfTotal bool
 	// Order is the place of the rule in the policy. If the device cannot keep all guaranteed rates, those with a
 	// smaller Order come first.
 	Order int
 	// Latency is the goal of the 99th percentile of the flow's small reads (latency.go), 10 ms to 10 s; 0
 	// means none.
 	Latency time.Duration
+}
+
+// WithTotal returns the rule with the device's parts of a guaranteed rate and of a limit for the whole application, in bytes per
+// second; 0: none. A part of a limit counts if it is below the rule's limit. A part of a guaranteed rate replaces none: a
+// rule has one or the other.
+func (r Rule) WithTotal(guaranteed, most int64) Rule {
+	if most > 0 && (r.Limit == 0 || most < r.Limit) {
+		r.Limit = max(most, MinLimit)
+	}
+	if guaranteed >= limit.MinRate && r.Reserve == (reserve.Rate{}) {
+		r.Reserve, r.OfTotal = reserve.Rate{Bytes: guaranteed}, true
+		if r.Limit > 0 {
+			r.Reserve.Bytes = min(guaranteed, r.Limit)
+		}
+	}
+	return r
 }
 
 // Policy returns the rule of a flow. It must not block.
@@ -145,8 +165,11 @@ type Arbiter struct {
 	streams []*Stream
 
 	running []*Request // in flight
-	spare   []*Request // for reuse
-	actions []Action
+	slotAt  time.Duration
+	// slotTime is the sum of the time with requests in flight, each moment divided by their number, in nanoseconds.
+	slotTime float64
+	spare    []*Request // for reuse
+	actions  []Action
 
 	tree         queueTree
 	backlog      backlog
@@ -164,6 +187,7 @@ type Arbiter struct {
 	grantQueue   []*flow // flows with parked writers that get further leases in the next call of Decide
 	pacer        pacer
 	latency      latencyControl
+	free         free
 
 	next   time.Duration // time of the next tick
 	period time.Duration // time of the depth's next update
@@ -320,6 +344,7 @@ func (a *Arbiter) Apply(now time.Duration, mode Mode, policy Policy) {
 	}
 	a.mode = mode
 	a.reweigh()
+	a.applyFree(now)
 	for i := 0; i < len(a.streams); {
 		s := a.streams[i]
 		if a.modeOf(s.flow) == Off {

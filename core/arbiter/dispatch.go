@@ -1,6 +1,10 @@
 package arbiter
 
-import "time"
+import (
+	"time"
+
+	"penstock/core/sfq"
+)
 
 // A request is created from the demand of a stream, and started, when the scheduler selects its
 // flow. When the request ends, its cost is settled.
@@ -37,9 +41,13 @@ func (a *Arbiter) updateReady(s *Stream, now time.Duration) {
 // makeRequest creates the next request of a stream. The request has no more bytes than most.
 func (a *Arbiter) makeRequest(s *Stream, most int64) *Request {
 	meta, off, bytes := a.nextOf(s)
+	cut := bytes > most || !meta && off > 0 && off == s.cutTo // also the rest of a quantum
+	if bytes > most && !meta {
+		s.cutTo = off + most
+	}
 	bytes = min(bytes, most)
 	r := a.newRequest()
-	*r = Request{Stream: s, Meta: meta, Write: s.Write, Offset: off, Length: bytes, flow: s.flow, index: r.index}
+	*r = Request{Stream: s, Meta: meta, Write: s.Write, Offset: off, Length: bytes, flow: s.flow, index: r.index, cut: cut}
 	end := int64(-1)
 	switch {
 	case meta:
@@ -112,8 +120,17 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			a.force(starved, now)
 			continue
 		}
+		most := a.nextSlice(now)
+		if most == 0 && (!a.latencyDue() || a.reservedDue(now)) {
+			kept = true
+			break // the end of a request will cause the next call
+		}
+		var t sfq.Ticket
 		var first, next, owed, ok bool // first: a small read with a goal; next: such a read, or the next slice of a quantum
-		t, reserved := a.nextReserved(now)
+		reserved := false
+		if !a.owesSlice() {
+			t, reserved = a.nextReserved(now)
+		}
 		if !reserved && (a.latency.slice > 0 || a.latencyDue()) {
 			t, first, owed, next = a.nextByLatency()
 		}
@@ -127,10 +144,16 @@ func (a *Arbiter) dispatch(now time.Duration) {
 		if first {
 			run = 0 // the small read goes, and not a stream that has a run
 		}
+		if first || most == 0 {
+			most = smallRead
+		}
 		s := f.ready.take(run, a.cfg.RunTime, now)
-		r := a.makeRequest(s, a.mostOf(a.cfg.Quantum))
+		r := a.makeRequest(s, most)
 		if first {
 			f.latency.credit -= a.pricing.served(r.Write, false, r.Length)
+		}
+		if r.back = r.cut && a.latency.interrupted; first || r.back {
+			a.latency.interrupted = first
 		}
 		a.noteSlice(r, next, s.small(), reserved)
 		r.ticket, r.cost, r.skipLatency, r.reserved = t, t.Cost(), kept, reserved || owed
@@ -146,11 +169,13 @@ func (a *Arbiter) dispatch(now time.Duration) {
 func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 	s, f := r.Stream, r.flow
 	r.started = now
+	a.useOf(s, now)
 	f.ready.charge(s, r.Length, r.cost)
 	a.takeLimit(f, r.Length, now)
 	r.served = int64(a.pricing.served(r.Write, true, r.Length))
 	a.takeReserve(f, r, now)
 	a.takeStrict(f, r, now)
+	a.settleRequests(f, now)
 	s.inFlight++
 	f.inFlight++
 	f.draining += direction(r.Write)
@@ -161,6 +186,7 @@ func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 		return
 	}
 	a.pricing.started(r, now)
+	a.expect(r)
 	a.act(Action{Kind: Start, Stream: s, Request: r})
 	if s.Write || s.closed {
 		if a.updateReady(s, now); s.Write && f.parked.len() > 0 && !f.granting {
@@ -173,6 +199,7 @@ func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 
 // removeRunning removes a request from the requests in flight.
 func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
+	a.settleRequests(r.flow, now)
 	last := len(a.running) - 1
 	moved := a.running[last]
 	a.running[last] = nil
@@ -195,6 +222,9 @@ func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
 func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	s, f := r.Stream, r.flow
 	a.removeRunning(r, now)
+	if !s.Asked {
+		a.use(f, now)
+	}
 	if result.Err != nil {
 		a.fault("device request", result.Err)
 	}
@@ -204,6 +234,9 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 		}
 	}
 	price := a.pricing.finished(r, result, now)
+	if result.Moved > 0 {
+		a.noteSeek(r, a.pricing.goesOn, result.Moved)
+	}
 	a.settleCost(r, price.tag)
 	a.takeLimit(f, result.Moved+result.Earlier-r.Length, now)
 	service := min(price.service, int64(now-r.started)) // while a slow device recovers, prices are too high
@@ -263,7 +296,7 @@ func (a *Arbiter) bookDone(r *Request, result Result, service int64) {
 	if r.Write {
 		f.unscheduled += result.Earlier
 	} else {
-		f.resident += max(0, r.Length-bytes)
+		r.Stream.foundResident(f, max(0, r.Length-bytes))
 	}
 }
 

@@ -18,28 +18,32 @@ type flow struct {
 	ready     streamQueue
 	announced int64 // cost of the next request as announced to the scheduler; 0 if not backlogged
 
-	streams       int
-	writers       int                  // writing streams: open ones, and closed ones with a backlog
-	writing       int                  // writing streams that are open
-	parked        indexedHeap[*Stream] // writers that wait for a lease, longest wait first
-	granting      bool                 // in Arbiter.grantQueue
-	backlog       int64
-	tails         indexedHeap[*Stream] // writers with bytes that are not requested yet, oldest first
-	deferredQueue indexedHeap[*Stream] // writers with deferred bytes, oldest first
-	deletedCheck  time.Duration        // when deferredQueue was last checked for deleted files
-	deferred      int64                // deferred bytes: the part of the backlog that need not be drained yet
-	room          int64                // bound of the backlog (backlogBound)
-	deferredRoom  int64                // bound of the deferred bytes (deferredBound)
-	usesDeferred  bool                 // whether the flow used more than half of its part of Config.Lazy at the last tick
-	early         int64                // bytes that drainInTime may still release
-	kept          int                  // closed streams with deferred bytes
-	idle          time.Duration        // when the flow's last stream ended
+	streams        int
+	writers        int                  // writing streams: open ones, and closed ones with a backlog
+	writing        int                  // writing streams that are open
+	reading        int                  // other streams that are open
+	stalled        int                  // streams at their marks or, in observe mode, beyond them
+	stalledWriters int                  // of these, streams that are drained
+	parked         indexedHeap[*Stream] // writers that wait for a lease, longest wait first
+	granting       bool                 // in Arbiter.grantQueue
+	backlog        int64
+	tails          indexedHeap[*Stream] // writers with bytes that are not requested yet, oldest first
+	deferredQueue  indexedHeap[*Stream] // writers with deferred bytes, oldest first
+	deletedCheck   time.Duration        // when deferredQueue was last checked for deleted files
+	deferred       int64                // deferred bytes: the part of the backlog that need not be drained yet
+	room           int64                // bound of the backlog (backlogBound)
+	deferredRoom   int64                // bound of the deferred bytes (deferredBound)
+	usesDeferred   bool                 // whether the flow used more than half of its part of Config.Lazy at the last tick
+	early          int64                // bytes that drainInTime may still release
+	kept           int                  // closed streams with deferred bytes
+	idle           time.Duration        // when the flow's last stream ended
 
 	inFlight      int           // requests in flight
 	draining      int           // writes in flight
 	used          time.Duration // when the flow last had a request in flight; 0 if never
 	readySince    time.Duration // when the flow became backlogged; 0 if it is not
 	readyTime     time.Duration // total time with a backlog before readySince
+	waitAccount   waitAccount
 	busy          float64       // moving average of the part of ticks with a request, initially 1
 	inactiveSince time.Duration // when the flow left Arbiter.active; 0 if it is active
 	soonAverage   float64       // moving average of the part of the flow's returns that came soon
@@ -64,14 +68,14 @@ type flow struct {
 	before Mode  // mode before the current Apply
 
 	kinds       [kinds]account
-	resident    int64 // bytes read that needed no device I/O
-	unscheduled int64 // bytes that the kernel moved for the flow outside of the schedule
+	passed      [2]passed // of the present and the last second
+	resident    int64     // bytes read that needed no device I/O
+	unscheduled int64     // bytes that the kernel moved for the flow outside of the schedule
 	requests    int64
 	forced      int64 // forced packets
 	forcedBytes int64
 	wouldWait   time.Duration // in observe mode: delay that enforce mode would have caused
 	refused     int64         // refused operations
-	stalled     int           // streams at their marks or, in observe mode, beyond them
 	waits       int64
 
 	limitWaits   int64 // number of waits for the limit
@@ -111,7 +115,7 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if len(a.all) >= a.cfg.MaxFlows-1 && name != UnattributedFlow && !a.forgetIdlest() {
 		return a.flow(UnattributedFlow, now)
 	}
-	f := &flow{name: name, idle: now, busy: 1, inactiveSince: now, ready: newStreamQueue(), rule: a.policy(name)}
+	f := &flow{name: name, idle: now, waitAccount: waitAccount{at: now}, busy: 1, inactiveSince: now, ready: newStreamQueue(), rule: a.policy(name)}
 	f.parked = indexedHeap[*Stream]{
 		less:  func(s, t *Stream) bool { return s.parked < t.parked },
 		index: func(s *Stream) *int { return &s.parkedIndex },
@@ -228,6 +232,7 @@ func (a *Arbiter) announce(f *flow, now time.Duration) {
 		a.updateLatency(f)
 		return
 	}
+	a.settleRequests(f, now)
 	switch {
 	case f.announced == 0:
 		f.readySince = now

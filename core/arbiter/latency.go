@@ -11,12 +11,15 @@ import (
 // goal. Requests at the device cannot be called back. So before such a read comes, little may be in flight: while the
 // flow is active, every request is cut into slices, and fewer requests are in flight.
 //
-//   - The largest depth and slice are chosen for which, by the cost model, D foreign slices after seeks and the flow's
-//     own read take at most the goal times a factor. The depth shrinks first: slices cost throughput.
+//   - By the cost model, all that is in flight and the flow's own read take at most the goal times a factor: this is the
+//     budget. A slice that begins elsewhere is shorter, or waits, because it costs a seek.
+//   - D is the largest for which D slices without seeks fill the budget and are not short. It is 2 rather than 1, even if
+//     slices become short: with one request in flight, the device idles between its end and the next start.
 //   - The factor follows the measured reads: it decreases by a quarter while more than 1 % of them are late, and
 //     increases by a tenth while 99 % take at most three quarters of the goal.
 //   - After a slice, the device continues with the same flow until it has had a whole quantum, unless a small read with a
-//     goal waits. Otherwise each slice would cost a seek.
+//     goal waits. Otherwise each slice would cost a seek. Then the device continues with this flow until the next small read, after
+//     which the device seeks in any case, or until the flow has had D quanta, as many as may be in flight without the goal.
 //   - A small read with a goal goes before the other flows, as long as such reads take at most the flow's share of the
 //     device's time. They are charged to the start tag, so the flow has no more than its share.
 //
@@ -25,7 +28,8 @@ import (
 const (
 	smallRead       = 128 << 10              // bytes of a stream that counts as a small read, at most
 	leastSlice      = 128 << 10              // slices are not shorter
-	goodSlice       = 512 << 10              // while slices would be shorter, the depth decreases
+	goodSlice       = 512 << 10              // while slices would be shorter, the depth decreases to 2
+	longRun         = 4                      // quanta of one flow in a row, at most
 	goalActive      = 5 * time.Second        // a flow is active until this time after a small read
 	goalWindow      = 10 * time.Second       // of the controller, and a sixth of the reported time
 	firstFactor     = 0.85                   // of the goal, that the model may use at first
@@ -64,14 +68,19 @@ type latencyGoal struct {
 
 // latencyControl is what goals have put into force.
 type latencyControl struct {
-	flows int   // flows with a goal
-	slice int64 // most bytes of a request; 0 if no goal is active
-	depth int
-	since time.Duration      // when a goal became active
-	ready indexedHeap[*flow] // flows with a small read that may go first
-	run   *flow              // the flow of the last slice
-	left  int64              // bytes of its quantum
-	owed  bool               // the quantum began as a reserved request
+	flows       int   // flows with a goal
+	slice       int64 // most bytes of a request; 0 if no goal is active
+	depth       int
+	budget      time.Duration      // device time of the requests in flight, at most
+	since       time.Duration      // when a goal became active
+	ready       indexedHeap[*flow] // flows with a small read that may go first
+	run         *flow              // the flow of the last slice
+	left        int64              // bytes that it may still have in a row
+	extra       int64              // of these, bytes beyond a quantum: a small read ends the run
+	owed        bool               // its quantum began as a reserved request
+	interrupted bool               // a small read went first, and the interrupted flow has not continued since
+	file        File               // of the last request that started
+	end         int64              // of that request, in bytes
 }
 
 // active reports whether the goal is in force now.
@@ -211,7 +220,8 @@ func (a *Arbiter) measureLatency(now time.Duration) {
 			total += f.leaf.entitled
 		}
 	}
-	was, slice, d := k.slice, int64(0), 0
+	was := k.slice
+	k.slice, k.depth, k.budget = 0, 0, 0
 	for _, f := range a.all {
 		g := f.latency
 		if g == nil {
@@ -230,47 +240,82 @@ func (a *Arbiter) measureLatency(now time.Duration) {
 			continue
 		}
 		g.judge(now)
-		s, n := a.sliceFor(g)
-		if slice == 0 || s < slice {
-			slice = s
-		}
-		if d == 0 || n < d {
-			d = n
+		if budget, slice, d := a.sliceFor(g); k.slice == 0 || budget < k.budget {
+			k.budget, k.slice, k.depth = budget, slice, d
 		}
 	}
-	if k.slice, k.depth = slice, d; was == 0 && slice > 0 {
-		k.since = now
-	}
-	if slice == 0 {
+	switch {
+	case k.slice == 0:
 		k.run, k.left = nil, 0
+	case was == 0:
+		k.since = now
 	}
 }
 
-// sliceFor returns the largest slice and depth for a goal.
-func (a *Arbiter) sliceFor(g *latencyGoal) (slice int64, d int) {
-	p, quantum := &a.pricing, a.cfg.Quantum
-	of := func(bytes int64) time.Duration {
-		return max(p.served(false, false, bytes), p.served(true, false, bytes), a.seekTime()+p.served(false, true, bytes))
-	}
-	own := of(smallRead / 2)
-	shortest, whole := of(min(leastSlice, quantum)), of(quantum)
-	g.least = shortest + own
-	budget := time.Duration(float64(g.goal)*g.factor) - own
-	for d = max(1, a.depth); ; d-- {
-		room := budget / time.Duration(d)
-		switch {
-		case room >= whole:
-			slice = quantum
-		case room <= shortest || whole <= shortest:
-			slice = min(leastSlice, quantum)
-		default:
-			slice = leastSlice + int64(float64(quantum-leastSlice)*float64(room-shortest)/float64(whole-shortest))
-			slice = slice / minQuantum * minQuantum
-		}
-		if d == 1 || slice >= min(quantum, goodSlice) {
-			return slice, d
+// sliceFor returns the device time that requests in flight may take for a goal, and the largest slice and depth within it.
+func (a *Arbiter) sliceFor(g *latencyGoal) (budget time.Duration, slice int64, d int) {
+	quantum := a.cfg.Quantum
+	least := min(leastSlice, quantum)
+	own := a.sliceTime(smallRead/2, false)
+	g.least = a.sliceTime(least, false) + own
+	budget = time.Duration(float64(g.goal)*g.factor) - own
+	for d = max(1, a.depth); d > 1; d-- {
+		slice = a.sliceIn(budget/time.Duration(d), true)
+		if slice >= min(quantum, goodSlice) || d == 2 && slice >= least {
+			return budget, slice, d
 		}
 	}
+	return budget, max(least, a.sliceIn(budget, true)), 1
+}
+
+// sliceTime returns the device time of a request, in the slower direction. goesOn is set if the request needs no seek.
+func (a *Arbiter) sliceTime(bytes int64, goesOn bool) time.Duration {
+	p := &a.pricing
+	t := max(p.served(false, goesOn, bytes), p.served(true, goesOn, bytes))
+	if !goesOn {
+		t = max(t, a.seekTime()+p.served(false, true, bytes))
+	}
+	return t
+}
+
+// sliceIn returns the bytes of the largest request, at most a quantum, that takes at most this device time. It may be 0.
+func (a *Arbiter) sliceIn(room time.Duration, goesOn bool) int64 {
+	quantum := a.cfg.Quantum
+	whole, shortest := a.sliceTime(quantum, goesOn), a.sliceTime(minQuantum, goesOn)
+	switch {
+	case room >= whole:
+		return quantum
+	case room < shortest || whole <= shortest:
+		return 0
+	}
+	bytes := minQuantum + int64(float64(quantum-minQuantum)*float64(room-shortest)/float64(whole-shortest))
+	return bytes / minQuantum * minQuantum
+}
+
+// nextSlice returns the most bytes of the next request, or 0 if none may start, because with it all that is in flight would
+// take longer than the budget.
+func (a *Arbiter) nextSlice(now time.Duration) int64 {
+	k := &a.latency
+	if k.slice == 0 {
+		return a.cfg.Quantum
+	}
+	room := k.budget
+	for _, r := range a.running {
+		room -= r.expected
+	}
+	goesOn := false
+	if k.run != nil && k.left > 0 && k.run.announced > 0 && (a.owesSlice() || !a.reservedDue(now)) {
+		last := k.run.ready.last
+		goesOn = last != nil && last.queued.index > 0 && last.Opening.File == k.file && last.next == k.end
+	}
+	slice := min(k.slice, a.sliceIn(room, goesOn))
+	if least := min(leastSlice, a.cfg.Quantum); slice < least {
+		if len(a.running) > 0 {
+			return 0
+		}
+		return least
+	}
+	return slice
 }
 
 // seekTime returns the guessed time of a seek without a profile.
@@ -295,6 +340,13 @@ func (a *Arbiter) updateLatency(f *flow) {
 
 // latencyDue reports whether a small read goes first.
 func (a *Arbiter) latencyDue() bool { return a.latency.ready.len() > 0 }
+
+// owesSlice reports whether the next slice of a reserved quantum comes before the reserved requests of other flows. Otherwise the
+// slices of several flows with guaranteed rates would alternate, each with a seek.
+func (a *Arbiter) owesSlice() bool {
+	k := &a.latency
+	return k.run != nil && k.owed && k.left > 0 && k.run.announced > 0 && !a.latencyDue()
+}
 
 // nextByLatency dispatches a small read with a goal, or the next slice of a quantum. ok is false if there is neither.
 // first is set for a small read, and reserved for the next slice of a quantum that the flow's guaranteed rate pays for.
@@ -331,12 +383,34 @@ func (a *Arbiter) noteSlice(r *Request, next, small, reserved bool) {
 	k := &a.latency
 	switch {
 	case k.slice == 0:
+		return
 	case next && k.run == r.flow: // also a small read: otherwise a flow of small reads would never use up its quantum
 		k.left -= r.Length
 	case small:
 	default:
-		k.run, k.left, k.owed = r.flow, a.quantum(r.flow)-r.Length, reserved
+		quantum := a.quantum(r.flow)
+		if k.run, k.extra, k.owed = r.flow, 0, reserved; !reserved {
+			k.extra = int64(min(max(1, a.depth), longRun)-1) * quantum
+		}
+		k.left = quantum + k.extra - r.Length
 	}
+	if small && k.left <= k.extra {
+		k.left = 0
+	}
+}
+
+// expect records the device time that a request which starts is expected to take.
+func (a *Arbiter) expect(r *Request) {
+	k := &a.latency
+	if k.flows == 0 {
+		return
+	}
+	goesOn := k.file == r.File() && k.end == r.Offset
+	r.expected = a.pricing.served(r.Write, goesOn, r.Length)
+	if !goesOn {
+		r.expected += a.seekTime()
+	}
+	k.file, k.end = r.File(), r.Offset+r.Length
 }
 
 // LatencySnapshot is the state of a flow's latency goal.

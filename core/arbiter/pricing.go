@@ -29,11 +29,13 @@ type pricing struct {
 	times   [2][2]memo // the same for service
 	part    [2]partMemo
 
-	file File // of the last completed request
-	end  int64
+	file   File // of the last completed request
+	end    int64
+	goesOn bool // the last completed request began where the one before it ended
 
 	own             foreign.Counters // the device's work for the flows' requests
 	work            time.Duration    // cost of that work since the last Observe
+	kernelRead      int64            // bytes that the kernel has read for the flows outside of the schedule
 	unscheduledWork time.Duration    // cost of kernel I/O for the flows outside of the schedule, since the last Observe
 	foreign         *foreign.Estimate
 	others          foreign.Result
@@ -163,6 +165,7 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 	if result.Moved > 0 {
 		file := r.File()
 		goesOn := p.file == file && p.end == r.Offset
+		p.goesOn = goesOn
 		done = p.of(r.Write, goesOn, result.Moved)
 		paid = p.price(r.Write, goesOn, result.Moved)
 		p.work += done
@@ -180,7 +183,9 @@ func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
 // random request, because such I/O comes between other requests. Such I/O counts as the flows' own
 // I/O, not as foreign I/O.
 func (p *pricing) unscheduled(write bool, bytes int64) price {
-	p.foreign.Moved(write, bytes)
+	if p.foreign.Moved(write, bytes); !write {
+		p.kernelRead += bytes
+	}
 	p.unscheduledWork = min(p.unscheduledWork+p.of(write, false, bytes), cost.Max)
 	return p.price(write, false, bytes)
 }
@@ -206,11 +211,12 @@ func (a *Arbiter) Observe(now time.Duration, device foreign.Counters) {
 	for _, r := range a.running {
 		flying.Add(r.Write, r.Length)
 	}
-	scale, known := p.tracker.Healthy()
+	scale, known := p.tracker.Steady()
 	if !known {
 		scale = 0
 	}
 	p.foreign.Correct(scale)
+	a.settlePassing(device, flying, now)
 	p.others = p.foreign.Observe(now, device, p.own, flying, p.work)
 	p.tracker.Others(min(p.others.Cost+p.unscheduledWork, cost.Max))
 	p.work, p.unscheduledWork = 0, 0

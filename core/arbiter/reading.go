@@ -16,6 +16,7 @@ func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 			s.done = -1 // until the checksums are staged
 		}
 	}
+	a.beginPassing(s)
 	a.stage(s, now)
 	a.beginSmallRead(s, now)
 }
@@ -93,7 +94,7 @@ func (a *Arbiter) stage(s *Stream, now time.Duration) {
 			if free++; free > freeRanges {
 				break
 			}
-			f.resident += n
+			s.foundResident(f, n)
 			s.next += n
 			if len(s.pending) == 0 {
 				s.done = max(s.done, s.next)
@@ -135,8 +136,12 @@ func (a *Arbiter) readProgress(s *Stream, pos int64, now time.Duration) {
 	if pos > s.next {
 		// The reader did not wait (in observe mode, or while the daemon was down), and the kernel
 		// fetched pages for it. The pages that were not resident at the open are charged.
-		if bytes := s.skipped(s.next, s.clampRead(pos), a.cfg.Quantum); bytes > 0 {
+		bytes := s.skipped(s.next, s.clampRead(pos), a.cfg.Quantum)
+		if bytes > 0 {
 			a.bookUnscheduled(s, bytes, now)
+		}
+		if s.Passing {
+			s.foundResident(s.flow, pos-s.next-bytes)
 		}
 		s.next = pos
 		if len(s.pending) == 0 {

@@ -26,7 +26,8 @@ import (
 //     is overdueMost behind. So a device that cannot give all guaranteed rates is divided in proportion to
 //     them, and what it cannot give is lost. This is not in mClock, which leaves overload to admission.
 //   - Of a rate in bytes, a request counts for at least half of the bytes that the device could move sequentially in
-//     the request's time (bytesFactor). Otherwise a small rate of random reads could take the whole device. mClock has
+//     the request's time (bytesFactor), or as many as quanta at random places in this time, if these are fewer. Otherwise a small rate of random
+//     reads could take the whole device. mClock has
 //     no such bound, because its rates are in requests of similar cost.
 //
 // A flow that is always backlogged gets, over any time t, at least rate*t less the reserved service that is
@@ -39,6 +40,10 @@ const (
 	// A rate is broken while reserved service is overdue by more than the time in which the rate moves D+1
 	// quanta, but at least brokenAfter, and at most a tick less than overdueMost.
 	brokenAfter = time.Second
+	// A rate is also broken if more than this part of its last brokenAfter is lost, because reserve time has stopped, or because
+	// overdue service was dropped when the flow was backlogged again while it had requests in flight or parked writers. In
+	// overload, a flow can lose service in both ways while little of it is overdue.
+	lostMost    = 0.02
 	bytesFactor = 2
 	// promisedFor is the time after its last request for which a flow's rate counts as wanted.
 	promisedFor = 10 * time.Second
@@ -56,6 +61,9 @@ type reservation struct {
 	kept                                  time.Duration // time in which the flow was backlogged and its rate was kept
 	broken                                time.Duration // time in which it was backlogged and its rate was broken
 	looked                                time.Duration // time of the last look; 0 if the flow was not backlogged then
+	lost                                  time.Duration // reserve time whose overdue service was dropped while the flow had demand
+	losses                                lossWindow
+	spared                                float64 // device time that requests which a goal has cut may take beyond their size, in ns (reservedCut)
 	// The last verdict of the admission, and when the flow began to use the device (admit).
 	verdict reserve.Verdict
 	since   time.Duration
@@ -178,8 +186,12 @@ func (a *Arbiter) settleReserve(f *flow, r *Request, bytes, service int64, now t
 	}
 	v.bytes += bytes
 	used := a.reservedBytes(r, bytes, service)
-	if v.rule.Part > 0 {
+	switch {
+	case v.rule.Part > 0:
 		used = service
+	case r.cut:
+		used = a.reservedCut(v, r, bytes, service)
+		v.lost += time.Duration(float64(used-bytes) / float64(v.clock.Rate()) * float64(time.Second))
 	}
 	v.clock.Add(a.reserveTime(now), used-r.reservedSize)
 	a.updateReserved(f, now)
@@ -187,11 +199,38 @@ func (a *Arbiter) settleReserve(f *flow, r *Request, bytes, service int64, now t
 
 // reservedBytes returns the bytes for which a request counts.
 func (a *Arbiter) reservedBytes(r *Request, bytes, service int64) int64 {
-	sequential := a.pricing.served(r.Write, true, r.Length)
-	if sequential <= 0 {
+	quantum := a.cfg.Quantum
+	// A request may take the time that the admission counts for it, even if bytesFactor allows less.
+	most := max(bytesFactor*float64(a.pricing.served(r.Write, true, r.Length)), float64(a.pricing.served(r.Write, false, quantum))*float64(r.Length)/float64(quantum))
+	if most <= 0 {
 		return bytes
 	}
-	return max(bytes, int64(float64(r.Length)*float64(service)/float64(sequential)/bytesFactor))
+	return max(bytes, int64(float64(r.Length)*float64(service)/most))
+}
+
+// reservedCut returns the bytes for which a request counts that a latency goal has cut. The flow does not pay for the cut:
+//
+//   - The slices of a quantum together may take the time that the admission counts for the quantum. What one of them does not
+//     take, later ones may, up to a quantum's time. So the seek to the first slice costs the flow nothing.
+//   - The seek back after a small read with a goal costs the flow nothing.
+//
+// Other seeks count, as for other requests. If each slice could seek, a hard disk would soon have no time left for the goal: its
+// reads would be late, slices would become shorter and cost more seeks, until two rates of 0.22 of the disk, beside one of 0.4
+// and 20 small reads per second, had half of their bytes (TestRatesBesideAGoal).
+func (a *Arbiter) reservedCut(v *reservation, r *Request, bytes, service int64) int64 {
+	quantum := a.cfg.Quantum
+	whole := float64(a.pricing.served(r.Write, false, quantum))
+	if whole <= 0 {
+		return bytes
+	}
+	ofByte := whole / float64(quantum)
+	allowed := float64(ofByte*float64(r.Length)) + v.spared
+	if r.back {
+		allowed += float64(a.pricing.served(r.Write, false, r.Length) - a.pricing.served(r.Write, true, r.Length))
+	}
+	v.spared = min(max(0, allowed-float64(service)), whole)
+	excess := float64(service) - max(allowed, bytesFactor*float64(a.pricing.served(r.Write, true, r.Length)))
+	return bytes + int64(max(0, excess)/ofByte)
 }
 
 // payOverdue reduces the flow's overdue service by service that it got outside of the schedule.
@@ -211,15 +250,36 @@ func (a *Arbiter) payOverdue(f *flow, bytes, service int64, now time.Duration) {
 // forfeitOverdue drops the overdue service of a flow, except for the time that keep quanta take at its rate.
 func (a *Arbiter) forfeitOverdue(f *flow, keep int, now time.Duration) {
 	if v := &f.reserve; v.clock != nil {
-		v.clock.Forfeit(a.reserveTime(now), a.timeReserved(f, int64(keep)*a.quantum(f)))
+		at := a.reserveTime(now)
+		before := v.clock.PaidUntil(at)
+		v.clock.Forfeit(at, a.timeReserved(f, int64(keep)*a.quantum(f)))
+		if keep > 0 {
+			v.lost += v.clock.PaidUntil(at) - before
+		}
 		a.updateReserved(f, now)
 	}
+}
+
+// lossWindow holds the reserve time that a flow had lost at the ticks of the last brokenAfter.
+type lossWindow struct {
+	looks  [brokenAfter / tickPeriod]struct{ at, lost time.Duration }
+	oldest int
+	grows  bool // more than lostMost of the time is lost
+}
+
+// measure runs at every tick.
+func (w *lossWindow) measure(lost, now time.Duration) {
+	look := &w.looks[w.oldest]
+	w.grows = look.at > 0 && float64(lost-look.lost) > lostMost*float64(now-look.at)
+	look.at, look.lost = now, lost
+	w.oldest = (w.oldest + 1) % len(w.looks)
 }
 
 // judgePromise adds the time since the last look to the time in which the flow's rate was kept or broken.
 // Only time counts in which the flow was backlogged at both looks.
 func (a *Arbiter) judgePromise(f *flow, now time.Duration) {
 	v := &f.reserve
+	v.losses.measure(a.reserveLag+v.lost, now)
 	if v.clock == nil || f.announced == 0 || a.modeOf(f) != Enforce {
 		v.looked = 0
 		return
@@ -230,7 +290,7 @@ func (a *Arbiter) judgePromise(f *flow, now time.Duration) {
 		}
 	} else if v.looked > 0 {
 		most := min(max(brokenAfter, a.timeReserved(f, int64(a.depth+1)*a.quantum(f))), overdueMost-tickPeriod)
-		if at := a.reserveTime(now); at-v.clock.PaidUntil(at) > most {
+		if at := a.reserveTime(now); at-v.clock.PaidUntil(at) > most || v.losses.grows {
 			v.broken += now - v.looked
 		} else {
 			v.kept += now - v.looked
@@ -264,13 +324,16 @@ func (a *Arbiter) admit(now time.Duration) {
 			a.setVerdict(f, reserve.Verdict{}, now)
 		}
 	}
-	a.admission.claims, a.admission.flows = claims, flows
+	a.admission.claims, a.admission.flows, a.admission.own = claims, flows, 0
 	if len(claims) == 0 {
 		return
 	}
 	a.admission.order, a.admission.verdicts = reserve.Admit(claims, a.admission.order, a.admission.verdicts)
 	for i, v := range a.admission.verdicts {
 		a.setVerdict(flows[i], v, now)
+		if !flows[i].rule.OfTotal {
+			a.admission.own += claims[i].Part * v.Granted
+		}
 	}
 }
 
@@ -294,11 +357,11 @@ type admission struct {
 	flows    []*flow
 	order    []int
 	verdicts []reserve.Verdict
+	own      float64 // part of the device's time that is guaranteed to flows by rates of this device alone
 }
 
-// promised returns the part of the device's time that a flow's whole guaranteed rate takes at the device's present speed, if
-// requests are sequential. Of reads and writes, the one that takes longer counts. It is 0 if the flow has not used the
-// device for promisedFor.
+// promised returns the part of the device's time that a flow's whole guaranteed rate takes at the device's present speed (timeOfByte). It
+// is 0 if the flow has not used the device for promisedFor.
 func (a *Arbiter) promised(f *flow, now time.Duration) float64 {
 	v := &f.reserve
 	switch {
@@ -307,20 +370,23 @@ func (a *Arbiter) promised(f *flow, now time.Duration) float64 {
 	case v.rule.Part > 0:
 		return v.rule.Part
 	}
-	return float64(v.rule.Bytes) * a.timeOfByte()
+	return float64(v.rule.Bytes) * a.timeOfByte(a.quantum(f))
 }
 
-// timeOfByte returns the seconds of device time that a byte of sequential requests takes at the device's present speed. Of reads and
-// writes, the one that takes longer counts.
-func (a *Arbiter) timeOfByte() float64 {
-	q := a.cfg.Quantum
-	return max(a.pricing.served(false, true, q), a.pricing.served(true, true, q)).Seconds() / float64(q)
+// timeOfByte returns the seconds of device time that a byte takes at the device's present speed, in requests of a quantum that come
+// between those of other flows. So each request pays for a random place, even if the application reads in order: a device that keeps
+// guaranteed rates serves one flow after the other. The slower one of a read and a write counts. The size of slices beside a
+// latency goal does not count: mostly all slices of a quantum run in a row, and with their sizes, which change all the time, rates would
+// be refused and admitted again and again.
+func (a *Arbiter) timeOfByte(quantum int64) float64 {
+	return max(a.pricing.served(false, false, quantum), a.pricing.served(true, false, quantum)).Seconds() / float64(quantum)
 }
 
-// guaranteeable returns the bytes per second that the admission guarantees at most.
+// guaranteeable returns the bytes per second that the admission guarantees at most to rates of whole applications: beside the
+// rates of this device alone. It is 0 only if it is not known.
 func (a *Arbiter) guaranteeable() int64 {
-	if t := a.timeOfByte(); t > 0 {
-		return int64(reserve.AdmitMost / t)
+	if t := a.timeOfByte(a.cfg.Quantum); t > 0 {
+		return max(1, int64((reserve.AdmitMost-a.admission.own)/t))
 	}
 	return 0
 }

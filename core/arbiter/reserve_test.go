@@ -382,6 +382,75 @@ func TestOverPromisesAreQueued(t *testing.T) {
 	w.keeps(t, "b", 0.5, 50*time.Second, 70*time.Second)
 }
 
+// TestAPromiseInBytesPaysForSeeks: two rates in bytes that fill the device if each request begins where the last one ended, but not if each
+// begins at a random place, are not both admitted. Two that fit with the seeks are kept beside 16 others, also with seeks that are as
+// long as transfers.
+func TestAPromiseInBytesPaysForSeeks(t *testing.T) {
+	for _, seek := range []time.Duration{testSeek, 20 * time.Millisecond} {
+		transfer := time.Duration(testQuantum) * time.Second / testRate
+		fits := testRate * float64(transfer) / float64(transfer+seek) // with seeks
+		for part, want := range map[float64]reserve.State{0.44: reserve.Admitted, 0.46: reserve.Queued} {
+			t.Run(fmt.Sprintf("%v/%g", seek, part), func(t *testing.T) {
+				rate := reserve.Rate{Bytes: int64(part * fits)}
+				w := diskWorld(t, 2, promises(map[string]reserve.Rate{"a": rate, "b": rate}, nil), func(c *arbiter.Config) {
+					c.Cost = diskConfig(testRate, seek).Cost
+					c.Ahead = 16
+				})
+				w.disk.seek = seek
+				for _, flow := range []string{"a", "b"} {
+					w.reader(flow, endlessFile)
+					w.run(time.Second)
+				}
+				for i := range 16 {
+					w.reader(fmt.Sprint("x", i), endlessFile)
+				}
+				w.run(60 * time.Second)
+				b := w.reserved("b")
+				if b.Verdict.State != want || b.Promised < part*0.98 || b.Promised > part*1.02 {
+					t.Errorf("the second rate takes %.3f of the device: %+v", b.Promised, b.Verdict)
+				}
+				for flow, g := range w.between(10*time.Second, 60*time.Second) {
+					if had := float64(g.bytes) / 50; (flow == "a" || flow == "b" && want == reserve.Admitted) && had < 0.99*float64(rate.Bytes) {
+						t.Errorf("%s had %.2f of its rate", flow, had/float64(rate.Bytes))
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestRoomForTotalRates: the room for rates of whole applications is what the rates of this device leave, whether parts of rates of whole
+// applications are used or not.
+func TestRoomForTotalRates(t *testing.T) {
+	w := diskWorld(t, 2, func(flow string) arbiter.Rule {
+		rule := arbiter.Rule{Weight: 1, Mode: arbiter.Enforce}
+		switch flow {
+		case "own":
+			rule.Reserve = reserve.Rate{Part: 0.4}
+		case "total":
+			rule = rule.WithTotal(2e6, 0)
+		}
+		return rule
+	}, nil)
+	room := func() float64 { return float64(w.a.Snapshot(w.now).Guaranteeable) }
+	w.run(time.Second)
+	all := room()
+	w.reader("total", endlessFile)
+	w.run(5 * time.Second)
+	if got := room() / all; got < 0.95 || got > 1.05 {
+		t.Errorf("with a part of a total rate, the room is %.2f of the one without", got)
+	}
+	w.reader("own", 20*mib)
+	w.run(5 * time.Second)
+	if got := room() / all; got < 0.5 || got > 0.6 { // (0.9 - 0.4) / 0.9
+		t.Errorf("with 40 %% for another flow, the room is %.2f of the one without", got)
+	}
+	w.run(60 * time.Second)
+	if got := room() / all; got < 0.95 || got > 1.05 {
+		t.Errorf("after the other flow's end, the room is %.2f", got)
+	}
+}
+
 // On a disk that drops to half of its speed, the rates are kept in the policy's order: the first one in full. The
 // others are reported as broken within 10 s.
 func TestASlowDiskKeepsTheFirstRates(t *testing.T) {
@@ -416,5 +485,91 @@ func TestASlowDiskKeepsTheFirstRates(t *testing.T) {
 	w.run(60 * time.Second)
 	if v := w.reserved("second"); v.Verdict.State != reserve.Admitted {
 		t.Errorf("the second rate after the disk is fast again: %+v", v)
+	}
+}
+
+// A flow whose clients take less than its rate, or that reads one small file after the other, does not miss its promise.
+func TestSlowClientsBreakNoPromise(t *testing.T) {
+	for _, depth := range []int{1, 4} {
+		for _, readers := range []int{1, 3, 8} {
+			for _, part := range []float64{0.1, 0.5, 0.9} {
+				t.Run(fmt.Sprintf("depth=%d/readers=%d/part=%v", depth, readers, part), func(t *testing.T) {
+					w := diskWorld(t, depth, promises(map[string]reserve.Rate{"vip": {Part: 0.4}, "small": {Part: 0.3}}, nil), func(c *arbiter.Config) { c.Ahead = 16 })
+					for i := range readers {
+						s := w.open(&stream{}, arbiter.Opening{Flow: "vip", To: endlessFile})
+						if i == 1 {
+							s = w.open(&stream{}, arbiter.Opening{Flow: "vip", Write: true})
+						}
+						w.drive(s, 0.4*part*testRate/float64(readers), endlessFile)
+					}
+					var count int
+					w.chain("small", 256*kib, 10*time.Millisecond, &count)
+					for i := range 6 {
+						w.reader(fmt.Sprint("x", i), endlessFile)
+						w.writer(fmt.Sprint("x", i), endlessFile)
+					}
+					w.run(60 * time.Second)
+					for _, flow := range []string{"vip", "small"} {
+						if v := w.reserved(flow); v.Broken > 0 || flow == "vip" && v.Kept == 0 {
+							t.Errorf("%s: %+v", flow, v)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// The device becomes faster for a while, and then its speed is measured too high, so rates are admitted that it cannot give.
+// Whenever a flow has lost more than a twentieth of its rate in 5 s, its rate was broken for a part of this time, also if the
+// flow returns so often that little is ever overdue.
+func TestLostServiceIsBroken(t *testing.T) {
+	for _, c := range []struct {
+		faster, every time.Duration // for how long, of each
+		slow          float64
+		rate          float64
+		seek          time.Duration
+		promised      int64
+		loses         bool
+	}{
+		{3 * time.Second, 10 * time.Second, 0.7, 400e6, 100 * time.Microsecond, 240 * mib, false},
+		{5 * time.Second, 10 * time.Second, 0.6, 400e6, 100 * time.Microsecond, 300 * mib, true},
+		{3 * time.Second, 10 * time.Second, 0.5, 400e6, 100 * time.Microsecond, 300 * mib, true},
+		{10 * time.Second, 20 * time.Second, 0.4, 150e6, 8 * time.Millisecond, 80 * mib, true},
+	} {
+		t.Run(fmt.Sprintf("%+v", c), func(t *testing.T) {
+			cfg := diskConfig(c.rate, c.seek)
+			cfg.Algorithm, cfg.FixedDepth, cfg.Quantum = "sfqd", 4, 2*mib
+			rules := promises(map[string]reserve.Rate{"vip": {Bytes: c.promised}, "late": {Bytes: c.promised / 2}}, nil)
+			w, err := newWorld(arbiter.Options{Config: cfg, Mode: arbiter.Enforce, Policy: rules}, c.rate, c.seek)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.observe()
+			for _, f := range []string{"vip", "vip", "late", "x", "y", "z"} {
+				w.writer(f, endlessFile)
+			}
+			const window = 5
+			var broken []time.Duration
+			lost := 0
+			for second := range 120 {
+				w.disk.rate, w.disk.seek = c.rate, c.seek
+				if time.Duration(second)*time.Second%c.every >= c.every-c.faster {
+					w.disk.rate, w.disk.seek = c.rate/c.slow, time.Duration(float64(c.seek)*c.slow)
+				}
+				w.run(time.Second)
+				if broken = append(broken, w.reserved("vip").Broken); second < 2*window {
+					continue
+				}
+				if had := w.between(w.now-window*time.Second, w.now)["vip"].bytes; float64(had) < 0.95*float64(window*c.promised) {
+					if lost++; broken[second] == broken[second-window] {
+						t.Errorf("in the %d s until %v, the flow had %.2f of its rate, and no time was broken", window, w.now, float64(had)/float64(window*c.promised))
+					}
+				}
+			}
+			if c.loses != (lost > 0) || !c.loses && broken[119] > 0 {
+				t.Errorf("the flow lost in %d times of %d s, and its rate was broken for %v", lost, window, broken[119])
+			}
+		})
 	}
 }

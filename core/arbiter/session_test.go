@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"penstock/core/arbiter"
+	"penstock/core/foreign"
 	"penstock/core/reserve"
 	"penstock/core/sfq"
 )
@@ -18,18 +19,19 @@ import (
 // session runs a byte string as events, in any valid order and of any sizes, and checks the
 // arbiter's invariants.
 type session struct {
-	t       fataler
-	a       *arbiter.Arbiter
-	cfg     arbiter.Config
-	ops     []byte
-	now     time.Duration
-	last    time.Duration // the latest time so far
-	mode    arbiter.Mode
-	rules   [4]arbiter.Rule
-	streams []*sessionStream
-	flying  []*arbiter.Request
-	queries int
-	stuck   bool
+	t        fataler
+	a        *arbiter.Arbiter
+	cfg      arbiter.Config
+	ops      []byte
+	now      time.Duration
+	last     time.Duration // the latest time so far
+	mode     arbiter.Mode
+	rules    [4]arbiter.Rule
+	streams  []*sessionStream
+	flying   []*arbiter.Request
+	queries  int
+	stuck    bool
+	counters foreign.Counters
 }
 
 type sessionStream struct {
@@ -41,6 +43,11 @@ type sessionStream struct {
 	mark     int64
 	closed   bool
 	released bool
+}
+
+// passes reports whether the stream is a small read that does not wait.
+func (x *sessionStream) passes() bool {
+	return x.o.Passing && !x.o.Write && x.o.Kind != arbiter.Network && x.o.To > x.o.From && x.o.To-x.o.From <= 128*kib
 }
 
 // sessionFile is a file whose facts come from the byte string.
@@ -236,6 +243,7 @@ func (s *session) open() {
 	if b&2 != 0 {
 		x.o.Patience = time.Duration(1 + (b-2)*int(100*time.Millisecond))
 	}
+	x.o.Passing = b&4 != 0
 	x.claimed, x.asked = x.o.From, x.o.From
 	if s.cfg.Network {
 		x.o.Kind, x.o.Write = arbiter.Network, true
@@ -308,6 +316,15 @@ func (s *session) pass() {
 		s.now += time.Duration(b-120) * time.Duration(b-120) * 5 * time.Millisecond
 	}
 	s.last = max(s.last, s.now)
+	if b >= 128 {
+		s.counters.Add(false, s.size()&(gib-1))
+		s.event("observe", 0, func() { s.a.Observe(s.now, s.counters) })
+		for _, f := range s.a.Snapshot(s.now).Flows {
+			if f.Resident < 0 || f.Bytes[0] < 0 || f.Service < 0 {
+				s.t.Fatalf("an account has decreased: %+v", f)
+			}
+		}
+	}
 }
 
 func (s *session) apply() {
@@ -366,6 +383,9 @@ func (s *session) decide() {
 		case arbiter.Start:
 			s.started(x, action.Request)
 		case arbiter.Mark:
+			if x.passes() && action.Position != arbiter.Open {
+				s.t.Fatalf("a passing read got the mark %d", action.Position)
+			}
 			if action.Position < 0 || action.Position < x.mark && !turned {
 				s.t.Fatalf("a mark decreased from %d to %d: %+v claimed %d, state %s", x.mark, action.Position, x.o, x.claimed, arbiter.Describe(x.at))
 			}

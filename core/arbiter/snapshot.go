@@ -21,7 +21,10 @@ type Snapshot struct {
 	Staged      int64   // bytes staged ahead of readers
 	Rate        float64 // the device's recent bytes per second while it had requests
 	Stuck       bool
-	// Guaranteeable is the rate up to which guaranteed rates are admitted, in bytes per second; 0: not known.
+	Free        bool  // small reads do not wait
+	Passed      int64 // small reads so far that did not wait
+	// Guaranteeable is the rate up to which parts of rates of whole applications are admitted beside the guaranteed rates of this device, in bytes
+	// per second; 0: not known.
 	Guaranteeable int64
 	StrictPart    float64       // of the device's time, that strict rates keep from other flows
 	StrictIdle    time.Duration // for which the device had no request because of strict rates, while a flow was backlogged
@@ -68,6 +71,7 @@ type FlowSnapshot struct {
 	Waits     int64
 	Forced    int64 // forced packets
 	WouldWait time.Duration
+	Stalls    Waits // how long streams waited, and the device was contended
 
 	ForcedBytes  int64
 	Standing     int   // streams at their marks or, in observe mode, beyond them
@@ -100,6 +104,7 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 	}
 	snap.StrictPart, snap.StrictIdle = a.strict.part, a.strict.idle
 	snap.Guaranteeable = a.guaranteeable()
+	snap.Free, snap.Passed = a.free.is, a.free.reads
 	if a.strict.since > 0 {
 		snap.StrictIdle += now - a.strict.since
 	}
@@ -120,6 +125,7 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 			flow.Reserve = ReserveSnapshot{Rate: v.rule, Promised: a.promised(f, now), Verdict: v.verdict, Moved: v.bytes, Kept: v.kept, Broken: v.broken}
 		}
 		flow.Latency = a.latencySnapshot(f, now)
+		flow.Stalls = a.waitsOf(f, now)
 		if q := f.rule.Queue; q != nil {
 			flow.Queues = q.paths
 		}
@@ -166,7 +172,7 @@ func (a *Arbiter) Held() string {
 			a.backlog.all, a.backlog.writing, a.backlog.kept, a.staged, len(a.streams), len(a.running), a.forced.waiting.len(), a.anticipation.ready)
 	}
 	for _, f := range a.all {
-		if f.backlog != 0 || f.deferred != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || f.writers != 0 || f.ready.len() != 0 || f.parked.len() != 0 || f.tails.len() != 0 || f.deferredQueue.len() != 0 {
+		if f.backlog != 0 || f.deferred != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || f.reading != 0 || f.stalled != 0 || f.writers != 0 || f.ready.len() != 0 || f.parked.len() != 0 || f.tails.len() != 0 || f.deferredQueue.len() != 0 {
 			fmt.Fprintf(&b, "%s: backlog %d, lazy %d, kept %d, %d streams, %d in flight, %d writers, %d of them open, %d ready, %d parked, %d tails, %d spilled\n",
 				f.name, f.backlog, f.deferred, f.kept, f.streams, f.inFlight, f.writers, f.writing, f.ready.len(), f.parked.len(), f.tails.len(), f.deferredQueue.len())
 		}

@@ -60,6 +60,10 @@ type Opening struct {
 	// for comparisons with the kernel, because the kernel's readahead requests few bytes at a time.
 	Flight int
 
+	// Passing is set for a small read whose reader does not wait for marks, because the device was free. It gets no
+	// marks. It has no effect on other streams.
+	Passing bool
+
 	// Refusable is set if the operation can still be refused (mark Refused). Threads is the number
 	// of the server's threads for all operations; 0 if unknown.
 	Refusable bool
@@ -95,9 +99,11 @@ type Stream struct {
 	roomIndex     int   // read: index in Arbiter.roomQueue
 	roomSeq       int64 // read: key in Arbiter.roomQueue
 	probe         int64 // read: if the reader gets here, its forced packet was large enough; 0 if there was no such packet
+	cutTo         int64 // end of the last request that was cut (Request.cut); 0 if there was none
 	flushTo       int64 // write: bytes up to here are drained although they fill no quantum
 	deferredBytes int64 // write: deferred bytes
 	unattributed  int64 // bytes that the stream has passed while Asked was set
+	claimedIn     int   // number of the tick (free.tick) in which it was opened with Asked set; 0 if it is verified
 	sending       []*Request
 	queued        queueEntry
 	index         int           // index in Arbiter.streams, from 1
@@ -147,6 +153,8 @@ type Request struct {
 	settled     bool  // network: the cost is settled
 	forced      bool
 	reserved    bool // dispatched by the flow's reservation
+	cut         bool // a part of a quantum, because of a latency goal or because it is forced
+	back        bool // the first such part after a small read with a goal: it pays no seek
 	index       int  // index in Arbiter.running, from 1
 
 	served       int64         // device time that was expected at the start
@@ -155,6 +163,7 @@ type Request struct {
 	rest         *limit.Bucket // account of strict rates that pays for the request, or nil
 
 	predicted time.Duration // cost by the model
+	expected  time.Duration // device time with the seek, if a flow has a latency goal
 	part      float64       // part of the device that the request keeps busy while it is alone
 }
 
@@ -240,6 +249,7 @@ func direction(write bool) int {
 func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 	s := &Stream{Opening: o, pos: o.From, next: o.From, done: o.From, flushTo: o.From, sent: -1, moved: now}
 	s.flow = a.flow(o.Flow, now)
+	s.Passing = s.Passing && s.small()
 	if a.modeOf(s.flow) == Off {
 		s.released, s.closed = true, true
 		a.act(Action{Kind: Mark, Stream: s, Position: Open})
@@ -249,6 +259,8 @@ func (a *Arbiter) Open(now time.Duration, o Opening) *Stream {
 	a.streams = append(a.streams, s)
 	s.index = len(a.streams)
 	a.join(s, s.flow, now)
+	a.useOf(s, now)
+	a.beginClaim(s)
 	s.flow.kinds[s.Kind].opened++
 	switch {
 	case a.crowded(s):
@@ -280,6 +292,7 @@ func (a *Arbiter) crowded(s *Stream) bool {
 // refuse refuses the stream's operation, as HDFS does when all threads are busy.
 func (a *Arbiter) refuse(s *Stream, now time.Duration) {
 	s.flow.refused++
+	a.stopReading(s, now)
 	s.closed = true
 	a.act(Action{Kind: Mark, Stream: s, Position: Refused})
 	a.release(s, now)
@@ -287,6 +300,9 @@ func (a *Arbiter) refuse(s *Stream, now time.Duration) {
 
 // Progress records the position of the stream's reader or writer.
 func (a *Arbiter) Progress(now time.Duration, s *Stream, pos int64) {
+	if !s.closed {
+		a.useOf(s, now)
+	}
 	switch {
 	case s.closed || s.released:
 	case s.drains():
@@ -308,13 +324,18 @@ func (a *Arbiter) Close(now time.Duration, s *Stream, pos int64) {
 	case s.drains():
 		a.closeWrite(s, pos, now)
 	case s.Kind == Network:
+		a.stopReading(s, now)
 		s.closed = true
 		a.closeSend(s, pos, now)
 	default:
 		if pos >= 0 {
 			a.readProgress(s, pos, now)
 		}
+		a.stopReading(s, now)
 		s.closed = true
+		if s.Passing {
+			s.foundResident(s.flow, s.meta.end-s.meta.next)
+		}
 		a.endSmallRead(s, now)
 		a.clearWant(s, now)
 	}
@@ -363,8 +384,8 @@ func (a *Arbiter) release(s *Stream, now time.Duration) {
 
 // sendMark sends the stream's mark if it differs from the agent's mark.
 func (a *Arbiter) sendMark(s *Stream) {
-	if s.closed {
-		return // closed or ungoverned
+	if s.closed || s.Passing {
+		return // closed or ungoverned, or the agent ignores marks
 	}
 	mark := s.mark
 	if a.modeOf(s.flow) != Enforce || a.stuck {
@@ -384,21 +405,37 @@ func (a *Arbiter) updateWait(s *Stream, now time.Duration) {
 	at := s.mark != Open && s.pos >= s.mark
 	if !s.Write {
 		// The agent checks a reader's mark one packet ahead of its position.
-		at = s.mark != Open && s.pos+leaseFloor > s.mark
+		at = s.mark != Open && s.pos+leaseFloor > s.mark && !s.Passing
 	}
 	switch {
 	case at && s.waiting == 0:
 		s.waiting = now
 		s.flow.waits++
-		s.flow.stalled++
+		a.stall(s, 1, now)
 	case !at && s.waiting > 0:
 		if a.modeOf(s.flow) == Observe {
 			s.flow.wouldWait += now - s.waiting
 		}
 		s.waiting = 0
-		s.flow.stalled--
+		a.stall(s, -1, now)
 	}
 	a.forced.watch(a, s, now)
+}
+
+// stall changes the number of the flow's streams that wait by 1 or -1.
+func (a *Arbiter) stall(s *Stream, by int, now time.Duration) {
+	a.settleWaits(s.flow, now)
+	if s.flow.stalled += by; s.drains() {
+		s.flow.stalledWriters += by
+	}
+}
+
+// stopReading records that an open stream that is not drained leaves its flow, or is about to be closed.
+func (a *Arbiter) stopReading(s *Stream, now time.Duration) {
+	if !s.closed && !s.drains() {
+		a.settleWaits(s.flow, now)
+		s.flow.reading--
+	}
 }
 
 // endWait ends the wait of a closed stream. In observe mode, a fast writer closes long before its
@@ -426,7 +463,8 @@ func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 	if !s.closed {
 		s.sent = Open
 		a.act(Action{Kind: Mark, Stream: s, Position: Open})
-		if s.drains() {
+		if a.stopReading(s, now); s.drains() {
+			a.settleWaits(s.flow, now)
 			s.flow.writing--
 			s.flow.parked.remove(s)
 		}
@@ -450,6 +488,8 @@ func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 // even if the stream ended before it was verified.
 func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 	old, f := s.flow, a.flow(flow, now)
+	a.use(f, now)
+	a.endClaim(s)
 	f.countStreamed(s, s.unattributed)
 	s.unattributed, s.Asked = 0, false
 	if s.released || f == old && user == s.User {
@@ -464,7 +504,7 @@ func (a *Arbiter) Reassign(now time.Duration, s *Stream, flow, user string) {
 			old.wouldWait += now - s.waiting
 		}
 		s.waiting = 0
-		old.stalled--
+		a.stall(s, -1, now)
 	}
 	a.leave(s, now)
 	s.User = user
@@ -496,7 +536,11 @@ func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 	f.streams++
 	a.stagedFor(f, s.ahead)
 	a.activate(f, now)
+	a.settleWaits(f, now)
 	if !s.drains() {
+		if !s.closed {
+			f.reading++
+		}
 		return
 	}
 	if f.writers++; f.writers == 1 {
@@ -529,7 +573,9 @@ func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	if f.streams--; f.streams == 0 {
 		f.idle = now
 	}
+	a.settleWaits(f, now)
 	if !s.drains() {
+		a.stopReading(s, now)
 		return
 	}
 	f.unlist(s)

@@ -21,6 +21,8 @@ func (a *Arbiter) tick(now time.Duration) {
 	a.admit(now)
 	a.measureStrict(now)
 	a.measureLatency(now)
+	a.ageClaims(now)
+	a.measureFree(now)
 	a.sched.Trim()
 	for i := 0; i < len(a.active); {
 		f := a.active[i]

@@ -48,6 +48,7 @@ type world struct {
 type disk struct {
 	rate    float64 // bytes a second
 	seek    time.Duration
+	notice  time.Duration // from the end of a request until the arbiter learns of it
 	free    time.Duration // time when the head becomes free
 	file    *file
 	end     int64
@@ -246,7 +247,19 @@ func (w *world) serve(r *arbiter.Request, flow string, dispatched time.Duration)
 	begin := max(w.now, d.free)
 	d.free = begin + took
 	result.Latency = d.free - dispatched
-	w.after(d.free-w.now, func() { w.finish(r, flow, took, result) })
+	w.after(d.free-w.now, func() { w.logServed(r, flow, took, result) })
+}
+
+// logServed records a request that the disk has served. The arbiter learns of it later.
+func (w *world) logServed(r *arbiter.Request, flow string, took time.Duration, result arbiter.Result) {
+	w.disk.counted.Add(r.Write, result.Moved)
+	w.disk.log = append(w.disk.log, served{flow, r.Write, result.Moved, took, w.now})
+	if w.disk.notice == 0 {
+		w.finish(r, flow, took, result)
+		return
+	}
+	result.Latency += w.disk.notice
+	w.after(w.disk.notice, func() { w.finish(r, flow, took, result) })
 }
 
 func (w *world) finish(r *arbiter.Request, flow string, took time.Duration, result arbiter.Result) {
@@ -256,10 +269,6 @@ func (w *world) finish(r *arbiter.Request, flow string, took time.Duration, resu
 		f.saved.add(r.Offset, r.Offset+r.Length)
 	} else {
 		f.resident.add(r.Offset, r.Offset+r.Length)
-	}
-	if result.Moved > 0 {
-		w.disk.counted.Add(r.Write, result.Moved)
-		w.disk.log = append(w.disk.log, served{flow, r.Write, result.Moved, took, w.now})
 	}
 	if w.ended != nil {
 		w.ended(r, flow, took)

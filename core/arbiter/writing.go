@@ -113,6 +113,7 @@ func (a *Arbiter) closeWrite(s *Stream, pos int64, now time.Duration) {
 	a.addBacklog(s, pos, now)
 	s.closed = true
 	f := s.flow
+	a.settleWaits(f, now)
 	f.writing--
 	f.parked.remove(s)
 	switch {

@@ -120,8 +120,8 @@ type Thresholds Use
 var DefaultThresholds = Thresholds{CPU: 0.5, Memory: 0.5, Disk: 0.5, Network: 0.5}
 
 const (
-	// Step is the length of a step of the grid, in which points, peaks and phases are computed: the
-	// daemon reads the processes' figures this often. A run has at most mostPoints steps; those of a
+	// Step is the length of a step of the grid, in which points, peaks and phases are computed: several
+	// readings of the processes' figures by the daemon. A run has at most mostPoints steps; those of a
 	// long run are multiples of Step.
 	Step       = 5 * time.Second
 	mostPoints = 600

@@ -20,12 +20,17 @@ type PlacedRate struct {
 	Kept    int64
 	Members []int    // indexes of the nodes
 	Demands []Demand // at these nodes, in the same order
+	// MakeUp is what the application gets beyond Rate, in bytes per second, because it has had less before (Arrears). It gets
+	// this only where it can use more and no other rate needs the room.
+	MakeUp int64
 }
 
 // PlacedVerdict is what is kept of a PlacedRate.
 type PlacedVerdict struct {
 	reserve.Verdict
 	Parts []int64 // of the nodes in PlacedRate.Members, in bytes per second
+	// MadeUp are the nodes' parts of PlacedRate.MakeUp; nil: none.
+	MadeUp []int64
 }
 
 // UnknownRoom is the room of a node that does not report what it can guarantee.
@@ -54,6 +59,9 @@ func AdmitRates(rates []PlacedRate, room []int64) []PlacedVerdict {
 	}
 	for _, i := range order {
 		rates[i].grow(room, taken, &verdicts[i])
+	}
+	for _, i := range order { // after all rates, so that none of them has less
+		rates[i].makeUp(room, taken, &verdicts[i])
 	}
 	return verdicts
 }
@@ -144,3 +152,31 @@ func (r *PlacedRate) grow(room, taken []int64, v *PlacedVerdict) {
 
 // readmitMargin is the room, in relation to its size, that a rate needs which was reduced before.
 const readmitMargin = 1.05
+
+// makeUp divides MakeUp among the nodes where the application can use more, in proportion to its parts there, as far as there is
+// room beside all rates.
+func (r *PlacedRate) makeUp(room, taken []int64, v *PlacedVerdict) {
+	if r.MakeUp <= 0 || v.State != reserve.Admitted {
+		return
+	}
+	used := 0.0 // the parts that are used fully
+	for k := range r.Members {
+		if _, open := r.Demands[k].need(); open {
+			used += float64(v.Parts[k])
+		}
+	}
+	if used == 0 {
+		return
+	}
+	v.MadeUp = make([]int64, len(r.Members))
+	for k, m := range r.Members {
+		if _, open := r.Demands[k].need(); open {
+			more := int64(float64(r.MakeUp) * float64(v.Parts[k]) / used)
+			if room[m] != UnknownRoom {
+				more = min(more, max(0, room[m]-taken[m]))
+			}
+			v.MadeUp[k] = more
+			taken[m] += more
+		}
+	}
+}

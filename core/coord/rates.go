@@ -19,8 +19,10 @@ import (
 // costs the others nothing.
 
 const (
-	// leastRatePart is the part of its even share that a member keeps without demand.
-	leastRatePart = 0.1
+	// leastRatePart is the part of its even share that a member keeps without demand. What it keeps is missing where
+	// the tasks are, for as long as the member is remembered: 30 reports, or 5 minutes at a device. With 0.1, an application
+	// whose tasks move every 30 s reached 92 to 94 % of its guaranteed rate (lab/sim, guarantees-hundred).
+	leastRatePart = 0.02
 	// A member that could have moved more has an open demand if it moved at least usedPart of what it was given.
 	// Otherwise something else holds it (a slow device, or other guaranteed rates), and more would be lost
 	// there. The demand of such a member, and of one that could not have moved more, is headroom times what it
@@ -36,6 +38,9 @@ const MaxBytesRate = 1 << 44
 type Demand struct {
 	Rate  int64 // bytes per second, 0 to MaxBytesRate
 	Given int64 // the member's part in the last division; 0 for a new member
+	// Before is the part that was in force while the member moved Rate, if that is not Given: a node has its part only from
+	// its next answer on. 0: it is Given. Below 0: none was in force.
+	Before int64
 	// Hungry is set if the application could have moved more: requests waited for the device or for a limit.
 	Hungry bool
 }
@@ -43,7 +48,7 @@ type Demand struct {
 // need returns the rate that the member can use; open reports whether it could use any rate.
 func (d Demand) need() (rate float64, open bool) {
 	moved := float64(min(max(d.Rate, 0), MaxBytesRate))
-	if d.Hungry && moved >= usedPart*float64(d.Given) {
+	if d.Hungry && moved >= usedPart*float64(cmp.Or(d.Before, d.Given)) {
 		return 0, true
 	}
 	return headroom * moved, false
@@ -117,7 +122,7 @@ func DivideRateWithin(parts []int64, total int64, demands []Demand, most []int64
 		parts[i] += take
 		left -= take
 	}
-	if steady(parts, total, demands) && !slices.ContainsFunc(order, func(i int) bool { return demands[i].Given > mostOf(i) }) {
+	if steady(parts, total, demands) && !slices.ContainsFunc(order, func(i int) bool { return demands[i].Given > mostOf(i) || demands[i].Given < min(least, mostOf(i)) }) {
 		for i, d := range demands {
 			parts[i] = d.Given
 		}

@@ -20,12 +20,12 @@ func TestDivideRate(t *testing.T) {
 		"one":                          {100, []Demand{{}}, []int64{100}},
 		"all hungry":                   {100, []Demand{{Hungry: true}, {Hungry: true}}, []int64{50, 50}},
 		"the rest goes to the hungry":  {1000, []Demand{{Rate: 100, Given: 500}, {Rate: 500, Given: 500, Hungry: true}}, []int64{150, 850}},
-		"an idle member keeps a bit":   {1000, []Demand{{Given: 500}, {Rate: 500, Given: 500, Hungry: true}}, []int64{50, 950}},
+		"an idle member keeps a bit":   {1000, []Demand{{Given: 500}, {Rate: 500, Given: 500, Hungry: true}}, []int64{10, 990}},
 		"what nobody needs is divided": {1000, []Demand{{Rate: 100, Given: 500}, {Rate: 100, Given: 500}}, []int64{500, 500}},
 		"a slow device is no hunger":   {1000, []Demand{{Rate: 100, Given: 500, Hungry: true}, {Rate: 500, Given: 500, Hungry: true}}, []int64{150, 850}},
 		"the remainder is not lost":    {100, []Demand{{Hungry: true}, {Hungry: true}, {Hungry: true}}, []int64{33, 33, 34}},
 		"little has changed":           {1000, []Demand{{Rate: 100, Given: 170}, {Rate: 830, Given: 830, Hungry: true}}, []int64{170, 830}},
-		"a lie about the rate":         {1000, []Demand{{Rate: -5}, {Rate: 1 << 62}, {Hungry: true}}, []int64{33, 483, 484}},
+		"a lie about the rate":         {1000, []Demand{{Rate: -5}, {Rate: 1 << 62}, {Hungry: true}}, []int64{6, 497, 497}},
 	} {
 		got := DivideRate(nil, test.total, test.demands)
 		if len(got) != len(test.want) {

@@ -12,6 +12,9 @@ const MaxRate = 256 * Second
 // MaxNeed is the largest Had and the largest Weight that one member may report for a queue.
 const MaxNeed = 100_000_000_000_000
 
+// MaxStreams is the largest Streams that one member may report for an application: a million streams.
+const MaxStreams = 1_000_000_000
+
 // Second is one second of device time per second, in the unit of Service.
 const Second = 1_000_000_000
 
@@ -28,6 +31,13 @@ type Service struct {
 	// Bytes and Hungry are used for applications only: the bytes per second that the application moves,
 	// and the number of nodes, 0 or 1 in a report, on which it could move more (Demand).
 	Bytes, Hungry int64
+	// Streams, Waiting and Hindered are used for applications only, in thousandths of a stream: the mean number of open
+	// streams, how many of them waited, and how many would not have waited alone (slowdown.Hindered).
+	// Hindered <= Waiting <= Streams.
+	Streams, Waiting, Hindered int64
+	// Used is the service as measured in the last period (Rate is smoothed), and Touched the service of all
+	// applications on the devices where the application has streams. Both are as Rate, and for applications only.
+	Used, Touched int64
 }
 
 // App and Member are numbers of applications and members in a Totals.
@@ -182,7 +192,9 @@ func (t *Totals) Report(m Member, i int, s Service) error {
 	}
 	e := &mb.entries[i]
 	if s.Had < 0 || s.Had > MaxNeed || s.Weight < 0 || s.Weight > MaxNeed || s.Rate < 0 || s.Room < 0 || s.Room > MaxRate || s.Rate > MaxRate || s.Rate > t.maxRate-(mb.rate-e.last.Rate) ||
-		s.Bytes < 0 || s.Bytes > MaxBytesRate || s.Hungry < 0 || s.Hungry > 1 {
+		s.Bytes < 0 || s.Bytes > MaxBytesRate || s.Hungry < 0 || s.Hungry > 1 ||
+		s.Hindered < 0 || s.Waiting < s.Hindered || s.Streams < s.Waiting || s.Streams > MaxStreams ||
+		s.Used < 0 || s.Touched < s.Used || s.Touched > MaxRate {
 		return ErrRate
 	}
 	t.apps[e.app].total.replace(e.last, s)
@@ -199,6 +211,11 @@ func (s *Service) replace(old, part Service) {
 	s.Weight += part.Weight - old.Weight
 	s.Bytes += part.Bytes - old.Bytes
 	s.Hungry += part.Hungry - old.Hungry
+	s.Streams += part.Streams - old.Streams
+	s.Waiting += part.Waiting - old.Waiting
+	s.Hindered += part.Hindered - old.Hindered
+	s.Used += part.Used - old.Used
+	s.Touched += part.Touched - old.Touched
 }
 
 // Reported returns what a member last reported for its entry i.

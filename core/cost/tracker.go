@@ -23,7 +23,8 @@ import "time"
 // so that a gradual slowdown is detected too.
 //
 // Foreign I/O on the device (Others) counts as work, so that load is not mistaken for slowness. But
-// its cost is an estimate, so slices with much foreign I/O do not correct the model.
+// its cost is an estimate, so slices with much foreign I/O do not correct the model. A sudden
+// change of the device's speed is found sooner (step.go).
 //
 // Times are durations since any fixed moment, from a clock that does not go back. No method
 // allocates. A Tracker is not safe for concurrent use.
@@ -34,8 +35,10 @@ type Tracker struct {
 	scale         [2]float64    // of reads and of writes
 	common        float64       // the common factor of both scales
 	tilt          float64       // the scale of reads is common*tilt, of writes common/tilt
+	stepped       float64       // the factor of recent steps in common
 	origin        float64       // common stays within a factor of 2 of origin
 	tiltEstimator tiltEstimator // estimates tilt
+	steps         stepFinder
 
 	now      time.Duration
 	inFlight int
@@ -78,6 +81,8 @@ const (
 	hangBusy    = float64(8 * time.Second) // in one slice
 	runSlices   = 2
 
+	steadyGain = 0.1 // part of a step that Steady follows at each call of Others, about once a second: as slices would
+
 	gain       = 0.05 // part of a slice's error that changes the common scale
 	errorMax   = 0.7  // bounds the error of one slice
 	driftMax   = 2.0  // largest factor between the common scale and its origin, in either direction
@@ -111,7 +116,7 @@ type learning struct {
 
 // NewTracker returns the tracker of an idle device.
 func NewTracker(cfg TrackerConfig) *Tracker {
-	t := &Tracker{sharedScale: cfg.Learn, common: 1, tilt: 1, origin: 1, tiltEstimator: newTiltEstimator(), verdict: Verdict{Factor: 1}}
+	t := &Tracker{sharedScale: cfg.Learn, common: 1, stepped: 1, tilt: 1, origin: 1, tiltEstimator: newTiltEstimator(), verdict: Verdict{Factor: 1}}
 	t.learning.on = cfg.Learn
 	t.rescale()
 	return t
@@ -142,6 +147,7 @@ func (t *Tracker) End(now time.Duration, write bool, predicted time.Duration, pa
 		return
 	}
 	t.work[index(write)] += float64(actual)
+	t.steps.work[index(write)] += float64(actual)
 	t.ownSince += float64(actual)
 	if t.busy >= sliceBusy {
 		t.close()
@@ -160,12 +166,43 @@ func (t *Tracker) Others(cost time.Duration) {
 	}
 	t.others += beside
 	t.shared = beside > othersMax*t.ownSince
+	t.steps.busy += t.busySince
+	t.steps.others += beside
+	t.step()
 	t.heard, t.busySince, t.ownSince = t.now, 0, 0
+}
+
+// step corrects the scale if the device's speed has changed suddenly.
+func (t *Tracker) step() {
+	s := &t.steps
+	t.stepped = 1 + float64((1-steadyGain)*(t.stepped-1))
+	if t.learning.on || t.verdict.Slow || t.slow.slices > 0 {
+		s.forget(t.pending)
+		return
+	}
+	own := float64(t.common*t.tilt*s.work[0]) + float64(t.common/t.tilt*s.work[1])
+	if factor := s.judge(t.common, own, float64(t.common*s.others), t.pending); factor != 1 {
+		before := t.common
+		t.move(factor)
+		t.stepped *= t.common / before
+		t.tiltEstimator.restart()
+		t.rescale()
+	}
+}
+
+// move changes the common scale within its bounds.
+func (t *Tracker) move(factor float64) {
+	t.common = min(max(float64(t.common*factor), t.origin/driftMax), t.origin*driftMax)
 }
 
 // Healthy returns the common scale of the healthy device: the device time of a request divided by
 // the model's cost. known is false while the scale is being learnt.
 func (t *Tracker) Healthy() (scale float64, known bool) { return t.common, !t.learning.on }
+
+// Steady returns the common scale without recent steps, for estimates of foreign I/O. Foreign work that
+// is found late can look like a slower device for a few seconds. With the scale of that device, no time
+// would remain for the foreign work, and it would never be found. known is as in Healthy.
+func (t *Tracker) Steady() (scale float64, known bool) { return t.common / t.stepped, !t.learning.on }
 
 // Look returns the verdict. It must be called at least every second.
 func (t *Tracker) Look(now time.Duration) Verdict {
@@ -272,7 +309,7 @@ func factor(busy, expected float64) float64 {
 
 // correct moves the scales by a part of a healthy slice's error.
 func (t *Tracker) correct(busy, expected float64, work [2]float64) {
-	t.common = min(max(t.common*(1+float64(gain*relativeError(busy, expected))), t.origin/driftMax), t.origin*driftMax)
+	t.move(1 + float64(gain*relativeError(busy, expected)))
 	if !t.sharedScale {
 		t.tilt = t.tiltEstimator.tilt(t.tilt, busy, expected, work, t.pending)
 	}

@@ -16,6 +16,8 @@ type job struct {
 	c, b     float64
 	noise    float64 // relative error of one second's progress
 	measured bool    // its service is measured
+	bytes    float64 // moved by the whole job; 0: not measured
+	boundary float64 // of phases; 0: none is known
 
 	at, progress, service float64
 	random                *rand.Rand
@@ -35,7 +37,7 @@ func (j *job) run(m *Model, share, until float64) {
 }
 
 func (j *job) observe(share float64) Observation {
-	o := Observation{Time: time.Duration(j.at * 1e9), Progress: min(j.progress, 1), Share: share, Service: -1}
+	o := Observation{Time: time.Duration(j.at * 1e9), Progress: min(j.progress, 1), Share: share, Service: -1, Bytes: j.progress * j.bytes, Boundary: j.boundary}
 	if j.measured {
 		o.Service = j.service
 	}
@@ -216,19 +218,24 @@ func TestAnything(t *testing.T) {
 		var m Model
 		for range rapid.IntRange(1, 100).Draw(t, "observations") {
 			m.Observe(Observation{Time: time.Duration(rapid.Int64Range(0, 1e15).Draw(t, "time")), Progress: rapid.Float64().Draw(t, "progress"),
-				Share: rapid.Float64().Draw(t, "share"), Service: rapid.Float64().Draw(t, "service")})
+				Share: rapid.Float64().Draw(t, "share"), Service: rapid.Float64().Draw(t, "service"), Bytes: rapid.Float64().Draw(t, "bytes"),
+				Boundary: rapid.Float64().Draw(t, "boundary"), Work: rapid.Float64().Draw(t, "work")})
 		}
 		steady := m.last
 		for i := range rapid.IntRange(0, 50).Draw(t, "steps") {
 			steady.Time += time.Duration(rapid.Int64Range(1, 1e12).Draw(t, "after"))
 			steady.Progress = min(1, steady.Progress+rapid.Float64Range(0, 0.05).Draw(t, "step"))
 			steady.Share = rapid.Float64Range(0, 1).Draw(t, "share")
-			steady.Service = float64(i)
+			steady.Service, steady.Bytes = float64(i), float64(i)*1e6
+			steady.Work = rapid.Float64Range(0, 1e6).Draw(t, "work")
 			m.Observe(steady)
 		}
 		f, err := m.Forecast(rapid.Float64Range(0, 1).Draw(t, "to"))
 		if err == nil && !(m.last.Time <= f.Low && f.Low <= f.Expected && f.Expected <= f.High) {
 			t.Fatalf("after %v: %v", m.last.Time, f)
+		}
+		if need, err := m.Need(m.last.Time + time.Duration(rapid.Int64Range(-1e12, 1e15).Draw(t, "by"))); err == nil && !(need.Rate >= 0 && !math.IsInf(need.Rate, 0)) {
+			t.Fatalf("%+v", need)
 		}
 	})
 }
@@ -253,4 +260,119 @@ func ExampleModel() {
 	half, _ := m.Forecast(0.25)
 	fmt.Println(now.Expected.Round(time.Second), half.Expected.Round(time.Second))
 	// Output: 16m40s 20m55s
+}
+
+// TestNeed: the share is that of Share, or the whole if that is too little, and the rate is the one that the application has at this share while
+// it uses the disk.
+func TestNeed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := anyJob(rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 2)))
+		j.noise = rapid.Float64Range(0, 0.3).Draw(t, "noise")
+		j.bytes = rapid.Float64Range(1e9, 1e13).Draw(t, "bytes")
+		var m Model
+		j.run(&m, rapid.Float64Range(0.1, 1).Draw(t, "share"), rapid.Float64Range(0.1, 0.9).Draw(t, "progress"))
+		by := m.last.Time + time.Duration(rapid.Float64Range(0, 1e4).Draw(t, "left")*1e9)
+		need, err := m.Need(by)
+		share, want := m.Share(by)
+		if !errors.Is(err, want) {
+			t.Fatalf("%v, want %v", err, want)
+		}
+		if errors.Is(err, ErrNoProgress) || errors.Is(err, ErrUnknown) {
+			return
+		}
+		if errors.Is(err, ErrTooEarly) {
+			share = 1
+		}
+		if end, _ := m.Forecast(share); need.Share != share || need.End != end {
+			t.Fatalf("%+v, want share %v and end %v", need, share, end)
+		}
+		if work := m.fit().b; work > 0 && math.Abs(need.Rate-j.bytes*share/work) > 1e-6*need.Rate {
+			t.Fatalf("rate %v, want %v", need.Rate, j.bytes*share/work)
+		}
+	})
+}
+
+// TestNoBytes: without measured bytes, no rate is known.
+func TestNoBytes(t *testing.T) {
+	j := anyJob(rand.New(rand.NewPCG(1, 2)))
+	var m Model
+	j.run(&m, 0.5, 0.5)
+	if _, err := m.Need(time.Duration(1e15)); !errors.Is(err, ErrNoBytes) {
+		t.Error(err)
+	}
+}
+
+// TestAnUnseenPhase: before a boundary, the interval holds the end whatever the pace of the next phase is, from a third to three times the
+// present one. After it, the interval is as narrow as without a boundary.
+func TestAnUnseenPhase(t *testing.T) {
+	for seed := range uint64(50) {
+		for _, pace := range []float64{0.4, 1, 2.5} {
+			j := anyJob(rand.New(rand.NewPCG(seed, 13)))
+			j.noise, j.boundary = 0.2, 0.5
+			var m Model
+			foresee := func(from, before float64) End { // a phase may just have been noticed
+				for at := from; at < before; at += 0.02 {
+					j.run(&m, 0.5, at)
+					if f, err := m.Forecast(0); err == nil {
+						return f
+					}
+				}
+				t.Fatalf("seed %d, pace %.1f: no forecast from %v to %v", seed, pace, from, before)
+				return End{}
+			}
+			before := foresee(0.4, 0.5)
+			j.run(&m, 0.5, 0.5)
+			j.c, j.b = j.c*pace, j.b*pace
+			with := foresee(0.6, 0.95)
+			m.last.Boundary = 0
+			if without, _ := m.Forecast(0); with != without {
+				t.Errorf("seed %d: after the boundary, %v instead of %v", seed, with, without)
+			}
+			j.run(nil, 0.5, 1)
+			if at := time.Duration(j.at * 1e9); at < before.Low || at > before.High {
+				t.Errorf("seed %d, pace %.1f: it ended at %v, foreseen %v to %v", seed, pace, at, before.Low, before.High)
+			}
+		}
+	}
+}
+
+// TestWorkGrows: an application whose work is doubled has the same model in the new unit, and an interval that contains that the work
+// grows as much again.
+func TestWorkGrows(t *testing.T) {
+	j := anyJob(rand.New(rand.NewPCG(3, 17)))
+	j.noise, j.bytes = 0.1, 1e10
+	var m, whole Model
+	for j.progress < 0.5 {
+		j.run(nil, 0.5, j.progress+0.005)
+		o := j.observe(0.5)
+		o.Work = 100
+		m.Observe(o)
+		o.Progress /= 2 // the same, in the unit of the later work
+		o.Work = 200
+		whole.Observe(o)
+	}
+	o := j.observe(0.5)
+	o.Time += time.Second
+	o.Progress, o.Work = o.Progress/2, 200
+	m.Observe(o)
+	whole.Observe(o)
+	got, err := m.Forecast(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := whole.Forecast(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	near := func(a, b, within float64) bool { return math.Abs(a-b) <= within*b }
+	// The last equations are open at different times, and the memory is measured in progress.
+	if rest := (want.Expected - o.Time).Seconds(); !near((got.Expected - o.Time).Seconds(), rest, 0.05) {
+		t.Errorf("expected %v, want %v", got.Expected, want.Expected)
+	}
+	if again := time.Duration(m.fit().time(1, 1/0.5) * 0.5 * 1e9); got.High < want.Expected+again {
+		t.Errorf("the end is at most %v, but the same work again ends at %v", got.High, want.Expected+again)
+	}
+	if a, b := m.moved/m.bytesStep, whole.moved/whole.bytesStep; !near(a, b, 0.05) {
+		t.Errorf("%v bytes for the whole work, want %v", a, b)
+	}
 }

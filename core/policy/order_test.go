@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -78,5 +79,28 @@ func TestMistakesInOrders(t *testing.T) {
 		case err != nil && (!errors.As(err, &one) || one.At != "queues[0]"):
 			t.Errorf("%s: at %+v", name, one)
 		}
+	}
+}
+
+// TestOutcomesOfAnOrderedQueue: what an application gets is between the slice of the last and that of the first rank.
+func TestOutcomesOfAnOrderedQueue(t *testing.T) {
+	p := &policy.Policy{Default: 1, Queues: []policy.Queue{{Path: "q", Weight: 3, Order: policy.Shortest, Slices: shortest.Slices{Percent: []int{70, 20, 10}, Floor: 5}}},
+		Rules: []policy.Rule{{Flow: "heavy", Weight: 8}}}
+	if err := p.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	all := p.Outcomes([]policy.Facts{{Flow: "a", Queue: "q"}, {Flow: "heavy", Queue: "q"}, {Flow: "c", Queue: "q"}, {Flow: "beside"}})
+	sum := 0.0
+	for i, o := range all[:3] {
+		if math.Abs(o.Due-0.25) > 1e-9 || math.Abs(o.Most-0.75*0.7) > 1e-9 || math.Abs(o.Least-0.75*0.1) > 1e-9 {
+			t.Errorf("%d: %+v", i, o)
+		}
+		sum += o.Due
+	}
+	if o := all[3]; math.Abs(o.Due-0.25) > 1e-9 || o.Least != o.Due || o.Most != o.Due || math.Abs(sum+o.Due-1) > 1e-9 {
+		t.Errorf("beside the queue: %+v, sum %v", o, sum)
+	}
+	if o := p.Outcomes([]policy.Facts{{Flow: "a", Queue: "q"}})[0]; o.Due != 1 || math.Abs(o.Least-1) > 1e-9 || math.Abs(o.Most-1) > 1e-9 {
+		t.Errorf("alone: %+v", o)
 	}
 }

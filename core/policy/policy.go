@@ -68,8 +68,12 @@ type Rule struct {
 	Reserve reserve.Rate
 	// Latency is the goal of the p99 of each application's small reads, 10 ms to 10 s; 0 means none.
 	Latency time.Duration
+	// Slowdown is the goal of each application in a queue with a goal (GoalOf), MinSlowdown to MaxSlowdown; 0 means 1.
+	Slowdown float64
 	// Total is what each application has on all devices of all nodes together.
 	Total Total
+	// Deadline is the time by which each application should have ended.
+	Deadline Deadline
 	// Group is the name of a group. All applications that match the group's rules form one member,
 	// which has the rules' Weight. The member is in GroupQueue, a queue with a weight; an empty
 	// GroupQueue means the root.
@@ -87,6 +91,9 @@ type Queue struct {
 	// Slices are the parts of the queue's share by rank.
 	Order  string
 	Slices shortest.Slices
+	// Goal is EqualSlowdown if the weights of the queue's applications move until these are slowed down in proportion;
+	// empty: they do not move.
+	Goal string
 }
 
 // Policy is a complete policy. Default is the weight of applications that no rule matches.
@@ -94,11 +101,14 @@ type Policy struct {
 	Default int
 	Rules   []Rule
 	Queues  []Queue
+	// Goal is the goal of applications in no queue, as in Queue. A policy with queues has none.
+	Goal string
 	// Set contains weights of single applications, by flow. They override the rules.
 	Set map[string]int
 
 	weights map[string]int             // of Queues, by path; nil before Validate
 	orders  map[string]shortest.Slices // of the ordered Queues, by path; nil before Validate
+	goals   map[string]bool            // paths of the Queues with a goal; nil before Validate
 }
 
 // Grant is what the policy gives to one application.
@@ -115,6 +125,7 @@ type Grant struct {
 	GroupWeight int
 	Reserve     reserve.Rate
 	Total       Total
+	Deadline    Deadline
 	Latency     time.Duration
 	Size        int64 // stated by a tag, in bytes, in an ordered queue only; 0: none
 }
@@ -144,6 +155,7 @@ func (p *Policy) Validate() error {
 	}
 	p.validateGroups(add)
 	p.validateOrders(add)
+	p.validateGoals(add)
 	if len(mistakes) > 0 {
 		return errors.Join(mistakes...)
 	}
@@ -155,6 +167,12 @@ func (p *Policy) Validate() error {
 				p.orders = map[string]shortest.Slices{}
 			}
 			p.orders[q.Path] = q.Slices
+		}
+		if q.Goal != "" {
+			if p.goals == nil {
+				p.goals = map[string]bool{}
+			}
+			p.goals[q.Path] = true
 		}
 	}
 	return nil
@@ -215,8 +233,10 @@ func (r *Rule) validate(add func(field, format string, args ...any)) {
 		add("latency", "%v", err)
 	}
 	r.validateTotal(add)
+	r.validateDeadline(add)
 	r.validateGroup(add)
 	r.validateBandwidth(add)
+	r.validateSlowdown(add)
 }
 
 // fieldPattern is a pattern of a rule, with the name of its field.
@@ -238,7 +258,7 @@ func (p *Policy) Grant(f Facts) Grant {
 		if !r.matches(f) {
 			continue
 		}
-		g.Rule, g.Weight, g.Limit, g.Reserve, g.Total, g.Latency = i, r.Weight, r.Limit, r.Reserve, r.total(f), r.Latency
+		g.Rule, g.Weight, g.Limit, g.Reserve, g.Total, g.Latency, g.Deadline = i, r.Weight, r.Limit, r.Reserve, r.total(f), r.Latency, r.Deadline
 		if w, ok := wish(f.Tags); ok && r.MaxWeight > 0 {
 			g.Weight, g.Tagged = min(w, r.MaxWeight), true
 		}

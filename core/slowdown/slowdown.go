@@ -3,8 +3,12 @@
 // Users of a shared cluster compare a run time with the run time alone. IBIS (section 7.5) tunes weights by hand until two
 // applications have the same slowdown. What is hard is that an application runs once: its time alone cannot be measured beside
 // others. So it is estimated while the application runs, as STFM (Mutlu and Moscibroda, MICRO 2007) and MISE (Subramanian et
-// al., HPCA 2013) do for memory: time alone is the time passed less the interference, and interference is the time in which
-// it waited for a device, times the part of the device that others had.
+// al., HPCA 2013) do for memory: time alone is the time passed less the interference.
+//
+// STFM's interference is the time in which a thread waits and others have the memory. An application on a cluster has many
+// streams, which read ahead and write behind. So two things are measured on each device: how long its streams wait
+// (without a wait it is not slowed), and how long the device serves others although it has a request (the most that
+// it can gain). Interference is the smaller one (Hindered).
 //
 // A controller then moves the logarithms of the weights by a part of the logarithmic errors. It has these parts:
 //
@@ -12,11 +16,17 @@
 //     a delay begins to overshoot.
 //   - It has hysteresis: it starts at an error of startError and rests at restError.
 //   - Factors are clamped to 1/MaxFactor to MaxFactor of the policy's weight.
-//   - An application that does not wait for disks is in no mean and its factor returns to 1. So one that is bound by the
-//     processor takes nothing from others, and does not lose its weight for later.
+//   - An application that neither waits for disks nor uses them much is in no mean and its factor returns to 1. So one
+//     that is bound by the processor takes nothing from others, and does not lose its weight for later. One that uses
+//     them much and does not wait gives: its factor decreases until it waits, too.
+//
+// The factors multiply the policy's weights (Weights).
 package slowdown
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// MaxFactor bounds the factor of a weight from above, and its inverse from below.
@@ -25,19 +35,35 @@ const (
 	gain = 0.05
 	// keep is the weight of the past in the averages, for each update.
 	keep = 0.7
-	// leastWait is the part of the time below which an application does not wait for disks.
+	// leastWait is the part of the time below which an application does not wait for disks, and leastUse the part of their
+	// service below which it does not use them much.
 	leastWait = 0.02
+	leastUse  = 0.05
 	// startError and restError are the logarithmic errors at which the controller starts and rests.
-	startError = 0.02
-	restError  = 0.01
+	startError = 0.012
+	restError  = 0.006
 )
 
 // Use is what an application did in one period.
 type Use struct {
-	// Waited is the part of the time in which the application waited for devices, 0 to 1.
+	// Waited is the part of the time in which the application's streams waited for devices, 0 to 1.
 	Waited float64
-	// Share is the part of these devices' service that it had in that time, 0 to 1.
-	Share float64
+	// Hindered is the part of the time by which it would have waited less alone, 0 to Waited.
+	Hindered float64
+	// Used is the part of its devices' service that it had, 0 to 1.
+	Used float64
+}
+
+// Hindered returns the time by which the streams of an application would have waited less on a device in a period of the
+// given length, if no other application had used the device. streams and waited are sums over the application's
+// streams: of the time for which they were open, and for which they waited. contended is the time for which the application
+// had a request and the device served others. Alone, requests end earlier by at most contended, for each
+// stream; and a stream that does not wait gains nothing. Negative values count as 0.
+func Hindered(streams, waited, contended, length time.Duration) time.Duration {
+	if streams <= 0 || waited <= 0 || contended <= 0 || length <= 0 {
+		return 0
+	}
+	return min(waited, time.Duration(float64(streams)*min(contended.Seconds()/length.Seconds(), 1)))
 }
 
 // App is the state of one application. Its zero value is ready for use.
@@ -46,16 +72,22 @@ type App struct {
 	// counts as 1.
 	Goal float64
 
-	time, interference, waited float64 // averages; time is their weight
-	log                        float64 // of the factor
+	time, interference, waited, used float64 // averages; time is their weight
+	log                              float64 // of the factor
+
+	meter          meter
+	seconds        float64 // of the samples since the last period
+	seen           bool    // some streams were open
+	passed, gained float64 // seconds since then, and the seconds of interference
 }
 
 // Observe adds one period. Values out of range are brought into it.
 func (a *App) Observe(u Use) {
-	waited, share := within(u.Waited), within(u.Share)
+	waited := within(u.Waited)
 	a.time = a.time*keep + 1
 	a.waited = a.waited*keep + waited
-	a.interference = a.interference*keep + waited*(1-share)
+	a.used = a.used*keep + within(u.Used)
+	a.interference = a.interference*keep + min(within(u.Hindered), waited)
 }
 
 // within returns v in 0 to 1; NaN is 0.
@@ -77,8 +109,10 @@ func (a *App) Slowdown() float64 {
 // Factor returns the factor of the application's weight, 1/MaxFactor to MaxFactor.
 func (a *App) Factor() float64 { return math.Exp(a.log) }
 
-// waits reports whether the application waits for disks.
-func (a *App) waits() bool { return a.time > 0 && a.waited >= leastWait*a.time }
+// counts reports whether the application waits for disks, or uses them much.
+func (a *App) counts() bool {
+	return a.time > 0 && (a.waited >= leastWait*a.time || a.used >= leastUse*a.time)
+}
 
 // unfairness returns the logarithm of the slowdown times the goal; the goal makes it equal for all.
 func (a *App) unfairness() float64 {
@@ -96,7 +130,7 @@ type Group struct{ moving bool }
 func (g *Group) Update(apps []*App) {
 	sum, n := 0.0, 0
 	for _, a := range apps {
-		if a.waits() {
+		if a.counts() {
 			sum += a.unfairness()
 			n++
 		} else {
@@ -108,7 +142,7 @@ func (g *Group) Update(apps []*App) {
 	}
 	mean, worst := sum/float64(n), 0.0
 	for _, a := range apps {
-		if a.waits() {
+		if a.counts() {
 			worst = max(worst, math.Abs(a.unfairness()-mean))
 		}
 	}
@@ -117,8 +151,37 @@ func (g *Group) Update(apps []*App) {
 	}
 	most := math.Log(MaxFactor)
 	for _, a := range apps {
-		if a.waits() {
+		if a.counts() {
 			a.log = min(max(a.log+gain*(a.unfairness()-mean), -most), most)
 		}
 	}
+}
+
+// Known reports whether there is an estimate.
+func (a *App) Known() bool { return a.time > 0 }
+
+// Waiting returns the part of the time in which the application waited for devices, 0 to 1.
+func (a *App) Waiting() float64 {
+	if a.time == 0 {
+		return 0
+	}
+	return min(a.waited/a.time, 1)
+}
+
+// WeightScale bounds the weights that Weights returns.
+const WeightScale = 1_000_000
+
+// Weights multiplies the policy's weights, 1 to WeightScale, by factors, 1/MaxFactor to MaxFactor. The results are whole
+// numbers from 1 to WeightScale, of which only the ratios count. Their scale is a power of two that depends on
+// the policy's weights only, so a weight stays if its factor does. It returns base.
+func Weights(base []int, factors []float64) []int {
+	most := 1
+	for _, w := range base {
+		most = max(most, w)
+	}
+	scale := math.Exp2(math.Floor(math.Log2(WeightScale / (MaxFactor * float64(most)))))
+	for i, w := range base {
+		base[i] = int(min(max(math.Round(float64(w)*factors[i]*scale), 1), WeightScale))
+	}
+	return base
 }

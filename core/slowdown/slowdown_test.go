@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -49,7 +50,8 @@ func loop(jobs []*job, periods, delay int, noise float64, seed uint64, each func
 		for i, j := range jobs {
 			wait := j.b / j.share
 			j.waited = wait / (j.c + wait)
-			uses[i] = Use{j.waited * (1 + noise*(2*random.Float64()-1)), j.share}
+			waited := min(j.waited*(1+noise*(2*random.Float64()-1)), 1)
+			uses[i] = Use{Waited: waited, Hindered: waited * (1 - j.share), Used: j.share * j.waited}
 		}
 		late = append(late, uses)
 		if period < settled {
@@ -144,7 +146,7 @@ func TestAnything(t *testing.T) {
 		}
 		for range rapid.IntRange(1, 50).Draw(t, "periods") {
 			for _, a := range apps {
-				a.Observe(Use{rapid.Float64().Draw(t, "waited"), rapid.Float64().Draw(t, "share")})
+				a.Observe(Use{rapid.Float64().Draw(t, "waited"), rapid.Float64().Draw(t, "hindered"), rapid.Float64().Draw(t, "used")})
 			}
 			g.Update(apps)
 			for _, a := range apps {
@@ -154,4 +156,57 @@ func TestAnything(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestHindered compares the estimate with the truth for a stream that overlaps its computing with the device: of a unit's time c
+// without the device and b of the device, the longer one counts. The device gives it a share while it has a request, which
+// is always if it is bound by the device.
+func TestHindered(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c, b, share := rapid.Float64Range(0, 2).Draw(t, "c"), rapid.Float64Range(0.01, 2).Draw(t, "b"), rapid.Float64Range(0.05, 1).Draw(t, "share")
+		unit := max(c, b/share)
+		waited := unit - c
+		contended := b/share - b // the device works for it, or for others, for b/share
+		second := func(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
+		alone := unit - Hindered(second(unit), second(waited), second(contended), second(unit)).Seconds()
+		if want := max(c, b); math.Abs(alone-want) > 1e-6 {
+			t.Fatalf("time alone %v, want %v", alone, want)
+		}
+	})
+	if h := Hindered(4*time.Second, 3*time.Second, 5*time.Second, time.Second); h != 3*time.Second {
+		t.Errorf("more contended than the period is long: %v", h)
+	}
+	if h := Hindered(time.Second, -1, time.Second, time.Second); h != 0 {
+		t.Errorf("negative wait: %v", h)
+	}
+}
+
+// TestWeights: weights are in proportion to weights times factors, and within their range.
+func TestWeights(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		base := rapid.SliceOfN(rapid.IntRange(1, WeightScale), 1, 10).Draw(t, "weights")
+		factors := make([]float64, len(base))
+		for i := range factors {
+			factors[i] = rapid.Float64Range(1.0/MaxFactor, MaxFactor).Draw(t, "factor")
+		}
+		got := Weights(append([]int(nil), base...), factors)
+		most := 0.0
+		for i := range base {
+			most = max(most, float64(base[i])*factors[i])
+		}
+		for i, w := range got {
+			if w < 1 || w > WeightScale {
+				t.Fatalf("weight %d", w)
+			}
+			if want := float64(base[i]) * factors[i]; want*1000 > most {
+				ratio := float64(w) / float64(got[0]) / (want / (float64(base[0]) * factors[0]))
+				if float64(base[0])*factors[0]*1000 > most && math.Abs(ratio-1) > 0.15 {
+					t.Fatalf("weights %v of %v with factors %v", got, base, factors)
+				}
+			}
+		}
+	})
+	if got := Weights([]int{1, 3}, []float64{1, 1}); got[1] != 3*got[0] {
+		t.Errorf("%v", got)
+	}
 }

@@ -6,10 +6,12 @@
 # "set -u" and "set -e". If the agent cannot run, the daemon starts without it; Hadoop comes first.
 #
 # The two paths may also be set in hadoop-env.sh, which is read earlier. They must consist of plain
-# characters, because Hadoop's scripts split options at spaces.
+# characters, because Hadoop's scripts split options at spaces. A JVM before Java 16 has no Unix
+# sockets; it can be governed if the daemon's settings have "loopback".
 
 PENSTOCK_AGENT_JAR="${PENSTOCK_AGENT_JAR:-/opt/penstock/penstock-agent.jar}"
 PENSTOCK_SOCKET="${PENSTOCK_SOCKET:-/run/penstock/agent.sock}"
+PENSTOCK_LEAST_JAVA="${PENSTOCK_LEAST_JAVA:-16}"
 
 if declare -F hadoop_add_profile >/dev/null; then
   hadoop_add_profile penstock || true
@@ -52,7 +54,7 @@ function _penstock_hadoop_finalize
 function _penstock_usable
 {
   local jar="${PENSTOCK_AGENT_JAR:-}"
-  local version
+  local version least="${PENSTOCK_LEAST_JAVA:-16}"
   case "${jar}${PENSTOCK_SOCKET:-}" in
     *[!A-Za-z0-9_/.+@%-]*)
       _penstock_reason="PENSTOCK_AGENT_JAR or PENSTOCK_SOCKET has characters that options cannot have"
@@ -73,8 +75,8 @@ function _penstock_usable
     return 1
   fi
   version="$(_penstock_java)"
-  if [[ ! "${version}" =~ ^[0-9]+$ || "${version}" -lt 16 ]]; then
-    _penstock_reason="it needs Java 16 or later, ${JAVA_HOME:-java} is ${version:-of unknown version}"
+  if [[ ! "${version}" =~ ^[0-9]+$ || ! "${least}" =~ ^[0-9]+$ || "${version}" -lt "${least}" ]]; then
+    _penstock_reason="it needs Java ${least} or later, ${JAVA_HOME:-java} is ${version:-of unknown version}"
     return 1
   fi
   return 0

@@ -30,13 +30,12 @@ func TestSharesOfTheCluster(t *testing.T) {
 		fixture.Must(t, err)
 	}
 	contest := coordination.Uneven
-	must(machine.SetPolicy(coordination.Policy(contest)))
-	load := machine.Work(ctx, contest, 0)
+	load := machine.Work(ctx, contest)
 	t.Cleanup(func() {
 		fixture.Check(t, load.Stop())
 	})
 	must(machine.Slow(true))
-	must(machine.InForce(ctx, 2, true))
+	must(machine.Apply(ctx, coordination.Policy(contest)))
 	window := func() judge.Window {
 		time.Sleep(settling)
 		from := disk.Monotonic()
@@ -70,16 +69,14 @@ func TestSharesOfTheCluster(t *testing.T) {
 			}
 		}
 	}
-	owners, err := machine.Owners(ctx, contest)
-	must(err)
 	must(machine.Slow(false))
 	must(load.Stop())
-	files, err := load.Verify(ctx, machine)
+	files, err := load.Verify(ctx)
 	must(err)
 	t.Logf("%d files are as they were written", files)
 
 	for i, name := range []string{"with the broker", "without"} {
-		got, err := machine.Judge(contest, owners, windows[i])
+		got, err := machine.Judge(ctx, contest, windows[i])
 		must(err)
 		t.Logf("%s: %.2f %% of the service misplaced: totals %.3f; by node %.3f; busy %.2f", name, 100*got.Misplaced, got.Totals, got.ByNode, got.Busy)
 		if got.Busy < 0.9 {

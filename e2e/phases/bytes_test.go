@@ -52,9 +52,9 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	shell := newShell(ctx, t, "/shell/file", 8*fixture.MiB)
 	fixture.Must(t, shared.Forget())
 	before, logged := shared.Settled(t), logBytes(t)
-	alike(t, "the shell: written to HDFS", between(fresh, before, "clients", "persistent").Written, shell.bytes)
+	fixture.Alike(t, "the shell: written to HDFS", fixture.StreamedBetween(fresh, before, "clients", "persistent").Written, shell.bytes)
 	shell.read(ctx, t)
-	alike(t, "the shell: read from HDFS", between(before, shared.Settled(t), "clients", "persistent").Read, shell.bytes)
+	fixture.Alike(t, "the shell: read from HDFS", fixture.StreamedBetween(before, shared.Settled(t), "clients", "persistent").Read, shell.bytes)
 
 	sort := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraSort, Input: "/tera/input", Output: "/tera/output", Queue: hadoop.QueueAggressor, Reduces: 2,
 		Settings: map[string]string{"mapreduce.task.io.sort.mb": "16"}})
@@ -81,42 +81,42 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	logged = logBytes(t) - logged
 	shell.end(ctx, t)
 
-	saw := func(flow, kind string) status.Pair { return between(before, after, flow, kind) }
+	saw := func(flow, kind string) status.Pair { return fixture.StreamedBetween(before, after, flow, kind) }
 	for _, app := range []*hadoop.App{sort, count} {
 		c, err := app.Counters(ctx)
 		fixture.Must(t, err)
 		name := string(app.Job.Kind)
 		hdfs, local, network := saw(app.ID, "persistent"), saw(app.ID, "intermediate"), saw(app.ID, "network")
-		alike(t, name+": read from HDFS", hdfs.Read, c["HDFS: Number of bytes read"])
+		fixture.Alike(t, name+": read from HDFS", hdfs.Read, c["HDFS: Number of bytes read"])
 		tasks, files := c["HDFS: Number of bytes written"], history(ctx, t, app)
 		t.Logf("%s: its counter has %d bytes written to HDFS; its history's events have %d, its configuration %d, both twice, its summary %d",
 			name, tasks, files.events, files.configuration, files.summary)
 		most, counted := tasks+files.all(), files.with(tasks, hdfs.Written)
 		staged += most - counted
-		alike(t, name+": written to HDFS, with its history", hdfs.Written, counted)
+		fixture.Alike(t, name+": written to HDFS, with its history", hdfs.Written, counted)
 		// The NodeManager's reads of map outputs are charged to the maps' application.
-		alike(t, name+": read from local disks", local.Read, c["FILE: Number of bytes read"]+c["Reduce shuffle bytes"])
-		alike(t, name+": written to local disks", local.Written, c["FILE: Number of bytes written"])
-		alike(t, name+": shuffled", network.Read+network.Written, c["Reduce shuffle bytes"])
+		fixture.Alike(t, name+": read from local disks", local.Read, c["FILE: Number of bytes read"]+c["Reduce shuffle bytes"])
+		fixture.Alike(t, name+": written to local disks", local.Written, c["FILE: Number of bytes written"])
+		fixture.Alike(t, name+": shuffled", network.Read+network.Written, c["Reduce shuffle bytes"])
 	}
 	for name, app := range map[string]*spark.App{"Spark SQL": sql, "Spark's sort": lines} {
 		c, err := s.Counters(app)
 		fixture.Must(t, err)
 		hdfs, local := saw(app.ID, "persistent"), saw(app.ID, "intermediate")
-		alike(t, name+": read from HDFS", hdfs.Read, c.Read)
-		alike(t, name+": written to HDFS", hdfs.Written, c.Written)
-		alike(t, name+": read from local disks", local.Read, c.ShuffleRead+c.Spilled)
-		alike(t, name+": written to local disks", local.Written, c.ShuffleWrite+c.Spilled)
+		fixture.Alike(t, name+": read from HDFS", hdfs.Read, c.Read)
+		fixture.Alike(t, name+": written to HDFS", hdfs.Written, c.Written)
+		fixture.Alike(t, name+": read from local disks", local.Read, c.ShuffleRead+c.Spilled)
+		fixture.Alike(t, name+": written to local disks", local.Written, c.ShuffleWrite+c.Spilled)
 		if app != lines {
 			continue
 		}
 		size, err := cluster.FS().Size(ctx, "/lines/output")
 		fixture.Must(t, err)
-		alike(t, name+": written to HDFS, by its output's size", hdfs.Written, size)
+		fixture.Alike(t, name+": written to HDFS, by its output's size", hdfs.Written, size)
 	}
 
 	// If a job's account lacks a copy of its history, the copy must be in this account.
-	alike(t, "clients: written to HDFS, for the jobs' submission", saw("clients", "persistent").Written, staged)
+	fixture.Alike(t, "clients: written to HDFS, for the jobs' submission", saw("clients", "persistent").Written, staged)
 
 	var all, nobody int64
 	for _, kind := range []string{"persistent", "intermediate", "network"} {
@@ -201,13 +201,6 @@ func (s *shell) end(ctx context.Context, t *testing.T) {
 	t.Helper()
 	s.jvm.Limit(s.id, -1)
 	s.await(ctx, t, "done "+client.Sum(1, s.bytes))
-}
-
-// between returns how many bytes a flow's streams of one kind have read and written between two
-// status documents.
-func between(from, to *status.Document, flow, kind string) status.Pair {
-	a, b := moved(from, flow, kind), moved(to, flow, kind)
-	return status.Pair{Read: b.Read - a.Read, Written: b.Written - a.Written}
 }
 
 // jobHistory has the sizes, in bytes, of the files that a job's application master writes about the
@@ -328,13 +321,4 @@ func logBytes(t *testing.T) (bytes int64) {
 		}
 	}
 	return bytes
-}
-
-// alike fails the test if Penstock's count and the application's own differ by more than 2 %.
-func alike(t *testing.T, what string, saw, counted int64) {
-	t.Helper()
-	t.Logf("%s: Penstock saw %d bytes, %d were counted (%+.2f %%)", what, saw, counted, 100*float64(saw-counted)/math.Max(1, float64(counted)))
-	if math.Abs(float64(saw-counted)) > 0.02*float64(counted) {
-		t.Errorf("%s: Penstock saw %d bytes, %d were counted", what, saw, counted)
-	}
 }

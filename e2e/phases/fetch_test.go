@@ -48,7 +48,7 @@ func BenchmarkNeighboursFetch(b *testing.B) {
 			b.Fatal("the limited job has ended before it was limited")
 		}
 		shared.Weights(b, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, limit: %d}\n", held.ID, limit))
-		fixture.Eventually(b, "the limited job's shuffle runs", func() bool { return moved(shared.Look(b), held.ID, "network").Written > fixture.MiB })
+		fixture.Eventually(b, "the limited job's shuffle runs", func() bool { return fixture.Streamed(shared.Look(b), held.ID, "network").Written > fixture.MiB })
 		two := fetch()
 		if s, err := held.Status(ctx); err != nil || s.Ended() {
 			b.Fatalf("the limited job has ended before the other: %v, %v", s, err)

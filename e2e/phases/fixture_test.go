@@ -12,7 +12,6 @@ import (
 	"penstock/lab/hadoop"
 	"penstock/lab/spark"
 	"penstock/lab/stand"
-	"penstock/node/status"
 )
 
 // shared is one node: the directories of HDFS and YARN are on one modelled disk, and everything
@@ -42,21 +41,6 @@ func TestMain(m *testing.M) {
 
 // sparkDir returns the folder where a standalone Spark keeps its executors' files.
 func sparkDir(s *stand.Stand) string { return filepath.Join(s.Disks[0].Mount(), "spark") }
-
-// moved returns how many bytes a flow's streams of one kind have read and written, on all devices.
-func moved(doc *status.Document, flow, kind string) (sum status.Pair) {
-	for _, d := range doc.Devices {
-		for _, f := range d.Flows {
-			for _, k := range f.Kinds {
-				if f.Name == flow && k.Kind == kind {
-					sum.Read += k.Streamed.Read
-					sum.Written += k.Streamed.Written
-				}
-			}
-		}
-	}
-	return sum
-}
 
 // newSpark prepares Spark. The first call fetches it.
 func newSpark(ctx context.Context, t *testing.T, standalone bool, settings map[string]string) *spark.Spark {

@@ -31,7 +31,7 @@ func TestForgerGainsNothing(t *testing.T) {
 	const rows = 20_000_000 // more than the test has time for
 	honest := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: 4, Output: "/honest", Queue: hadoop.QueueAggressor})
 	shared.Weights(t, fmt.Sprintf("default: 10\nrules:\n  - {application: %s, weight: 40}\n", honest.ID))
-	fixture.Eventually(t, "TeraGen writes", func() bool { return moved(shared.Look(t), honest.ID, "persistent").Written > 4*fixture.MiB })
+	fixture.Eventually(t, "TeraGen writes", func() bool { return fixture.Streamed(shared.Look(t), honest.ID, "persistent").Written > 4*fixture.MiB })
 
 	refused := refuted(shared.Look(t))
 	forger := newClient(t)
@@ -53,7 +53,9 @@ func TestForgerGainsNothing(t *testing.T) {
 		}
 		return refuted(shared.Look(t)) > refused
 	})
-	fixture.Eventually(t, "the forger is unattributed", func() bool { return moved(shared.Look(t), "unattributed", "persistent").Written > 16*fixture.MiB })
+	fixture.Eventually(t, "the forger is unattributed", func() bool {
+		return fixture.Streamed(shared.Look(t), "unattributed", "persistent").Written > 16*fixture.MiB
+	})
 
 	// From here on, both always have more to write. Their weights are 40 and 10.
 	from := settledRates(t, honest.ID)

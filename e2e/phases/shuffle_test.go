@@ -92,7 +92,7 @@ func sent(daemon, application string, stop chan struct{}) (series []sample) {
 		case <-time.After(200 * time.Millisecond):
 		}
 		if doc, err := status.Fetch(context.Background(), daemon); err == nil {
-			series = append(series, sample{doc.Time, moved(doc, application, "network").Written})
+			series = append(series, sample{doc.Time, fixture.Streamed(doc, application, "network").Written})
 		}
 	}
 }

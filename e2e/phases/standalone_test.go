@@ -53,14 +53,14 @@ func TestSparkStandalone(t *testing.T) {
 		{"read from local disks", "intermediate", false, c.ShuffleRead + c.Spilled},
 		{"written to local disks", "intermediate", true, c.ShuffleWrite + c.Spilled},
 	} {
-		from, to := moved(before, sort.ID, a.kind), moved(after, sort.ID, a.kind)
+		from, to := fixture.Streamed(before, sort.ID, a.kind), fixture.Streamed(after, sort.ID, a.kind)
 		saw := to.Read - from.Read
 		if a.write {
 			saw = to.Written - from.Written
 		}
-		alike(t, a.what, saw, a.counted)
+		fixture.Alike(t, a.what, saw, a.counted)
 	}
-	if was, is := moved(before, "unattributed", "persistent"), moved(after, "unattributed", "persistent"); was != is {
+	if was, is := fixture.Streamed(before, "unattributed", "persistent"), fixture.Streamed(after, "unattributed", "persistent"); was != is {
 		t.Errorf("unattributed: %+v, and before %+v", is, was)
 	}
 	ordered(t, "/lines/output")

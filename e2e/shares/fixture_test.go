@@ -3,7 +3,6 @@ package shares
 import (
 	"context"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -17,7 +16,6 @@ import (
 	"penstock/lab/hadoop"
 	"penstock/lab/judge"
 	"penstock/lab/stand"
-	"penstock/node/profile"
 )
 
 const mib = 1 << 20
@@ -88,21 +86,8 @@ func (c *cluster) retune(t *testing.T, device tuning, more ...string) {
 // its name.
 func (c *cluster) profile(t *testing.T) string {
 	t.Helper()
-	device, err := profile.Identify("/sys", filepath.Base(c.disk.Device()))
+	name, err := c.WriteProfile(c.disk, slow, 512<<10)
 	fixture.Must(t, err)
-	on := profile.Line{PerMiB: profile.Duration(time.Second * mib / time.Duration(slow.BytesPerSecond))}
-	away := on
-	away.Fixed = profile.Duration(slow.SeekMin)
-	p := profile.Profile{
-		Version: profile.Version, Device: device,
-		Cost:      profile.Cost{Read: profile.Coefficients{Random: away, Sequential: on, Alone: away}},
-		Reference: profile.Reference{Read: profile.Latency{Line: away, Concurrency: 1}},
-		Quantum:   512 << 10,
-	}
-	text, err := p.Text()
-	fixture.Must(t, err)
-	name := c.Path("disk.profile")
-	fixture.Must(t, os.WriteFile(name, text, 0o600))
 	return name
 }
 

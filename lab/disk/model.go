@@ -203,3 +203,27 @@ func (a *arm) next(now int64) *request {
 	a.free = r.ended
 	return r
 }
+
+// Cost is the time that the requests of one operation take on a busy disk: Fixed + Seek for a
+// request elsewhere + PerMiB for each MiB. Alone is the latency of the smallest request on an idle
+// disk.
+type Cost struct{ Fixed, Seek, PerMiB, Alone time.Duration }
+
+// Cost returns the costs of an operation, with seeks over a third of span bytes, the mean distance
+// of two random places.
+func (m Model) Cost(op Op, span int64) Cost {
+	const mib = 1 << 20
+	c := Cost{PerMiB: m.transfer(op, mib)}
+	if m.Channels == 0 {
+		c.Seek = m.seek(0, -span/3)
+		c.Alone = c.Seek
+		return c
+	}
+	latency := m.ReadLatency
+	if op == Write {
+		latency = m.WriteLatency
+	}
+	c.Fixed, c.Alone = latency/time.Duration(m.Channels), latency
+	c.PerMiB += mib / partBytes * c.Fixed
+	return c
+}

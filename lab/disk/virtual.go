@@ -7,6 +7,7 @@ type Virtual struct {
 	channels *channels
 	serving  *request // the request at the head; nil if the head is idle
 	ended    underway // the requests at the channels, in order of their ends
+	model    Model    // at full speed
 }
 
 // Ended is a request that the disk has finished.
@@ -18,7 +19,7 @@ type Ended struct {
 
 // NewVirtual returns an idle disk. The model must be valid.
 func NewVirtual(m Model) *Virtual {
-	v := &Virtual{}
+	v := &Virtual{model: m}
 	if m.Channels > 0 {
 		c := newChannels(m)
 		v.channels = &c
@@ -26,6 +27,19 @@ func NewVirtual(m Model) *Virtual {
 		v.arm = &arm{model: m}
 	}
 	return v
+}
+
+// SetSpeed sets the transfer rates to a factor, above 0, of those of the disk's model. Requests that the disk serves
+// already end as before.
+func (v *Virtual) SetSpeed(factor float64) {
+	m := v.model
+	m.BytesPerSecond = max(1, int64(factor*float64(m.BytesPerSecond)))
+	m.WriteBytesPerSecond = int64(factor * float64(m.WriteBytesPerSecond))
+	if v.channels != nil {
+		v.channels.model = m
+		return
+	}
+	v.arm.model = m
 }
 
 // Submit passes a request to the disk at the time now, which must never decrease.

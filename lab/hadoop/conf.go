@@ -167,6 +167,9 @@ func (c *Cluster) site() properties {
 		"mapreduce.job.reduce.slowstart.completedmaps":             "1.0",
 		// A task that waits for a slow disk reports no progress for minutes.
 		"mapreduce.task.timeout": "1800000",
+		// Tasks report their progress once in a hundredth of that time, unless this is set (every 6 s with Hadoop's own time-out).
+		// The jobs here are shorter than on a real cluster, so reports come sooner too.
+		"mapreduce.task.progress-report.interval": "1000",
 
 		"yarn.scheduler.capacity.root.queues":                                     QueueProtected + "," + QueueAggressor,
 		"yarn.scheduler.capacity.resource-calculator":                             "org.apache.hadoop.yarn.util.resource.DefaultResourceCalculator",
@@ -187,6 +190,7 @@ func (c *Cluster) site() properties {
 	}
 	maps.Copy(site, c.resourceManagerSettings())
 	maps.Copy(site, cfg.queueSettings())
+	maps.Copy(site, cfg.nodeSettings())
 	maps.Copy(site, cfg.Settings)
 	return site
 }
@@ -198,13 +202,15 @@ func (c *Cluster) dataNodeSite(i int) properties {
 	for _, v := range c.cfg.DataNodes[i].Volumes {
 		dirs = append(dirs, "["+v.Type+"]file://"+v.Dir)
 	}
-	return properties{
+	site := properties{
 		"dfs.datanode.data.dir":     strings.Join(dirs, ","),
-		"dfs.datanode.address":      c.cfg.at(p.data),
-		"dfs.datanode.ipc.address":  c.cfg.at(p.ipc),
-		"dfs.datanode.http.address": "127.0.0.1:" + strconv.Itoa(p.http),
+		"dfs.datanode.address":      c.cfg.dataNodeAt(i, p.data),
+		"dfs.datanode.ipc.address":  c.cfg.dataNodeAt(i, p.ipc),
+		"dfs.datanode.http.address": c.cfg.nodeAt(i, p.http),
 		"hadoop.tmp.dir":            filepath.Join(c.cfg.RunDir, "tmp", fmt.Sprintf("dn%d", i)),
 	}
+	maps.Copy(site, c.cfg.nodeName("dfs.datanode.hostname", i))
+	return site
 }
 
 // ConfigureDataNode sets additional properties of DataNode i for its future starts; nil removes
@@ -218,19 +224,17 @@ func (c *Cluster) ConfigureDataNode(i int, settings map[string]string) error {
 // nodeManagerSite returns the properties that are specific to NodeManager i.
 func (c *Cluster) nodeManagerSite(i int) properties {
 	p := c.ports.nm[i]
-	var dirs []string
-	for _, d := range c.cfg.LocalDirs {
-		dirs = append(dirs, filepath.Join(d, fmt.Sprintf("nm%d", i)))
-	}
-	return properties{
-		"yarn.nodemanager.local-dirs":        strings.Join(dirs, ","),
+	site := properties{
+		"yarn.nodemanager.local-dirs":        c.cfg.localDirs(i),
 		"yarn.nodemanager.log-dirs":          filepath.Join(c.LogDir(), "containers", fmt.Sprintf("nm%d", i)),
-		"yarn.nodemanager.address":           "127.0.0.1:" + strconv.Itoa(p.rpc),
-		"yarn.nodemanager.localizer.address": "127.0.0.1:" + strconv.Itoa(p.localizer),
-		"yarn.nodemanager.webapp.address":    "127.0.0.1:" + strconv.Itoa(p.http),
+		"yarn.nodemanager.address":           c.cfg.nodeAt(i, p.rpc),
+		"yarn.nodemanager.localizer.address": c.cfg.nodeAt(i, p.localizer),
+		"yarn.nodemanager.webapp.address":    c.cfg.nodeAt(i, p.http),
 		"mapreduce.shuffle.port":             strconv.Itoa(p.shuffle),
 		"hadoop.tmp.dir":                     filepath.Join(c.cfg.RunDir, "tmp", fmt.Sprintf("nm%d", i)),
 	}
+	maps.Copy(site, c.cfg.nodeName("yarn.nodemanager.hostname", i))
+	return site
 }
 
 func (c *Cluster) confDir(name string) string { return filepath.Join(c.cfg.RunDir, "conf", name) }
@@ -319,8 +323,13 @@ func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 		"-Djava.io.tmpdir=" + filepath.Join(c.cfg.RunDir, "tmp"),
 		"-Djava.net.preferIPv4Stack=true",
 	}
-	for _, p := range []string{"java.lang", "java.util", "java.io", "java.nio", "java.net", "sun.nio.ch", "java.util.concurrent"} {
-		opts = append(opts, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
+	if len(c.cfg.Nodes) > 0 {
+		opts = append(opts, "-Djdk.net.hosts.file="+c.hostsFile())
+	}
+	if c.hasModules() {
+		for _, p := range []string{"java.lang", "java.util", "java.io", "java.nio", "java.net", "sun.nio.ch", "java.util.concurrent"} {
+			opts = append(opts, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
+		}
 	}
 	return append(opts, more...)
 }

@@ -35,7 +35,7 @@ type Block struct {
 
 // call performs a metadata operation and decodes its answer into out, unless out is nil.
 func (f *FS) call(ctx context.Context, method, path, op string, query url.Values, out any) error {
-	body, err := fetch(ctx, http.DefaultClient, method, f.url(path, op, query), nil)
+	body, err := fetch(ctx, bulk, method, f.url(path, op, query), nil)
 	if err != nil {
 		return fmt.Errorf("hdfs %s %s: %w", op, path, err)
 	}
@@ -144,7 +144,7 @@ func (f *FS) Checksum(ctx context.Context, path string) (string, error) {
 
 // Open reads a file from its beginning. The caller closes it.
 func (f *FS) Open(ctx context.Context, path string) (io.ReadCloser, error) {
-	resp, err := send(ctx, http.DefaultClient, http.MethodGet, f.url(path, "OPEN", nil), nil)
+	resp, err := send(ctx, bulk, http.MethodGet, f.url(path, "OPEN", nil), nil)
 	if err != nil {
 		return nil, fmt.Errorf("hdfs OPEN %s: %w", path, err)
 	}
@@ -153,7 +153,7 @@ func (f *FS) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 
 // Read returns the content of a small file. More than 64 MiB is an error.
 func (f *FS) Read(ctx context.Context, path string) ([]byte, error) {
-	text, err := fetch(ctx, http.DefaultClient, http.MethodGet, f.url(path, "OPEN", nil), nil)
+	text, err := fetch(ctx, bulk, http.MethodGet, f.url(path, "OPEN", nil), nil)
 	if err != nil {
 		return nil, fmt.Errorf("hdfs OPEN %s: %w", path, err)
 	}
@@ -176,7 +176,7 @@ func (f *FS) Create(ctx context.Context, path string, r io.Reader, o CreateOptio
 	if err := f.call(ctx, http.MethodPut, path, "CREATE", q, &redirect); err != nil {
 		return err
 	}
-	if _, err := fetch(ctx, http.DefaultClient, http.MethodPut, redirect.Location, io.NopCloser(r)); err != nil {
+	if _, err := fetch(ctx, bulk, http.MethodPut, redirect.Location, io.NopCloser(r)); err != nil {
 		return fmt.Errorf("hdfs CREATE %s: %w", path, err)
 	}
 	return nil

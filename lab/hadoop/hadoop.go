@@ -8,10 +8,11 @@
 // equal size separate the containers of the two jobs.
 //
 // All files are in one private run folder, except the directories that Config places elsewhere. All
-// servers listen on 127.0.0.1, except that Config.Host can give HDFS another address. The daemons
-// die with their parent (PR_SET_PDEATHSIG). The NodeManager is the first process of a PID
-// namespace, so its containers die with it. Each process is recorded in the run folder's ledger, so
-// ledger.Recover can end processes after a crash.
+// servers listen on 127.0.0.1, except that Config.Host can give HDFS another address, and that
+// Config.Nodes can give each node a network namespace and an address of its own. The daemons die
+// with their parent (PR_SET_PDEATHSIG). The NodeManager is the first process of a PID namespace, so
+// its containers die with it. Each process is recorded in the run folder's ledger, so ledger.Recover
+// can end processes after a crash.
 //
 // Operations on metadata use WebHDFS and the ResourceManager's REST interface, because a Hadoop
 // shell command starts a JVM, which takes seconds on a small machine.
@@ -30,6 +31,7 @@ import (
 	"sync/atomic"
 
 	"penstock/lab/ledger"
+	"penstock/lab/netns"
 	"penstock/lab/process"
 )
 
@@ -70,10 +72,19 @@ type Config struct {
 	RunDir  string // private, created when missing; its conf, data, java, logs and tmp are replaced
 	Version string // one of Versions; default DefaultVersion
 	Lib     string // folder of that version's jars, from Fetch
+	// Java is the home of the Java runtime, with bin/java, of all JVMs of the cluster: servers, clients and
+	// containers. Default: JAVA_HOME or, if that is not set, the java on the PATH.
+	Java string
 
 	// Host is the IP address of this machine on which HDFS listens; default 127.0.0.1, which only
-	// clients on this machine can reach. YARN always listens on 127.0.0.1.
+	// clients on this machine can reach. YARN always listens on 127.0.0.1, except with Nodes.
 	Host string
+
+	// Nodes, if there are any, are machines with addresses of their own: DataNode i and NodeManager i run on
+	// Nodes[i], with their containers. All other JVMs, also those of clients, run on Masters, whose address is the
+	// default Host. The caller's namespace must reach all of them. The nodes need root.
+	Nodes   []Node
+	Masters *netns.Machine
 
 	DataNodes    []DataNode // default: one
 	NodeManagers int        // default 1
@@ -86,7 +97,7 @@ type Config struct {
 
 	Replication int   // default 1
 	BlockSize   int64 // bytes, default 16 MiB (128 MiB scaled as the modelled disks are); rounded up to a multiple of 512
-	TaskSlots   int   // running tasks per queue, in addition to its ApplicationMaster; default 2
+	TaskSlots   int   // running tasks per queue (with Nodes: per node), in addition to an ApplicationMaster; default 2
 	TaskHeapMB  int   // heap of a map or reduce JVM; default 400
 
 	// Queues are the paths of the scheduler's leaf queues, such as root.etl.night. Default:
@@ -137,13 +148,21 @@ func (cfg *Config) validate() error {
 	if err := CheckVersion(cfg.Version); err != nil {
 		return err
 	}
+	if cfg.Java != "" {
+		if _, err := findJava(cfg.Java, cfg.Version); err != nil {
+			return err
+		}
+	}
 	if err := cfg.validateQueues(); err != nil {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(cfg.Lib, "hadoop-common-"+cfg.Version+".jar")); err != nil {
 		return fmt.Errorf("hadoop: no Hadoop %s in Lib %q (call Fetch first): %w", cfg.Version, cfg.Lib, err)
 	}
-	cfg.Host = cmp.Or(cfg.Host, "127.0.0.1")
+	if err := cfg.validateNodes(); err != nil {
+		return err
+	}
+	cfg.Host = cmp.Or(cfg.Host, loopback)
 	if len(cfg.DataNodes) == 0 {
 		cfg.DataNodes = make([]DataNode, 1)
 	}
@@ -234,17 +253,17 @@ func pid(of []*process.Process, i int) int {
 // DataNodeAddress returns the address at which DataNode i transfers data, such as "127.0.0.1:port".
 // Block locations contain the same address.
 func (c *Cluster) DataNodeAddress(i int) string {
-	return c.cfg.at(c.ports.dn[i].data)
+	return c.cfg.dataNodeAt(i, c.ports.dn[i].data)
 }
 
 // DataNodeURL returns the base of DataNode i's web address.
 func (c *Cluster) DataNodeURL(i int) string {
-	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.dn[i].http)
+	return "http://" + c.cfg.nodeAt(i, c.ports.dn[i].http)
 }
 
 // NodeManagerURL returns the base of NodeManager i's web address.
 func (c *Cluster) NodeManagerURL(i int) string {
-	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.nm[i].http)
+	return "http://" + c.cfg.nodeAt(i, c.ports.nm[i].http)
 }
 
 // LogDir returns the folder with one log per daemon (nn.log, dn0.log, ...), the clients' output

@@ -287,8 +287,11 @@ func TestJobsAreChecked(t *testing.T) {
 	if class, args, err := good.command(); err != nil || !strings.HasSuffix(class, "TeraSort") || len(args) != 2 {
 		t.Errorf("%s %v %v", class, args, err)
 	}
+	if class, args, err := (Job{Kind: Sort, Input: "/i", Output: "/o", Reduces: 3}).command(); err != nil || !strings.HasSuffix(class, ".Sort") || !slices.Equal(args[:2], []string{"-r", "3"}) || !slices.Equal(args[len(args)-2:], []string{"/i", "/o"}) {
+		t.Errorf("%s %v %v", class, args, err)
+	}
 	for _, bad := range []Job{
-		{Kind: "sort", Input: "/i", Output: "/o", Queue: QueueAggressor},
+		{Kind: "grep", Input: "/i", Output: "/o", Queue: QueueAggressor},
 		{Kind: WordCount, Output: "/o", Queue: QueueProtected},
 		{Kind: WordCount, Input: "/i", Queue: QueueProtected},
 		{Kind: TeraGen, Output: "/o", Queue: QueueAggressor},

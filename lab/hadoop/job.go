@@ -30,13 +30,16 @@ const (
 	TeraValidate Kind = "teravalidate"
 )
 
+// Sort is the Sort of the disk contention paper (section V): it sorts the lines of text files.
+const Sort Kind = "sort"
+
 // TestDFSIO is Hadoop's own benchmark of HDFS: each map writes or reads a file.
 const (
 	TestDFSIOWrite Kind = "testdfsio-write"
 	TestDFSIORead  Kind = "testdfsio-read"
 )
 
-var kinds = []Kind{WordCount, TeraGen, TeraSort, TeraValidate, TestDFSIOWrite, TestDFSIORead}
+var kinds = []Kind{WordCount, TeraGen, TeraSort, TeraValidate, Sort, TestDFSIOWrite, TestDFSIORead}
 
 // Job describes one submission.
 type Job struct {
@@ -46,7 +49,7 @@ type Job struct {
 	Rows      int64  // TeraGen: rows of 100 bytes
 	Maps      int    // TeraGen: number of maps, TestDFSIO: number of files; default 2. Other jobs have one map per block of input
 	FileBytes int64  // TestDFSIO: bytes of each file
-	Reduces   int    // WordCount, TeraSort: default 1
+	Reduces   int    // WordCount, TeraSort, Sort: default 1
 	Queue     string // QueueProtected or QueueAggressor, or one of Config.Queues
 	CPUs      string // taskset list for the job's client and all of its containers; empty: all
 	Cgroup    string // folder of the containers' cgroup (cgroup v1); empty: the NodeManager's cgroup
@@ -114,7 +117,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		// WordCount's reduce only adds up a few thousand numbers.
 		settings["mapreduce.reduce.java.opts"] = c.taskOpts(c.cfg.TaskHeapMB) + " " + quick
 	}
-	if job.Kind == TeraSort {
+	if job.Kind == TeraSort || job.Kind == Sort {
 		// The maps' outputs are large compared with a small task's heap. Outputs that do not fit
 		// into a third of the heap go to the local disk, as on a real cluster.
 		settings["mapreduce.reduce.shuffle.input.buffer.percent"] = "0.3"
@@ -185,11 +188,19 @@ func (j Job) command() (class string, args []string, err error) {
 		class = examples + "terasort.TeraSort"
 	case TeraValidate:
 		class = examples + "terasort.TeraValidate"
+	case Sort:
+		class = examples + "Sort"
 	default:
 		return "", nil, fmt.Errorf("hadoop: unknown job %q; use one of %q", j.Kind, kinds)
 	}
 	if j.Input == "" {
 		return "", nil, fmt.Errorf("hadoop: %s needs an input path", j.Kind)
+	}
+	if j.Kind == Sort {
+		// By default Sort reads the binary files of RandomWriter. Without a tab in it, a line is a key.
+		const formats, text = "org.apache.hadoop.mapreduce.lib.", "org.apache.hadoop.io.Text"
+		return class, []string{"-r", strconv.Itoa(cmp.Or(j.Reduces, 1)), "-inFormat", formats + "input.KeyValueTextInputFormat",
+			"-outFormat", formats + "output.TextOutputFormat", "-outKey", text, "-outValue", text, j.Input, j.Output}, nil
 	}
 	return class, []string{j.Input, j.Output}, nil
 }

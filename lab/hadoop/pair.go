@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"time"
 )
@@ -45,10 +46,10 @@ func (c *Cluster) resourceManagerSettings() properties {
 		if c.pair() {
 			suffix = "." + rmID(i)
 		}
-		site[prefix+"hostname"+suffix] = "127.0.0.1"
+		site[prefix+"hostname"+suffix] = c.cfg.resourceManagerHost()
 		for name, port := range map[string]int{"address": p.client, "scheduler.address": p.scheduler, "resource-tracker.address": p.tracker,
 			"admin.address": p.admin, "webapp.address": p.http} {
-			site[prefix+name+suffix] = "127.0.0.1:" + strconv.Itoa(port)
+			site[prefix+name+suffix] = net.JoinHostPort(c.cfg.resourceManagerHost(), strconv.Itoa(port))
 		}
 	}
 	if !c.pair() {
@@ -103,7 +104,7 @@ func (c *Cluster) ResourceManagerURLs() (urls []string) {
 }
 
 func (c *Cluster) resourceManagerURL(i int) string {
-	return fmt.Sprintf("http://127.0.0.1:%d", c.ports.rm[i].http)
+	return "http://" + net.JoinHostPort(c.cfg.resourceManagerHost(), strconv.Itoa(c.ports.rm[i].http))
 }
 
 // ActiveResourceManager returns the number, from 0, of the ResourceManager that reports itself as

@@ -30,11 +30,10 @@ func examplesVersion(version string) string {
 	return version
 }
 
-// leastJava returns the oldest Java for a version. The options that this package uses need Java 9;
-// the classes of 3.5 are compiled for 17.
+// leastJava returns the oldest Java for a version: the one for which its classes are compiled.
 func leastJava(version string) int {
 	if version == "3.5.0" {
 		return 17
 	}
-	return 9
+	return 8
 }

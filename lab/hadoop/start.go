@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"penstock/lab/ledger"
+	"penstock/lab/netns"
 	"penstock/lab/poll"
 	"penstock/lab/process"
 	"penstock/ops/install"
@@ -102,6 +103,15 @@ func (c *Cluster) prepare() error {
 			return err
 		}
 	}
+	if len(c.cfg.Nodes) > 0 {
+		text, err := c.cfg.hosts()
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.hostsFile(), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
 	return c.govern()
 }
 
@@ -126,7 +136,8 @@ func (c *Cluster) launch(ctx context.Context) error {
 		return err
 	}
 	for i := range c.cfg.NodeManagers {
-		nm := jvm{name: fmt.Sprintf("nm%d", i), opts: []string{quick}, ownPIDs: os.Geteuid() == 0, class: classNodeManager}
+		node := c.cfg.node(i)
+		nm := jvm{name: fmt.Sprintf("nm%d", i), opts: []string{quick}, ownPIDs: os.Geteuid() == 0, class: classNodeManager, machine: node.Machine, cgroup: node.Cgroup}
 		if g := c.cfg.Governed; g != nil {
 			nm.opts = append(nm.opts, install.NodeManagerOption(g.AgentJar, g.Socket))
 		}
@@ -168,7 +179,8 @@ func (c *Cluster) launchDataNode(i int) (*process.Process, error) {
 	if g := c.cfg.Governed; g != nil {
 		args = append([]string{install.DataNodeOption(g.AgentJar, cmp.Or(dn.Socket, g.Socket))}, args...)
 	}
-	return c.java(jvm{name: fmt.Sprintf("dn%d", i), heapMB: dn.HeapMB, opts: args, cpus: dn.CPUs, class: classDataNode})
+	node := c.cfg.node(i)
+	return c.java(jvm{name: fmt.Sprintf("dn%d", i), heapMB: dn.HeapMB, opts: args, cpus: dn.CPUs, class: classDataNode, machine: node.Machine, cgroup: node.Cgroup})
 }
 
 // env returns the environment of daemons and clients, without variables of the caller's own Hadoop.
@@ -197,12 +209,14 @@ type jvm struct {
 	env     []string // in addition to Cluster.env
 	cpus    string   // a taskset list; empty: all
 	ownPIDs bool
+	machine *netns.Machine // nil: that of the masters, or the caller's
+	cgroup  string         // folder; "": the caller's
 	class   string
 	args    []string
 }
 
 func (c *Cluster) java(j jvm) (*process.Process, error) {
-	home, err := c.JavaHome(j.cpus, "")
+	home, err := c.JavaHome(j.cpus, j.cgroup)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +228,7 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 	}
 	argv = slices.Concat(argv, []string{filepath.Join(home, "bin", "java")}, c.jvmOpts(cmp.Or(j.heapMB, 256), j.opts...), []string{j.class}, j.args)
 	return process.Start(process.Options{Book: c.book, Name: j.name, Log: filepath.Join(c.LogDir(), j.name+".log"),
-		Dir: c.cfg.RunDir, Env: append(c.env(cmp.Or(j.conf, j.name)), j.env...), OwnPIDs: j.ownPIDs}, argv...)
+		Dir: c.cfg.RunDir, Env: append(c.env(cmp.Or(j.conf, j.name)), j.env...), OwnPIDs: j.ownPIDs}, c.on(j.machine, argv)...)
 }
 
 // tool runs a program of Hadoop to its end. It returns the path of the log with the program's
@@ -242,7 +256,7 @@ func (c *Cluster) javaHome(cpus, cgroup string) string {
 }
 
 // JavaHome makes the folder of javaHome and returns its path. bin/java in it is a script that joins
-// the cgroup (the folder of a cgroup v1; "": none), binds itself to the CPUs (a taskset list; "":
+// the cgroup (its folder; "": none), binds itself to the CPUs (a taskset list; "":
 // all) and then executes the real java. A container's launch script runs $JAVA_HOME/bin/java, and a
 // job may set its containers' JAVA_HOME. So this works without changes to the NodeManager.
 func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
@@ -253,7 +267,7 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	if _, err := os.Stat(script); err == nil {
 		return home, nil
 	}
-	java, err := findJava(c.cfg.Version)
+	java, err := findJava(c.cfg.Java, c.cfg.Version)
 	if err != nil {
 		return "", err
 	}
@@ -271,11 +285,21 @@ func (c *Cluster) JavaHome(cpus, cgroup string) (string, error) {
 	return home, os.WriteFile(script, []byte("#!/bin/sh\n"+join+"exec "+bind+java+" \"$@\"\n"), 0o755)
 }
 
-// findJava returns the path of the program java in JAVA_HOME or, if JAVA_HOME is not set, on the
-// PATH. If the given Hadoop version cannot run on that Java, findJava returns an error.
-func findJava(version string) (string, error) {
-	java := filepath.Join(os.Getenv("JAVA_HOME"), "bin", "java")
-	if os.Getenv("JAVA_HOME") == "" {
+// findJava returns the path of the program java in home or, if home is empty, in JAVA_HOME or, if that is
+// not set, on the PATH. If the given Hadoop version cannot run on that Java, findJava returns an error.
+func findJava(home, version string) (string, error) {
+	java, err := locateJava(home)
+	if err != nil {
+		return "", err
+	}
+	return java, checkJava(version, java, javaMajor(java))
+}
+
+// locateJava is findJava for any Java.
+func locateJava(home string) (string, error) {
+	home = cmp.Or(home, os.Getenv("JAVA_HOME"))
+	java := filepath.Join(home, "bin", "java")
+	if home == "" {
 		var err error
 		if java, err = exec.LookPath("java"); err != nil {
 			return "", fmt.Errorf("hadoop: no java on the PATH; install a Java 17 runtime: %w", err)
@@ -283,27 +307,51 @@ func findJava(version string) (string, error) {
 	}
 	java, err := filepath.EvalSymlinks(java)
 	if err != nil {
-		return "", fmt.Errorf("hadoop: JAVA_HOME: %w", err)
+		return "", fmt.Errorf("hadoop: no Java in %s: %w", home, err)
 	}
-	release, err := os.ReadFile(filepath.Join(java, "..", "..", "release"))
-	if err != nil {
-		return java, nil // an unusual installation: the start will show whether it works
-	}
-	return java, checkJava(version, java, string(release))
+	return java, nil
 }
 
-// checkJava checks the version in the release file of a Java installation. All supported Hadoops
-// need the security manager, which Java 24 removed.
-func checkJava(hadoop, java, release string) error {
+// javaMajor returns the version of the Java with the program java, such as 8 or 17, from the files of its installation.
+// It returns 0 for an unusual installation, whose start will show whether it works.
+func javaMajor(java string) int {
+	home := filepath.Join(java, "..", "..")
+	if release, err := os.ReadFile(filepath.Join(home, "release")); err == nil {
+		return releaseMajor(string(release))
+	}
+	if _, err := os.Stat(filepath.Join(home, "lib", "rt.jar")); err == nil {
+		return 8 // a runtime without a JDK has no such file, and later ones have no rt.jar
+	}
+	return 0
+}
+
+// releaseMajor returns the version in the release file of a Java installation, or 0 if the file does not name it.
+func releaseMajor(release string) (major int) {
 	_, version, ok := strings.Cut(release, "JAVA_VERSION=\"")
 	if !ok {
-		return nil
+		return 0
 	}
-	var major int
-	if _, err := fmt.Sscanf(version, "%d", &major); err == nil && (major < leastJava(hadoop) || major > 23) {
-		return fmt.Errorf("hadoop: %s is Java %d, and Hadoop %s needs Java %d to 23: set JAVA_HOME, preferably to Java 17", java, major, hadoop, leastJava(hadoop))
+	if _, err := fmt.Sscanf(strings.TrimPrefix(version, "1."), "%d", &major); err != nil {
+		return 0
+	}
+	return major
+}
+
+// checkJava checks the version of Java; 0 is unknown and accepted. All supported Hadoops
+// need the security manager, which Java 24 removed.
+func checkJava(hadoop, java string, major int) error {
+	if major != 0 && (major < leastJava(hadoop) || major > 23) {
+		return fmt.Errorf("hadoop: %s is Java %d, and Hadoop %s needs Java %d to 23: choose another, preferably Java 17 (JAVA_HOME)",
+			java, major, hadoop, leastJava(hadoop))
 	}
 	return nil
+}
+
+// hasModules reports whether the cluster's Java has modules, whose packages must be opened to Hadoop. Java 8 does not
+// know the option for it, and refuses to start.
+func (c *Cluster) hasModules() bool {
+	java, err := locateJava(c.cfg.Java)
+	return err != nil || javaMajor(java) != 8
 }
 
 // await polls a condition until it is true, a daemon dies or the context ends.

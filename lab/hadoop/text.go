@@ -198,15 +198,59 @@ func (c *Cluster) VerifyWordCount(ctx context.Context, output string, want *Word
 	if err != nil {
 		return err
 	}
+	return want.compare("WordCount", output, got, total)
+}
+
+// compare returns an error if the words in an output, total of them, differ from the expected ones.
+func (want *WordCounts) compare(job, output string, got map[string]int64, total int64) error {
 	for word, n := range want.Words {
 		if got[word] != n {
-			return fmt.Errorf("WordCount's output %s is wrong: %q counted %d times, written %d times", output, word, got[word], n)
+			return fmt.Errorf("%s's output %s is wrong: %q counted %d times, written %d times", job, output, word, got[word], n)
 		}
 	}
 	if total != want.Total || len(got) != len(want.Words) {
-		return fmt.Errorf("WordCount's output %s is wrong: it has %d words, %d of them distinct; %d and %d were written", output, total, len(got), want.Total, len(want.Words))
+		return fmt.Errorf("%s's output %s is wrong: it has %d words, %d of them distinct; %d and %d were written", job, output, total, len(got), want.Total, len(want.Words))
 	}
 	return nil
+}
+
+// VerifySort checks the output of Sort: the lines of each part are in order, and all parts together have
+// the words of the input. Sort does not order the parts among each other.
+func (c *Cluster) VerifySort(ctx context.Context, output string, want *WordCounts) error {
+	got := map[string]int64{}
+	var total int64
+	err := c.eachPart(ctx, output, func(path string, r io.Reader) error {
+		n, err := countSorted(r, got)
+		total += n
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return want.compare("Sort", output, got, total)
+}
+
+// countSorted adds the words of lines to counts and returns their number. It returns an error if a line is
+// before the line above it.
+func countSorted(r io.Reader, counts map[string]int64) (total int64, err error) {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, 1<<20)
+	var last []byte
+	for n := 1; lines.Scan(); n++ {
+		line, _ := bytes.CutSuffix(lines.Bytes(), []byte{'\t'}) // the key's end, before an empty value
+		if bytes.Compare(line, last) < 0 {
+			return total, fmt.Errorf("line %d is not in order", n)
+		}
+		last = append(last[:0], line...)
+		for _, word := range bytes.Fields(line) {
+			counts[string(word)]++
+			total++
+		}
+	}
+	return total, lines.Err()
 }
 
 func parseWordCountLine(line []byte) (word string, n int64, err error) {

@@ -15,9 +15,18 @@ import (
 
 const answerMax = 64 << 20 // bytes
 
-// web is the client for small requests. Requests for file contents use http.DefaultClient, and the
-// caller's context bounds them.
-var web = &http.Client{Timeout: 30 * time.Second}
+// web is the client for small requests. Requests for file contents use bulk, and the caller's context
+// bounds them. Neither uses a proxy, which could not reach the servers of this machine.
+var (
+	web  = &http.Client{Timeout: 30 * time.Second, Transport: direct()}
+	bulk = &http.Client{Transport: direct()}
+)
+
+func direct() *http.Transport {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.Proxy = nil
+	return t
+}
 
 // send sends a request. An answer other than 2xx is an error; for a missing file the error is
 // fs.ErrNotExist. The caller must close the answer's body.
@@ -109,7 +118,7 @@ func BlockName(file string) string { return blockName.FindString(filepath.Base(f
 // a JVM. Some blocks can be listed twice.
 func (c *Cluster) BlockNames(ctx context.Context, path string) ([]string, error) {
 	q := url.Values{"ugi": {user()}, "path": {path}, "files": {"1"}, "blocks": {"1"}, "openforwrite": {"1"}}
-	body, err := fetch(ctx, http.DefaultClient, http.MethodGet, c.NameNodeURL()+"/fsck?"+q.Encode(), nil)
+	body, err := fetch(ctx, bulk, http.MethodGet, c.NameNodeURL()+"/fsck?"+q.Encode(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("fsck %s: %w", path, err)
 	}

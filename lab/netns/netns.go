@@ -42,6 +42,7 @@ type Network struct {
 	tag    string
 	prefix netip.Prefix
 	bridge *Machine
+	here   bool // the caller has a link
 	ids    []ledger.ID
 }
 
@@ -155,7 +156,25 @@ func (w *Network) Here() (netip.Addr, error) {
 	if !free(w.prefix, used) {
 		return netip.Addr{}, fmt.Errorf("another network has taken addresses of %v since this network was made: make the network again", w.prefix)
 	}
-	return w.plug(links, ns, "here", w.tag, MaxMachines+1)
+	w.here = true
+	return w.plug(links, ns, herePort, w.tag, MaxMachines+1)
+}
+
+// herePort is the name of the caller's port at the bridge.
+const herePort = "here"
+
+// leave removes the caller's link. The kernel removes the links of a namespace some time after the namespace's end, and
+// a next network of this run may need the name earlier.
+func (w *Network) leave() error {
+	if !w.here {
+		return nil
+	}
+	w.here = false
+	link, err := w.bridge.links.LinkByName(herePort)
+	if err != nil {
+		return nil // it was not made
+	}
+	return w.bridge.links.LinkDel(link)
 }
 
 // plug makes a link between the bridge and a namespace, and gives the namespace an address on it.
@@ -292,7 +311,7 @@ func (m *Machine) close() error {
 // Close removes the network. A machine with running processes keeps its namespace, without a link,
 // until they end.
 func (w *Network) Close() error {
-	var errs []error
+	errs := []error{w.leave()}
 	for _, m := range append(w.Machines, w.bridge) {
 		if m != nil {
 			errs = append(errs, m.close())

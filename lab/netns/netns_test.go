@@ -3,6 +3,7 @@ package netns
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io"
@@ -174,6 +175,29 @@ func TestHereIsOnTheNetworkToo(t *testing.T) {
 	hello(t, c)
 }
 
+// A run may make one network after another, each with the caller on it.
+func TestHereAgain(t *testing.T) {
+	book, err := ledger.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := book.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	for range 3 {
+		w, err := New(book, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.Here()
+		if err := errors.Join(err, w.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestACommandRunsAtItsMachine(t *testing.T) {
 	w := network(t, 1)
 	out, err := w.Machines[0].Command(t.Context(), "readlink", "/proc/self/ns/net").Output()
@@ -334,4 +358,106 @@ func TestAKilledRunsNetworkIsTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone(t, tag)
+}
+
+// TestRouter: the router masquerades, publishes a port, and drops what its machines send each other.
+func TestRouter(t *testing.T) {
+	w := network(t, 2)
+	router, err := w.Router()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, server := w.Machines[0], w.Machines[1]
+	l, err := server.Listen(t.Context(), server.Address.String()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := errors.Join(router.Masquerade(), router.Publish(8080, l.Addr().(*net.TCPAddr).AddrPort())); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := client.Dial(ctx, netip.AddrPortFrom(router.Address, 8080).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if from := s.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(); from != router.Address {
+		t.Errorf("the server sees %v, want the router, %v", from, router.Address)
+	}
+	if err := router.Drop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if c, err := client.Dial(ctx, l.Addr().String()); err == nil {
+		c.Close()
+		t.Error("a packet passes that is to be dropped")
+	}
+	if err := router.Undrop(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	direct, err := client.Dial(ctx, l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	direct.Close()
+}
+
+// TestPassToRules: a masquerading router also gives its address to connections between machines of the bridge.
+func TestPassToRules(t *testing.T) {
+	w := network(t, 2)
+	router, err := w.Router()
+	if err != nil {
+		t.Fatal(err)
+	}
+	passes, err := router.PassToRules()
+	if err := errors.Join(err, router.Masquerade()); err != nil {
+		t.Fatal(err)
+	}
+	client, server := w.Machines[0], w.Machines[1]
+	l, err := server.Listen(t.Context(), server.Address.String()+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	c, err := client.Dial(ctx, l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	want := client.Address
+	if passes {
+		want = router.Address
+	}
+	if from := s.RemoteAddr().(*net.TCPAddr).AddrPort().Addr(); from != want {
+		t.Errorf("the server sees %v, want %v (packets pass the rules: %v)", from, want, passes)
+	}
+	// Bytes pass in both directions.
+	for _, way := range [][2]net.Conn{{c, s}, {s, c}} {
+		if _, err := way[0].Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if err := way[1].SetReadDeadline(time.Now().Add(patience)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(way[1], make([]byte, 5)); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

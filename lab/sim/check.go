@@ -25,6 +25,14 @@ func Load(file string) (*Scenario, error) {
 	return s, nil
 }
 
+// New returns a scenario that was not read from a file, with its defaults.
+func New(s Scenario) (*Scenario, error) {
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("scenario %q: %w", s.Title, err)
+	}
+	return &s, nil
+}
+
 // validate fills in the defaults and checks the scenario. Each error begins with the path of its
 // field.
 func (s *Scenario) validate() error {
@@ -73,6 +81,13 @@ func (s *Scenario) validate() error {
 		check(a.Weight >= 0.001 && a.Weight <= 1000, "applications[%d]: weight %v: use 0.001 to 1000", i, a.Weight)
 		check(a.Spread >= 0 && a.Spread <= 1 && (a.Spread == 0 || a.On == nil), "applications[%d]: give either on, or spread from 0 to 1", i)
 		check(a.IO == "" || a.IO == "read" || a.IO == "write", "applications[%d]: io %q: use read or write", i, a.IO)
+		if a.Size > 0 {
+			a.Pause = cmp.Or(a.Pause, settings.Duration(20*time.Millisecond))
+		}
+		a.validateGuarantees(i, check)
+		if move := time.Duration(a.Move); move >= time.Second {
+			changes += min(maxChanges, int(time.Duration(s.Length)/move+1)) * max(1, min(a.Count, MaxApplications))
+		}
 		check((a.OnFor == 0) == (a.OffFor == 0), "applications[%d]: give both on_for and off_for, or neither", i)
 		check(a.OnFor == 0 || min(time.Duration(a.OnFor), time.Duration(a.OffFor)) >= 10*time.Millisecond, "applications[%d]: on_for and off_for: use at least 10ms", i)
 		if turn := time.Duration(a.OnFor + a.OffFor); turn >= 20*time.Millisecond {
@@ -107,16 +122,20 @@ func (s *Scenario) validate() error {
 	}
 	for i, ev := range s.Events {
 		kinds := 0
-		for _, given := range []bool{ev.Broker != "", ev.Leave != nil, ev.Join != nil, ev.Application != ""} {
+		for _, given := range []bool{ev.Broker != "", ev.Leave != nil, ev.Join != nil, ev.Application != "", ev.Slow != nil} {
 			if given {
 				kinds++
 			}
 		}
-		check(kinds == 1, "events[%d]: give exactly one of broker, leave, join and application", i)
+		check(kinds == 1, "events[%d]: give exactly one of broker, leave, join, application and slow", i)
 		check(ev.Broker == "" || ev.Broker == "up" || ev.Broker == "down", "events[%d]: broker %q: use up or down", i, ev.Broker)
 		for _, n := range []*int{ev.Leave, ev.Join} {
 			check(n == nil || *n >= 0 && *n < nodes, "events[%d]: there is no such node", i)
 		}
+		for _, n := range ev.Slow {
+			check(n >= 0 && n < nodes, "events[%d]: slow: there is no node %d: the scenario has %d, numbered from 0", i, n, nodes)
+		}
+		check(ev.Slow == nil || ev.Factor >= 0.01 && ev.Factor <= 1, "events[%d]: factor %v: use 0.01 to 1, the part of the disks' rate", i, ev.Factor)
 		check(ev.Application == "" || names[ev.Application], "events[%d]: the scenario has no application %q", i, ev.Application)
 		check(ev.Application == "" || ev.Weight >= 0.001 && ev.Weight <= 1000, "events[%d]: weight %v: use 0.001 to 1000", i, ev.Weight)
 	}
@@ -127,8 +146,12 @@ func (s *Scenario) validate() error {
 	b := s.Expect.Better
 	check(b.Local >= 0 && b.Local <= 100 && b.FIFO >= 0 && b.FIFO <= 100, "expect: better: use 0 to 100")
 	check(b.Shortest >= 0 && b.Shortest < 1 && b.Sized >= 0 && b.Sized < 1, "expect: better: shortest and sized: use 0 to below 1")
+	q := s.Expect.Equal
+	check(q.Within >= 0 && q.Within <= 100 && q.Better >= 0 && q.Better <= 100 && q.Estimate >= 0 && q.Estimate <= 1, "expect: equal: use 0 to 100, and 0 to 1 for estimate")
+	check(q.To == 0 && q.From == 0 || q.From < q.To && q.To <= s.Length, "expect: equal: from must be before to, and to within the length")
 	check(s.Expect.Converged == 0 || s.Expect.Misplaced > 0, "expect: converged: give misplaced too: it is the bound that shares must return to")
 	s.checkJobs(check, nodes)
+	s.checkExpected(check, nodes)
 	check(s.Expect.Misplaced >= 0 && s.Expect.Misplaced <= 1, "expect: misplaced %v: use 0 to 1", s.Expect.Misplaced)
 	return errors.Join(errs...)
 }

@@ -26,6 +26,9 @@ type App struct {
 	read    int64         // bytes, sum over all devices
 	written int64
 	ended   bool
+
+	guarantee *guarantee // nil: the policy gives it a weight only
+	reads     []smallRead
 }
 
 // Cluster is a run in progress.
@@ -38,6 +41,8 @@ type Cluster struct {
 	places   []place // by number in the scenario
 	disks    int
 	broker   broker
+	// deadlines is the part of the broker for jobs with deadlines; nil: there are none.
+	deadlines *deadlines
 }
 
 // place is a node or a virtual datanode: anything that has a number in a scenario.
@@ -67,7 +72,7 @@ func (c *Cluster) addHost(cfg DeviceConfig, datanodes int, each bool) error {
 	var n *node
 	for i := range datanodes {
 		if i == 0 || each {
-			d, err := newDevice(s, cfg, len(c.apps))
+			d, err := newDevice(s, cfg, c.apps)
 			if err != nil {
 				return err
 			}

@@ -25,12 +25,16 @@ func TestScenarios(t *testing.T) {
 	}
 	for _, file := range files {
 		seeds := uint64(3)
-		if strings.HasPrefix(filepath.Base(file), "scale-1000") {
+		if name := filepath.Base(file); strings.HasPrefix(name, "scale-1000") || name == "equal-thousand.yaml" {
 			load(t, file)
-			continue // at least half a minute: `make sim`
+			continue // at least half a minute: `make sim` and `make sim-large`
+		}
+		if strings.HasSuffix(file, "-thousand.yaml") {
+			load(t, file)
+			continue // `make verify`
 		}
 		switch filepath.Base(file) {
-		case "scale-100.yaml", "scale-100-local.yaml", "swim.yaml", "slowdown.yaml", "changes.yaml", "hundred-nodes.yaml", "hundred-nodes-dsfq.yaml":
+		case "scale-100.yaml", "scale-100-local.yaml", "swim.yaml", "slowdown.yaml", "equal-slowdown.yaml", "equal-hundred.yaml", "changes.yaml", "hundred-nodes.yaml", "hundred-nodes-dsfq.yaml", "shortest-hundred.yaml":
 			seeds = 1 // they take longest
 		}
 		t.Run(filepath.Base(file), func(t *testing.T) {

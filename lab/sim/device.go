@@ -6,7 +6,9 @@ import (
 
 	"penstock/core/arbiter"
 	"penstock/core/coord"
+	"penstock/core/cost"
 	"penstock/core/depth"
+	"penstock/core/policy"
 	"penstock/lab/disk"
 	"penstock/lab/schedulers"
 )
@@ -21,6 +23,8 @@ type DeviceConfig struct {
 	Depth       int
 	Read, Write depth.Line    // reference latencies; they are also the requests' costs
 	Debt        time.Duration // arbiter.Config.Debt
+	Cost        cost.Model    // from a profile; zero: not known
+	Seek        time.Duration // arbiter.Config.Seek
 }
 
 const (
@@ -48,8 +52,13 @@ type device struct {
 	coord   coord.Device
 	flows   []*flow            // by application; nil if the application has no flow here
 	weights map[string]float64 // the flows' weights in force, by application name; passed to the arbiter as parts
+	named   map[string]*App    // applications with guarantees
+	totals  []policy.Total     // parts of total rates in force, by application; nil: there are none
+	meters  []coord.RateMeter  // of applications with total rates; nil: there are none
+	room    int64              // bytes per second that the arbiter guarantees at most, at the last report
 	stopped bool               // its node has left
 	uses    []coord.Use        // uses in the last report
+	waits   []coord.Waits      // in the order of uses
 	last    time.Duration      // time of the previous report
 
 	moved  []*stream     // streams with a new mark
@@ -64,6 +73,11 @@ type flow struct {
 	app            *App
 	open           int           // streams that the arbiter still holds
 	served, wanted time.Duration // in total, up to the last report
+	bytes          int64         // the same: bytes that the disk has moved
+	limitWaits     int64         // the same: waits for the limit
+	moved          int64         // bytes that the disk has moved so far
+	unseen         int           // reports in a row without use
+	waits          arbiter.Waits // in total, up to the last report
 }
 
 // stream is the reading or writing of one file, or all the work of an application at a device,
@@ -109,11 +123,11 @@ func (c *DeviceConfig) native() bool { return c.Algorithm == "fifo" }
 func (c *DeviceConfig) options(apps int) arbiter.Options {
 	o := arbiter.Options{
 		Mode:   arbiter.Enforce,
-		Policy: func(string) arbiter.Rule { return arbiter.Rule{Weight: 1, Mode: arbiter.Enforce} },
+		Policy: func(string) arbiter.Rule { return plainRule },
 		Config: arbiter.Config{
 			Algorithm: c.Algorithm, FixedDepth: max(1, c.Depth), Quantum: c.Quantum,
 			Depth: depth.Config{Start: float64(max(1, c.Depth)), Read: c.Read, Write: c.Write},
-			Dirty: dirtyRoom, Staged: stagedRoom, Debt: c.Debt,
+			Dirty: dirtyRoom, Staged: stagedRoom, Debt: c.Debt, Cost: c.Cost, Seek: c.Seek,
 			WeightScale: weightScale, MaxFlows: apps + 2, // one flow is the arbiter's own
 		},
 	}
@@ -144,12 +158,18 @@ func peer[S arbiter.Scheduler](begin func(maxFlows int) (S, error)) func(int) ar
 	}
 }
 
-func newDevice(s *spindle, cfg DeviceConfig, apps int) (*device, error) {
-	a, err := arbiter.New(cfg.options(apps))
+func newDevice(s *spindle, cfg DeviceConfig, apps []*App) (*device, error) {
+	d := &device{engine: s.engine, spindle: s, cfg: cfg, flows: make([]*flow, len(apps)), weights: map[string]float64{}, waking: -1}
+	d.guarantee(apps)
+	o := cfg.options(len(apps))
+	if d.named != nil {
+		o.Policy = d.rule
+	}
+	a, err := arbiter.New(o)
 	if err != nil {
 		return nil, err
 	}
-	d := &device{engine: s.engine, spindle: s, cfg: cfg, arbiter: a, flows: make([]*flow, apps), weights: map[string]float64{}, waking: -1}
+	d.arbiter = a
 	d.look = func() {
 		switch now := d.engine.Now(); {
 		case d.waking != now: // a later call has replaced this one
@@ -332,6 +352,7 @@ func (d *device) ended(fl flight, service time.Duration) {
 	s, r := fl.stream, fl.request
 	s.had += r.Length
 	a := s.flow.app
+	s.flow.moved += r.Length
 	a.service += service
 	if r.Write {
 		a.written += r.Length
@@ -347,24 +368,39 @@ func (d *device) ended(fl flight, service time.Duration) {
 // broker that the production code makes of these uses.
 func (d *device) report(sequence uint64) ([]coord.Use, []coord.Service) {
 	length := d.close()
-	return d.uses, d.coord.Report(sequence, length, d.uses)
+	out := d.coord.Report(sequence, length, d.uses)
+	for i := range out {
+		out[i].AddWaits(d.waits[i], length)
+	}
+	return d.uses, out
 }
 
 // close ends a period and returns its length. The service comes from the arbiter's own accounts, as
 // in the daemon.
 func (d *device) close() time.Duration {
 	now := d.engine.Now()
-	d.uses = d.uses[:0]
+	d.uses, d.waits = d.uses[:0], d.waits[:0]
+	all := time.Duration(0)
 	for i, f := range d.flows {
 		if f == nil {
 			continue
 		}
 		service, wanted := d.arbiter.Use(d.clock(), f.app.Name)
 		d.uses = append(d.uses, coord.Use{App: i, Served: service - f.served, Wanted: wanted - f.wanted})
-		f.served, f.wanted = service, wanted
+		if f.unseen++; service > f.served || wanted > f.wanted {
+			f.unseen = 0
+		}
+		w := d.arbiter.Waits(d.clock(), f.app.Name)
+		d.waits = append(d.waits, coord.Waits{Streams: w.Streams - f.waits.Streams, Waited: w.Waited - f.waits.Waited, Contended: w.Contended - f.waits.Contended, Served: service - f.served})
+		all += service - f.served
+		f.served, f.wanted, f.waits = service, wanted, w
+	}
+	for i := range d.waits {
+		d.waits[i].All = all
 	}
 	length := now - d.last
 	d.last = now
+	d.measure(length)
 	return length
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"penstock/core/coord"
+	"penstock/core/policy"
 )
 
 // Exchange describes the communication between nodes and broker.
@@ -37,6 +38,7 @@ type broker struct {
 	served []time.Duration // by application, with ruleDSFQ
 	life   int             // counts starts: messages to an earlier life are lost
 	down   bool
+	rates  []*coord.TotalRate // by application; nil if no application has total rates
 }
 
 func (b *broker) start(c *Cluster) {
@@ -48,6 +50,7 @@ func (b *broker) start(c *Cluster) {
 	}
 	b.begun.Reset(c.now)
 	b.life++
+	b.forgetRates(c)
 }
 
 // settled reports whether the broker's totals are regarded as complete.
@@ -85,20 +88,25 @@ type node struct {
 	streaming bool // the node believes that it has a stream
 	life      int  // counts streams: messages of an earlier stream are lost
 	member    coord.Member
-	joined    bool // the broker has accepted the stream
-	first     bool // the next report is the stream's first
+	joined    bool  // the broker has accepted the stream
+	room      int64 // that the broker knows of the node's disk
+	free      int64 // of room, what no total rate has
+	first     bool  // the next report is the stream's first
 	sequence  uint64
 	inForce   bool
 	answered  time.Duration
-	wait      time.Duration // time before the next attempt to open a stream
-	named     []bool        // applications named in the stream; nil before the first stream
-	delays    delays        // with ruleDSFQ
+	wait      time.Duration     // time before the next attempt to open a stream
+	named     []bool            // applications named in the stream; nil before the first stream
+	delays    delays            // with ruleDSFQ
+	parts     []*coord.RatePart // the broker's, by application; nil if no application has total rates
+	given     []policy.Total    // the parts of total rates in the last answer, by application
 }
 
 // entry is an application in a message: its service on a node in a report, its total in an answer.
 type entry struct {
 	app     int
 	service coord.Service
+	total   policy.Total // the node's parts, in an answer
 }
 
 func newNode(c *Cluster, d *device) *node {
@@ -135,6 +143,7 @@ func (n *node) join() {
 
 // cut ends the node's stream, if it has one.
 func (n *node) cut() {
+	n.parts = nil
 	if n.joined && !n.cluster.broker.down {
 		if err := n.cluster.broker.totals.Leave(n.member); err != nil {
 			panic(err)
@@ -210,6 +219,7 @@ func (n *node) turn(life int) {
 		return
 	}
 	n.expire()
+	n.forgetUnseen()
 	n.sequence++
 	var report []entry
 	if n.first { // service before the stream is not reported
@@ -224,15 +234,19 @@ func (n *node) turn(life int) {
 		uses, out := n.device.report(n.sequence)
 		report = make([]entry, 0, len(uses))
 		for i, u := range uses {
-			report = append(report, entry{u.App, out[i]})
+			report = append(report, entry{app: u.App, service: out[i]})
 		}
+		n.device.addDemands(report)
 	}
+	room := n.device.room
+	n.applyTotals()
 	if c.lost() {
 		return
 	}
 	sequence, broker := n.sequence, c.broker.life
 	c.After(c.delay(), func() {
 		if life == n.life && broker == c.broker.life && !c.broker.down {
+			n.room = room
 			n.arrive(life, sequence, report)
 		}
 	})
@@ -251,7 +265,7 @@ func (n *node) arrive(life int, sequence uint64, report []entry) {
 		c.broker.begun.Join(n.name, c.now, c.exchange.Period)
 	}
 	for _, e := range report {
-		if c.apps[e.app].ended {
+		if c.apps[e.app].ended || n.device.flows[e.app] == nil { // the node has forgotten it since
 			continue
 		}
 		if !n.named[e.app] {
@@ -266,6 +280,7 @@ func (n *node) arrive(life int, sequence uint64, report []entry) {
 	}
 	for i := range report {
 		_, _, report[i].service, _ = t.Entry(n.member, report[i].app)
+		report[i].total = n.takePart(report[i].app)
 	}
 	if c.lost() {
 		return
@@ -282,6 +297,7 @@ func (n *node) arrive(life int, sequence uint64, report []entry) {
 func (n *node) take(sequence uint64, settled bool, totals []entry) {
 	c := n.cluster
 	n.answered, n.wait = c.Now(), retryMin
+	n.takeTotals(totals)
 	if !settled {
 		return // the previous parts may still be in force
 	}
@@ -306,6 +322,9 @@ func (n *node) end(app int) {
 			panic(err)
 		}
 		n.named[app] = false
+		if n.parts != nil {
+			n.parts[app] = nil
+		}
 	}
 	n.device.forget(app)
 }

@@ -27,6 +27,13 @@ const (
 	orderFIFO = "fifo"
 )
 
+// Ways in which other packages play jobs.
+const (
+	WayCoordinated = wayCoordinated
+	WayShortest    = wayShortest
+	WaySized       = waySized
+)
+
 // The ways in which jobs are played.
 const (
 	wayAlone       = "alone"       // each job alone on the cluster
@@ -35,10 +42,12 @@ const (
 	wayCoordinated = "coordinated" // as wayLocal, and with the broker's totals
 	wayShortest    = "shortest"    // as wayCoordinated, with all jobs in one queue, the shortest first by progress
 	waySized       = "sized"       // the same by stated sizes
+	wayEqual       = "equal"       // as wayCoordinated, with all jobs in one queue that equals slowdowns
+	wayDeadline    = "deadline"    // as wayCoordinated, and jobs with deadlines get the rates that they need
 )
 
 // ways are all ways.
-var ways = []string{wayAlone, wayFIFO, wayLocal, wayCoordinated, wayShortest, waySized}
+var ways = []string{wayAlone, wayFIFO, wayLocal, wayCoordinated, wayShortest, waySized, wayEqual, wayDeadline}
 
 // work is a job to play.
 type work struct {
@@ -54,7 +63,12 @@ type work struct {
 	background               bool
 	index                    int
 	alone, fifo, local, coor time.Duration // run times; 0: not played, or not finished
-	shortest, sized          time.Duration
+	shortest, sized, equal   time.Duration
+	estimate                 [2]float64 // slowdown at the end, in wayCoordinated and wayEqual
+	rates                    map[string]float64
+	deadline                 time.Duration // after the submission; 0: none
+	timely                   time.Duration // run time in wayDeadline
+	decided                  Deadline
 }
 
 func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
@@ -71,7 +85,7 @@ func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 		m.Play = []string{wayAlone, wayFIFO, wayLocal, wayCoordinated}
 	}
 	for _, w := range m.Play {
-		check(slices.Contains(ways, w), "mapreduce: play %q: use alone, fifo, local, coordinated, shortest or sized", w)
+		check(slices.Contains(ways, w), "mapreduce: play %q: use alone, fifo, local, coordinated, shortest, sized, equal or deadline", w)
 	}
 	if len(m.Slices) == 0 {
 		m.Slices = shortest.Default().Percent
@@ -113,6 +127,7 @@ func (s *Scenario) checkJobs(check func(bool, string, ...any), nodes int) {
 		check(t.Slots >= 0, "traces[%d]: slots %d: use 0 or more", i, t.Slots)
 		check(t.Rate == 0 || t.Rate >= 1<<10, "traces[%d]: rate %d: use at least 1KiB", i, t.Rate)
 	}
+	s.checkDeadlines(check)
 	check(jobs <= maxJobs, "the scenario has %d jobs: use at most %d", jobs, maxJobs)
 	if len(s.Jobs)+len(s.Traces) > 0 {
 		check(s.Expect.Misplaced == 0 && len(s.Expect.Spans) == 0, "expect: misplaced and spans do not apply to jobs, which are judged by their slowdowns: use better")
@@ -203,7 +218,7 @@ func (s *Scenario) works(seed uint64) ([]*work, error) {
 			all = append(all, &work{name: name, kind: j.Name, application: cmp.Or(j.Application, name), queue: j.Queue, weight: j.Weight,
 				at: time.Duration(j.At) + time.Duration(i)*time.Duration(j.Every), input: int64(j.Input), shuffle: int64(j.Shuffle),
 				output: int64(j.Output), on: j.On, spread: j.Spread, maps: j.Maps, reduces: j.Reduces, slots: j.Slots,
-				rate: int64(j.Rate), background: j.Background})
+				rate: int64(j.Rate), background: j.Background, deadline: time.Duration(j.Deadline)})
 		}
 	}
 	for n, t := range s.Traces {

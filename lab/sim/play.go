@@ -13,9 +13,12 @@ import (
 type play struct {
 	scenario *Scenario
 	cluster  *Cluster
-	on       [][]int     // application -> its places
-	streams  [][]*stream // application -> its endless streams; nil while it is off
-	ops      []disk.Op   // by application
+	on       [][]int            // application -> its places
+	streams  [][]*stream        // application -> its endless streams; nil while it is off
+	turn     []int              // by application: counts its ends and moves
+	specs    []*ApplicationSpec // by application
+	watched  []watched          // applications with expectations
+	ops      []disk.Op          // by application
 	before   []time.Duration
 	ideal    []float64 // fractions of all service, by application
 	stale    bool      // ideal is outdated
@@ -31,24 +34,26 @@ type change struct {
 func newPlay(s *Scenario, seed uint64) (*play, error) {
 	p := &play{scenario: s}
 	var apps []*App
-	for _, a := range s.Applications {
+	for k, a := range s.Applications {
 		for i := range a.Count {
-			apps = append(apps, &App{Name: a.nameOf(i), Weight: a.Weight, kind: a.Name})
-			p.ops = append(p.ops, a.op())
+			apps = append(apps, &App{Name: a.nameOf(i), Weight: a.Weight, kind: a.Name, guarantee: a.guarantee(k)})
+			p.ops, p.specs = append(p.ops, a.op()), append(p.specs, &s.Applications[k])
 		}
 	}
 	p.cluster = newCluster(seed, s.exchange(), apps)
 	if err := p.cluster.populate(s); err != nil {
 		return nil, err
 	}
-	p.streams = make([][]*stream, len(apps))
+	p.streams, p.turn = make([][]*stream, len(apps)), make([]int, len(apps))
 	p.place()
 	for _, ev := range s.Events {
 		p.cluster.At(time.Duration(ev.At), func() { p.happen(ev) })
 		p.changed = append(p.changed, change{time.Duration(ev.At), ev.String()})
 	}
 	p.toggle()
+	p.moves()
 	slices.SortStableFunc(p.changed, func(a, b change) int { return int(a.at - b.at) })
+	p.watchAll()
 	p.before = p.services()
 	return p, nil
 }
@@ -111,7 +116,13 @@ func (c *Cluster) draw(list []int, spread float64) []int {
 func (p *play) start(app int) {
 	p.stale = true
 	p.streams[app] = make([]*stream, 0, len(p.on[app]))
-	for _, at := range p.on[app] {
+	small := p.small(app)
+	for i, at := range p.on[app] {
+		if small != nil {
+			p.streams[app] = append(p.streams[app], nil)
+			p.readSmall(app, i, small)
+			continue
+		}
 		p.streams[app] = append(p.streams[app], p.cluster.feed(at, app, p.ops[app], 0))
 	}
 }
@@ -119,8 +130,11 @@ func (p *play) start(app int) {
 func (p *play) stop(app int) {
 	p.stale = true
 	for _, s := range p.streams[app] {
-		s.end()
+		if s != nil {
+			s.end()
+		}
 	}
+	p.turn[app]++ // ends small reads
 	p.streams[app] = nil
 }
 
@@ -181,6 +195,10 @@ func (c *Cluster) happen(ev EventSpec) {
 		c.places[*ev.Leave].node.leave()
 	case ev.Join != nil:
 		c.places[*ev.Join].node.join()
+	case ev.Slow != nil:
+		for _, n := range ev.Slow {
+			c.places[n].device.spindle.disk.SetSpeed(ev.Factor)
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ type Result struct {
 	Windows      []Window      `json:"windows,omitempty"`
 	Changes      []Change      `json:"changes,omitempty"`
 	Spans        []Span        `json:"spans,omitempty"`
+	Checks       []Check       `json:"checks,omitempty"`
 	Shares       []Application `json:"shares,omitempty"`
 	// Misplaced is the median over the judged windows, Worst the maximum.
 	Misplaced float64   `json:"misplaced"`
@@ -106,6 +107,7 @@ func (s *Scenario) play(seed uint64, progress func(done float64) error) (*Result
 			return nil, err
 		}
 		c.Run(to)
+		p.watch()
 		off, got, ideal := p.judge()
 		w := Window{From: from.Seconds(), To: to.Seconds(), Misplaced: off, Judged: p.judges(from)}
 		if got == nil {
@@ -132,6 +134,7 @@ func (s *Scenario) play(seed uint64, progress func(done float64) error) (*Result
 		}
 	}
 	p.conclude(r)
+	p.check(r)
 	return r, nil
 }
 

@@ -56,10 +56,15 @@ type NodeSpec struct {
 	Disk    string         `yaml:"disk"`
 	Rate    settings.Bytes `yaml:"rate"`
 	Quantum settings.Bytes `yaml:"quantum"` // default 2MiB for hdd, 1MiB for ssd and nvme
+	// Profile is set if the device's costs are known, as by `penstock profile`. Otherwise the scheduler learns them
+	// from the load.
+	Profile bool `yaml:"profile"`
 	// Algorithm is the scheduler; default sfqd2. Depth is the initial depth; default 2 for hdd, 8
 	// for ssd and nvme.
 	Algorithm string `yaml:"algorithm"`
 	Depth     int    `yaml:"depth"`
+	// Seek is what the scheduler assumes of a seek's time; default 0. The daemon assumes one for each hard disk.
+	Seek settings.Duration `yaml:"seek"`
 }
 
 // The values of NodeSpec.Scheduler.
@@ -85,6 +90,20 @@ type ApplicationSpec struct {
 	Begin  settings.Duration `yaml:"begin"`
 	OnFor  settings.Duration `yaml:"on_for"`
 	OffFor settings.Duration `yaml:"off_for"`
+	// Reserve, Limit, TotalReserve, TotalLimit and Latency are those of a policy's rule for each of the applications. The
+	// order of the entries is that of the rules.
+	Reserve      settings.Reserve  `yaml:"reserve"`
+	Limit        settings.Bytes    `yaml:"limit"`
+	TotalReserve settings.Bytes    `yaml:"total_reserve"`
+	TotalLimit   settings.Bytes    `yaml:"total_limit"`
+	Latency      settings.Duration `yaml:"latency"`
+	// Move is the time after which an application's tasks move to other nodes, again and again; 0: they stay. With On, all
+	// numbers grow by their count; with Spread, nodes are drawn again.
+	Move settings.Duration `yaml:"move"`
+	// Size is set for an application that reads this many bytes, up to 128KiB, at a random place of the disk, waits for Pause
+	// (default 20ms), and reads again, on each node.
+	Size  settings.Bytes    `yaml:"size"`
+	Pause settings.Duration `yaml:"pause"`
 }
 
 func (a *ApplicationSpec) op() disk.Op {
@@ -139,6 +158,9 @@ type EventSpec struct {
 	// Application is the application that gets another Weight.
 	Application string  `yaml:"application"`
 	Weight      float64 `yaml:"weight"`
+	// Slow contains numbers of nodes whose disks get the rate Factor times the rate at the beginning.
+	Slow   []int   `yaml:"slow"`
+	Factor float64 `yaml:"factor"`
 }
 
 func (e EventSpec) String() string {
@@ -149,6 +171,8 @@ func (e EventSpec) String() string {
 		return fmt.Sprintf("node %d leaves", *e.Leave)
 	case e.Join != nil:
 		return fmt.Sprintf("node %d joins", *e.Join)
+	case e.Slow != nil:
+		return fmt.Sprintf("the rate of %d disks is %g times the first one", len(e.Slow), e.Factor)
 	}
 	return fmt.Sprintf("%s has weight %g", e.Application, e.Weight)
 }
@@ -173,6 +197,27 @@ type ExpectSpec struct {
 	// must at least be below their average slowdowns with local shares and with FIFO. A difference of
 	// 0.1 means, for example, 1.8 instead of 1.9.
 	Better BetterSpec `yaml:"better"`
+	// Applications are expectations of single applications.
+	Applications []CheckSpec `yaml:"applications"`
+	// Equal contains expectations of the jobs played in the way equal; alone must be played too.
+	Equal EqualSpec `yaml:"equal"`
+	// Deadline contains expectations of jobs with deadlines, played in the way deadline.
+	Deadline DeadlineSpec `yaml:"deadline"`
+}
+
+// EqualSpec contains expectations of equal slowdowns; 0: not checked. Slowdowns are means over the jobs of a kind. A
+// difference of 0.05 means, for example, 1.60 and 1.65.
+type EqualSpec struct {
+	// Within is the largest difference of the slowdowns of two kinds.
+	Within float64 `yaml:"within"`
+	// Better is the least difference by which the largest slowdown must be below the largest slowdown coordinated.
+	Better float64 `yaml:"better"`
+	// Estimate is the largest error of the broker's estimate of a job's slowdown, relative to the slowdown.
+	Estimate float64 `yaml:"estimate"`
+	// From and To make the run end at To, and slowdowns are the bytes that an application moves from From to To, alone divided by
+	// beside others. This is for large clusters, where the run time of a job is that of its slowest task.
+	From settings.Duration `yaml:"from"`
+	To   settings.Duration `yaml:"to"`
 }
 
 // SpanSpec is a part of the run.
@@ -225,6 +270,8 @@ type JobSpec struct {
 	Rate settings.Bytes `yaml:"rate"`
 	// Background jobs do not count in the slowdowns, and the run does not wait for their end.
 	Background bool `yaml:"background"`
+	// Deadline is that of a policy's rule for each of these jobs, as a time after the submission. It counts in the way deadline only.
+	Deadline settings.Duration `yaml:"deadline"`
 }
 
 // TraceSpec describes jobs from a file in SWIM's format.

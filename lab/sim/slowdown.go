@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"penstock/core/slowdown"
 )
 
 // Job contains the run times of a job in seconds, by the way in which it was played. 0: it was not
@@ -24,6 +26,15 @@ type Job struct {
 	Coordinated float64 `json:"coordinated,omitempty"`
 	Shortest    float64 `json:"shortest,omitempty"`
 	Sized       float64 `json:"sized,omitempty"`
+	Equal       float64 `json:"equal,omitempty"`
+	Deadline    float64 `json:"deadline,omitempty"`
+	// Due is the job's deadline; nil: it has none.
+	Due *Deadline `json:"due,omitempty"`
+	// The broker's estimates of the slowdown when the job ended. 0: equal was not played.
+	Estimate      float64 `json:"coordinated_slowdown_estimate,omitempty"`
+	EqualEstimate float64 `json:"equal_slowdown_estimate,omitempty"`
+	// Rates are the bytes per second that its application moved between EqualSpec.From and To, by way.
+	Rates map[string]float64 `json:"rates,omitempty"`
 }
 
 // Summary contains the results of the jobs of one kind, or of one size, played in one way.
@@ -96,7 +107,7 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 	apps, of := applicationsOf(works)
 	exchange := s.exchange()
 	alone := way == wayAlone
-	if way != wayCoordinated && way != wayShortest && way != waySized {
+	if way != wayCoordinated && way != wayShortest && way != waySized && way != wayEqual && way != wayDeadline {
 		exchange.Period = 0
 	}
 	played := *s
@@ -109,9 +120,16 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 			played.Nodes[i].Algorithm, played.Nodes[i].Depth = "fifo", 1024
 		}
 	}
-	for _, a := range played.Applications {
+	for k, a := range played.Applications {
 		for i := range a.Count {
-			apps = append(apps, &App{Name: a.nameOf(i), Weight: a.Weight, kind: a.Name})
+			apps = append(apps, &App{Name: a.nameOf(i), Weight: a.Weight, kind: a.Name, guarantee: a.guarantee(k)})
+		}
+	}
+	if way == wayDeadline {
+		for i, w := range works {
+			if w.deadline > 0 {
+				of[i].guarantee = forDeadline(w.deadline, len(played.Applications)+i)
+			}
 		}
 	}
 	c := newCluster(seed, exchange, apps)
@@ -120,6 +138,17 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 	}
 	if err := c.flows(); err != nil {
 		return err
+	}
+	var equal *equalizer
+	length := time.Duration(s.Length)
+	if e := s.Expect.Equal; e.To > 0 {
+		length = time.Duration(e.To)
+		c.measureRates(time.Duration(e.From), length, func(rates []float64) {
+			for i, w := range works {
+				w.setRate(way, rates[of[i].index])
+				w.noteEstimate(equal, of[i], (*slowdown.App).Slowdown)
+			}
+		})
 	}
 	index := len(apps)
 	for i := range slices.Backward(played.Applications) {
@@ -132,12 +161,21 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 		}
 	}
 	y := newYarn(c, s.MapReduce, seed)
+	if way == wayEqual || way == wayCoordinated && slices.Contains(s.MapReduce.Play, wayEqual) {
+		equal = newEqualizer(c, y, way == wayEqual)
+	}
 	for i, w := range works {
 		at := w.at
 		if alone {
 			at = 0
 		}
-		y.add(w, of[i], at, seed, func(end time.Duration) { *w.took(way) = end - at })
+		y.add(w, of[i], at, seed, func(end time.Duration) {
+			*w.took(way) = end - at
+			w.noteEstimate(equal, of[i], (*slowdown.App).Overall)
+		})
+	}
+	if way == wayDeadline {
+		newDeadlines(c, y)
 	}
 	if way == wayShortest || way == waySized {
 		newOrderer(c, y, s.MapReduce.slices(), way == waySized)
@@ -148,9 +186,9 @@ func (s *Scenario) playWay(way string, works []*work, seed uint64, r *Result, pr
 			y.happen(ev)
 		})
 	}
-	for c.Now() < time.Duration(s.Length) && y.wanted > 0 {
-		c.Run(min(c.Now()+time.Second, time.Duration(s.Length)))
-		if err := progress(float64(c.Now()) / float64(s.Length)); err != nil {
+	for c.Now() < length && y.wanted > 0 {
+		c.Run(min(c.Now()+time.Second, length))
+		if err := progress(float64(c.Now()) / float64(length)); err != nil {
 			return err
 		}
 	}
@@ -200,6 +238,10 @@ func (w *work) took(way string) *time.Duration {
 		return &w.shortest
 	case waySized:
 		return &w.sized
+	case wayEqual:
+		return &w.equal
+	case wayDeadline:
+		return &w.timely
 	}
 	return &w.coor
 }
@@ -212,7 +254,8 @@ func (r *Result) jobs(works []*work) {
 		r.Jobs = append(r.Jobs, Job{Name: w.name, Kind: w.kind, Application: w.application, Submitted: w.at.Seconds(),
 			Input: w.input, Shuffle: w.shuffle, Output: w.output, Maps: w.maps, Reduces: w.reduces,
 			Alone: w.alone.Seconds(), FIFO: w.fifo.Seconds(), Local: w.local.Seconds(), Coordinated: w.coor.Seconds(),
-			Shortest: w.shortest.Seconds(), Sized: w.sized.Seconds()})
+			Shortest: w.shortest.Seconds(), Sized: w.sized.Seconds(), Equal: w.equal.Seconds(), Deadline: w.timely.Seconds(), Due: w.deadlineOf(),
+			Estimate: w.estimate[0], EqualEstimate: w.estimate[1], Rates: w.rates})
 	}
 }
 
@@ -229,6 +272,10 @@ func (j *Job) Took(way string) float64 {
 		return j.Shortest
 	case waySized:
 		return j.Sized
+	case wayEqual:
+		return j.Equal
+	case wayDeadline:
+		return j.Deadline
 	}
 	return j.Coordinated
 }
@@ -344,8 +391,10 @@ func (s *Scenario) judgeJobs(r *Result, works []*work) {
 				late++
 			}
 		}
-		r.expect(late == 0, "%s: %d of %d jobs have not ended within %v, so its figures do not include them: make the run longer, or the jobs smaller", way, late, len(r.Jobs), time.Duration(s.Length))
+		r.expect(late == 0 || s.Expect.Equal.To > 0, "%s: %d of %d jobs have not ended within %v, so its figures do not include them: make the run longer, or the jobs smaller", way, late, len(r.Jobs), time.Duration(s.Length))
 	}
+	s.judgeEqual(r)
+	s.judgeDeadlines(r)
 	b, got := s.Expect.Better, r.Average(wayCoordinated)
 	for _, one := range []struct {
 		way  string

@@ -61,6 +61,8 @@ type job struct {
 	running int
 	spilt   []int64 // bytes of map output, by place
 	ended   func(time.Duration)
+
+	submitted time.Duration
 }
 
 type state uint8
@@ -115,7 +117,7 @@ func (y *yarn) add(w *work, app *App, at time.Duration, seed uint64, ended func(
 		q.slots = w.slots
 	}
 	j := &job{work: w, app: app, queue: q, rand: rand.New(rand.NewPCG(seed, uint64(w.index)<<8|7)), local: make([][]*task, len(c.places)),
-		spilt: make([]int64, len(c.places)), left: w.maps, toGo: w.maps + w.reduces, ended: ended}
+		spilt: make([]int64, len(c.places)), left: w.maps, toGo: w.maps + w.reduces, ended: ended, submitted: at}
 	where := w.on
 	if where == nil {
 		for n := range c.places {

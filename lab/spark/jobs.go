@@ -15,6 +15,7 @@ const (
 	TPCH      = "tpch.py"
 	Sort      = "sort.py"
 	WordCount = "wordcount.py"
+	MLlib     = "mllib.py"
 )
 
 // orders is a module that programs import.

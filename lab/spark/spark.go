@@ -290,6 +290,19 @@ func (s *Spark) Submit(ctx context.Context, job Job) (*App, error) {
 // Wait returns when the driver has ended.
 func (a *App) Wait(ctx context.Context) error { return a.p.Wait(ctx) }
 
+// Report returns the first match of pattern in the output of a driver that has ended.
+func (a *App) Report(pattern *regexp.Regexp) (string, error) {
+	text, err := os.ReadFile(a.Log)
+	if err != nil {
+		return "", err
+	}
+	found := pattern.Find(text)
+	if found == nil {
+		return "", fmt.Errorf("%s has printed no report: see %s", a.ID, a.Log)
+	}
+	return string(found), nil
+}
+
 // Kill ends the driver; its executors end with it.
 func (a *App) Kill() { a.p.Kill() }
 

@@ -25,7 +25,7 @@ func Write(w io.Writer, files []*characterise.File) error {
 		if err != nil {
 			return err
 		}
-		svg, err := chart.Inline(usage(f.Application+": "+character.Class(p.Intensive)+"; dashed: phases", p))
+		svg, err := chart.Inline(Chart(f.Application+": "+character.Class(p.Intensive)+"; dashed: phases", p))
 		if err != nil {
 			return err
 		}
@@ -34,7 +34,9 @@ func Write(w io.Writer, files []*characterise.File) error {
 	return layout.Write(w, page.Page{Headline: "What the applications use", Body: charts})
 }
 
-func usage(title string, p *character.Profile) chart.Chart {
+// Chart returns the chart of one application: the use of each resource in percent of its capacity, with a dashed line at
+// each change of phase.
+func Chart(title string, p *character.Profile) chart.Chart {
 	c := chart.Lines{Title: title, Columns: 2, Width: 330, Height: 170}
 	for r := range character.Resources {
 		panel := chart.Panel{Title: r.String(), X: "s", Y: "% of capacity"}

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/kernel"
 )
 
 func dataDir(t *testing.T) (*Dir, string) {
@@ -121,14 +123,14 @@ func TestQueryStageDrain(t *testing.T) {
 	if want := int64((size + 4095) / 4096 * 4096); pages.Resident != want {
 		t.Errorf("a file just written has %d resident bytes, want %d", pages.Resident, want)
 	}
-	mc, err := queryMincore(f.f, 0, size)
+	mc, err := f.mincore(0, size)
 	if err != nil || mc.Resident != pages.Resident {
 		t.Errorf("mincore says %d, %v", mc.Resident, err)
 	}
 	if err := f.Drain(0, size); err != nil {
 		t.Fatal(err)
 	}
-	if pages, _ = f.Query(0, size); !noCachestat.Load() && pages.Unsaved != 0 && onDisk(t, root) {
+	if pages, _ = f.Query(0, size); kernel.Cachestat.Missing() == nil && pages.Unsaved != 0 && onDisk(t, root) {
 		t.Errorf("%d bytes unsaved after draining", pages.Unsaved)
 	}
 	if err := f.PrepareStaging(); err != nil {

@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/node/kernel"
 	"penstock/settings/plain"
 )
 
@@ -116,12 +117,8 @@ func MetaBeside(block, meta string) bool {
 }
 
 func (d *Dir) openBeneath(rel string) (*os.File, error) {
-	how := unix.OpenHow{
-		Flags:   unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	}
 	name := filepath.Join(d.Path, rel)
-	fd, err := unix.Openat2(int(d.root.Fd()), rel, &how)
+	fd, err := kernel.OpenBeneath(int(d.root.Fd()), rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, kernel.OneMount)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}

@@ -6,9 +6,10 @@ import (
 	"io"
 	"os"
 	"sync"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/kernel"
 )
 
 // PageSize is the unit of residency counts and of ranges, in bytes.
@@ -23,13 +24,6 @@ type Pages struct {
 	Resident int64
 	Unsaved  int64 // dirty or under writeback
 }
-
-// noCachestat is set once the kernel has reported that it lacks cachestat(2) (before 6.5).
-// Residency then comes from mincore(2), and every resident page of a written range counts as
-// unsaved. Both calls work only for the file's owner and for users with the right to write to the
-// file. For other users, cachestat fails (EPERM), and so does Query, because mincore would report
-// every page as resident.
-var noCachestat atomic.Bool
 
 // File is one open block or meta file.
 type File struct {
@@ -84,54 +78,27 @@ func (b *File) Close() error {
 	return err
 }
 
-// Query returns the state of [off, off+length) in the page cache.
+// Query returns the state of [off, off+length) in the page cache. Only the file's owner and users with the
+// right to write to the file may ask for it. For other users, the error is unix.EPERM.
+//
+// Kernels before Linux 6.5 have no cachestat(2). Residency then comes from mincore(2), and
+// every resident page counts as unsaved.
 func (b *File) Query(off, length int64) (Pages, error) {
-	f := b.f
 	if length <= 0 {
 		return Pages{}, nil
 	}
-	if !noCachestat.Load() {
-		var stat unix.Cachestat_t
-		r := unix.CachestatRange{Off: uint64(off), Len: uint64(length)}
-		err := unix.Cachestat(uint(f.Fd()), &r, &stat, 0)
-		if err == nil {
-			return Pages{
-				Resident: int64(stat.Cache) * PageSize,
-				Unsaved:  int64(stat.Dirty+stat.Writeback) * PageSize,
-			}, nil
-		}
-		if !errors.Is(err, unix.ENOSYS) {
-			return Pages{}, fmt.Errorf("cachestat %s: %w", f.Name(), err)
-		}
-		noCachestat.Store(true)
+	if kernel.Cachestat.Missing() != nil {
+		return b.mincore(off, length)
 	}
-	return queryMincore(f, off, length)
-}
-
-func queryMincore(f *os.File, off, length int64) (Pages, error) {
-	st, err := f.Stat()
-	if err != nil {
-		return Pages{}, err
+	var stat unix.Cachestat_t
+	r := unix.CachestatRange{Off: uint64(off), Len: uint64(length)}
+	if err := unix.Cachestat(uint(b.f.Fd()), &r, &stat, 0); err != nil {
+		return Pages{}, fmt.Errorf("cachestat %s: %w", b.f.Name(), err)
 	}
-	start := off / PageSize * PageSize
-	end := min(off+length, st.Size())
-	if end <= start {
-		return Pages{}, nil
-	}
-	mem, err := unix.Mmap(int(f.Fd()), start, int(end-start), unix.PROT_READ, unix.MAP_SHARED)
-	if err != nil {
-		return Pages{}, fmt.Errorf("mmap %s: %w", f.Name(), err)
-	}
-	defer unix.Munmap(mem)
-	vec := make([]byte, (end-start+PageSize-1)/PageSize)
-	if err := mincore(mem, vec); err != nil {
-		return Pages{}, fmt.Errorf("mincore %s: %w", f.Name(), err)
-	}
-	var n int64
-	for _, b := range vec {
-		n += int64(b & 1)
-	}
-	return Pages{Resident: n * PageSize, Unsaved: n * PageSize}, nil
+	return Pages{
+		Resident: int64(stat.Cache) * PageSize,
+		Unsaved:  int64(stat.Dirty+stat.Writeback) * PageSize,
+	}, nil
 }
 
 // PrepareStaging turns off the kernel's readahead on this descriptor, so that pages from

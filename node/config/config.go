@@ -24,6 +24,7 @@ import (
 	"penstock/node/device"
 	"penstock/node/profile"
 	"penstock/settings"
+	"penstock/wire/orchestrator"
 )
 
 // maxFile is the maximum size of either file, in bytes.
@@ -37,6 +38,9 @@ type Node struct {
 	SocketMode string `yaml:"socket_mode"`
 	// SocketGroup is the group of the socket; default: the daemon's own.
 	SocketGroup string `yaml:"socket_group"`
+	// Loopback is an address for agents on JVMs without Unix sockets, 127.0.0.1 and a port; default
+	// "off".
+	Loopback string `yaml:"loopback"`
 	// Users may connect in addition to root and the daemon's own user: names or ids, usually the
 	// user that DataNodes run as.
 	Users []string `yaml:"users"`
@@ -79,6 +83,8 @@ type Node struct {
 	Broker *Broker `yaml:"broker"`
 	// Control determines whether processes and connections without an agent may be held.
 	Control *Control `yaml:"control"`
+	// Orchestrators names the applications of containers of Kubernetes and Mesos.
+	Orchestrators *Orchestrators `yaml:"orchestrators"`
 
 	doc      *settings.Document
 	file     string // its absolute path
@@ -207,6 +213,12 @@ func (n *Node) validate() {
 	if n.Listen != "off" {
 		n.doc.Add("", checkListen(n.Listen))
 	}
+	if n.Loopback == "" {
+		n.Loopback = "off"
+	}
+	if n.Loopback != "off" {
+		n.doc.Add("", checkLoopback(n.Loopback), "loopback")
+	}
 	if n.Mode == "" {
 		n.Mode = "observe"
 	}
@@ -249,6 +261,7 @@ func (n *Node) validate() {
 	}
 	n.validateBroker()
 	n.validateControl()
+	n.validateOrchestrators()
 }
 
 // absolute checks the folders of a setting.
@@ -289,8 +302,8 @@ type Weights struct {
 	places map[string]*device.Queue // the rules' queues, by path
 }
 
-// Rule matches flows by shell patterns (* ? [abc]). Application matches only ids of applications,
-// of YARN and standalone Spark. Flow matches the name of any flow. If both are given, both must
+// Rule matches flows by shell patterns (* ? [abc]). Application matches only ids of applications, of YARN,
+// Spark, Kubernetes and Mesos. Flow matches the name of any flow. If both are given, both must
 // match.
 type Rule struct {
 	Application string         `yaml:"application"`
@@ -305,6 +318,9 @@ type Rule struct {
 	Strict bool `yaml:"strict"`
 	// Latency is the goal of the p99 of each flow's small reads on one device, 10 ms to 10 s; default none.
 	Latency time.Duration `yaml:"latency"`
+	// Bandwidth makes the MB/s that an application's containers on this machine have requested of Kubernetes or Mesos its
+	// weight. An application that has requested none has Weight.
+	Bandwidth bool `yaml:"bandwidth"`
 }
 
 // MaxRules is the maximum number of rules in a weights file.
@@ -406,15 +422,27 @@ func (w *Weights) Warnings() []string {
 	return all
 }
 
+// UsesBandwidth reports whether a rule makes requested bandwidth a weight.
+func (w *Weights) UsesBandwidth() bool {
+	return slices.ContainsFunc(w.Rules, func(r Rule) bool { return r.Bandwidth })
+}
+
 // Policy returns the rule of a flow: that of its processes, or else the first that matches.
-func (w *Weights) Policy(flow string) device.Rule {
+func (w *Weights) Policy(flow string) device.Rule { return w.PolicyWith(flow, nil) }
+
+// PolicyWith returns the rule of a flow, if applications have requested so many MB/s.
+func (w *Weights) PolicyWith(flow string, requested map[string]int64) device.Rule {
 	if r, ok := w.processRule(flow); ok {
 		return r
 	}
 	for i, r := range w.Rules {
 		if r.matches(flow) {
 			mode, _ := device.ParseMode(r.Mode) // checked on load
-			return device.Rule{Weight: r.Weight, Mode: mode, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict), Order: i, Latency: r.Latency, Queue: w.places[r.Queue]}
+			weight := r.Weight
+			if mb := requested[flow]; r.Bandwidth && mb > 0 {
+				weight = int(min(mb, maxWeight))
+			}
+			return device.Rule{Weight: weight, Mode: mode, Limit: int64(r.Limit), Reserve: r.Reserve.Rate(r.Strict), Order: i, Latency: r.Latency, Queue: w.places[r.Queue]}
 		}
 	}
 	return device.Rule{Weight: w.Default, Mode: device.Enforce}
@@ -422,16 +450,16 @@ func (w *Weights) Policy(flow string) device.Rule {
 
 func (r *Rule) matches(flow string) bool {
 	if r.Application != "" {
-		// Application ids of YARN and of a standalone Spark master.
-		if !strings.HasPrefix(flow, "application_") && !strings.HasPrefix(flow, "app-") {
+		// Application ids of YARN, of a standalone Spark master, of Kubernetes and of Mesos.
+		if !strings.HasPrefix(flow, "application_") && !strings.HasPrefix(flow, "app-") && !orchestrator.IsApplication(flow) {
 			return false
 		}
-		if ok, _ := path.Match(r.Application, flow); !ok {
+		if !policy.Match(r.Application, flow) {
 			return false
 		}
 	}
 	if r.Flow != "" {
-		if ok, _ := path.Match(r.Flow, flow); !ok {
+		if !policy.Match(r.Flow, flow) {
 			return false
 		}
 	}

@@ -28,7 +28,26 @@ type Control struct {
 	// Directories name the file systems on which processes may be held; default: data_dirs and
 	// local_dirs.
 	Directories []string `yaml:"directories"`
+	// Joining says which TCP connections between containers of this machine are joined. Without it, none is.
+	Joining *Joining `yaml:"joining"`
 }
+
+// Joining says which connections are joined: what one end sends goes straight into the other end's receive queue
+// (package node/control/join).
+type Joining struct {
+	// Ports are servers' ports, as in the container or as published; default: DefaultJoinedPorts. An empty list
+	// stands for all ports.
+	Ports []uint16 `yaml:"ports"`
+	// Cgroup is the folder of a cgroup (v2) whose sockets may be joined; default: all sockets of the machine.
+	Cgroup string `yaml:"cgroup"`
+}
+
+// DefaultJoinedPorts returns the usual ports of Hadoop's and Spark's servers: the NameNode (8020), DataNodes (9866, and 9867
+// for calls), the shuffle handler of MapReduce (13562) and Spark's shuffle service (7337).
+func DefaultJoinedPorts() []uint16 { return []uint16{7337, 8020, 9866, 9867, 13562} }
+
+// MaxJoinedPorts is the maximum number of ports in Joining.
+const MaxJoinedPorts = 1024
 
 // mechanisms are the names that the setting Mechanisms can have.
 var mechanisms = []string{"gate", "cgroup", "freezer", "pacing", "shaper"}
@@ -60,10 +79,35 @@ func (n *Node) validateControl() {
 		}
 	}
 	n.absolute(c.Directories, "control", "directories")
+	n.validateJoining()
 	if !n.doc.Has("control", "directories") {
 		c.Directories = slices.Concat(n.DataDirs, n.LocalDirs)
 	}
 }
+
+func (n *Node) validateJoining() {
+	switch j := n.Control.Joining; {
+	case j == nil:
+	case !n.doc.Has("control", "joining", "ports"):
+		j.Ports = DefaultJoinedPorts()
+		fallthrough
+	default:
+		if len(j.Ports) > MaxJoinedPorts {
+			n.doc.Add("control: ", fmt.Errorf("%d ports: use at most %d", len(j.Ports), MaxJoinedPorts), "control", "joining", "ports")
+		}
+		for i, port := range j.Ports {
+			if port == 0 {
+				n.doc.Add("control: ", errors.New("port 0: use 1 to 65535; an empty list stands for all ports"), "control", "joining", "ports", i)
+			}
+		}
+		if j.Cgroup != "" && !filepath.IsAbs(j.Cgroup) {
+			n.doc.Add("control: ", fmt.Errorf("%q: give the absolute path of a cgroup's folder, such as /sys/fs/cgroup/hadoop", j.Cgroup), "control", "joining", "cgroup")
+		}
+	}
+}
+
+// JoinedFolder returns the folder where the programs that join connections are pinned.
+func JoinedFolder(journal string) string { return filepath.Join(filepath.Dir(journal), "joined") }
 
 // ControlJournal returns the path of the record of changes, also for settings without control.
 func ControlJournal(n *Node) string {
@@ -79,13 +123,16 @@ const ProcessFlow = "process:"
 // Process describes processes without an agent that form one flow, named process: and the name. A
 // process belongs to the first entry that matches. All given conditions must match.
 type Process struct {
-	Name    string         `yaml:"name"`
-	User    string         `yaml:"user"`    // name or id
-	Command string         `yaml:"command"` // the command's name, at most 15 bytes as the kernel keeps it
-	Cgroup  string         `yaml:"cgroup"`  // the cgroup's path, as in /proc/PID/cgroup; cgroups below belong to it
-	Weight  int            `yaml:"weight"`  // default: the default weight of the file
-	Limit   settings.Bytes `yaml:"limit"`   // per second, on each device; default: none
-	Mode    string         `yaml:"mode"`    // default: enforce, with which the daemon's own mode applies
+	Name    string `yaml:"name"`
+	User    string `yaml:"user"`    // name or id
+	Command string `yaml:"command"` // the command's name, at most 15 bytes as the kernel keeps it
+	Cgroup  string `yaml:"cgroup"`  // the cgroup's path, as in /proc/PID/cgroup; cgroups below belong to it
+	// Application is a pattern for the names of applications of Kubernetes and Mesos: the entry is for their containers on
+	// this machine. With it, the entry has no cgroup.
+	Application string         `yaml:"application"`
+	Weight      int            `yaml:"weight"` // default: the default weight of the file
+	Limit       settings.Bytes `yaml:"limit"`  // per second, on each device; default: none
+	Mode        string         `yaml:"mode"`   // default: enforce, with which the daemon's own mode applies
 }
 
 // Connection limits the TCP connections between DataNodes and an application's containers.
@@ -132,8 +179,13 @@ func (w *Weights) validateProcesses() {
 			fail("name", "the name %s is in use already; give each entry a name of its own", p.Name)
 		}
 		names[p.Name] = true
-		if p.User == "" && p.Command == "" && p.Cgroup == "" {
-			fail("", "give user, command or cgroup")
+		if p.User == "" && p.Command == "" && p.Cgroup == "" && p.Application == "" {
+			fail("", "give user, command, cgroup or application")
+		}
+		if _, err := path.Match(p.Application, ""); err != nil || len(p.Application) > policy.MaxPattern {
+			fail("application", "application: pattern %.60q: use at most %d bytes, with * ? and [abc]", p.Application, policy.MaxPattern)
+		} else if p.Application != "" && p.Cgroup != "" {
+			fail("application", "give application or cgroup: an application's containers have cgroups of their own")
 		}
 		if len(p.Command) > commLength {
 			fail("command", "command %q: the kernel keeps %d bytes of a command's name; use %q", p.Command, commLength, p.Command[:commLength])

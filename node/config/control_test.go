@@ -27,11 +27,27 @@ func TestControlSettings(t *testing.T) {
 	if err != nil || len(n.Control.Mechanisms) != 0 || n.Control.Directories[0] != "/d" || n.Control.Journal != "/var/x" {
 		t.Errorf("all set: %+v, %v", n.Control, err)
 	}
+	if n, err = load("control: {joining: {}}"); err != nil || !reflect.DeepEqual(n.Control.Joining, &Joining{Ports: DefaultJoinedPorts()}) {
+		t.Errorf("joining by default: %+v, %v", n.Control, err)
+	}
+	if n, err = load("control: {joining: {ports: [], cgroup: /a}}"); err != nil || len(n.Control.Joining.Ports) != 0 || n.Control.Joining.Cgroup != "/a" {
+		t.Errorf("joining of all ports: %+v, %v", n.Control, err)
+	}
+	if n, err = load("control: {joining: {ports: }}"); err != nil || !reflect.DeepEqual(n.Control.Joining, &Joining{Ports: DefaultJoinedPorts()}) {
+		t.Errorf("ports without a list are not all ports: %+v, %v", n.Control, err)
+	}
+	many := func(n int) string { return "control: {joining: {ports: [1" + strings.Repeat(", 1", n-1) + "]}}" }
+	if _, err = load(many(MaxJoinedPorts)); err != nil {
+		t.Error(err)
+	}
 	for text, want := range map[string]string{
-		"control: {mode: on}":             `line 4, column 11: control: mode "on"`,
-		"control: {mechanisms: [gates]}":  `line 4, column 24: control: mechanism "gates": use gate, cgroup, freezer, pacing, shaper`,
-		"control: {directories: [x]}":     `line 4, column 25: directories: "x": give an absolute path`,
-		"control: {mechanism: [freezer]}": `mechanism`,
+		"control: {joining: {ports: [1, 0]}}": `line 4, column 32: control: port 0: use 1 to 65535`,
+		"control: {joining: {cgroup: a}}":     `give the absolute path of a cgroup's folder`,
+		many(MaxJoinedPorts + 1):              `1025 ports: use at most 1024`,
+		"control: {mode: on}":                 `line 4, column 11: control: mode "on"`,
+		"control: {mechanisms: [gates]}":      `line 4, column 24: control: mechanism "gates": use gate, cgroup, freezer, pacing, shaper`,
+		"control: {directories: [x]}":         `line 4, column 25: directories: "x": give an absolute path`,
+		"control: {mechanism: [freezer]}":     `mechanism`,
 	} {
 		if _, err := load(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want an error with %q", text, err, want)
@@ -70,7 +86,10 @@ connections:
 
 func TestBadProcesses(t *testing.T) {
 	for text, want := range map[string]string{
-		"processes: [{name: a}]":                                                       `line 1, column 13: process 1: give user, command or cgroup`,
+		"processes: [{name: a}]":                                                       `line 1, column 13: process 1: give user, command, cgroup or application`,
+		"processes: [{name: a, application: \"[\"}]":                                   `application: pattern "["`,
+		"processes: [{name: a, application: a, cgroup: /b}]":                           `give application or cgroup`,
+		"processes: [{name: a, application: " + strings.Repeat("x", 257) + "}]":        `use at most 256 bytes`,
 		"processes: [{user: a}]":                                                       `process 1: name "": give 1 to 64`,
 		"processes: [{name: a b, user: a}]":                                            `line 1, column 14: process 1: name "a b": use letters`,
 		"processes: [{name: " + strings.Repeat("a", 65) + ", user: a}]":                `give 1 to 64`,

@@ -24,9 +24,11 @@ import (
 	"penstock/node/control/cgroup"
 	"penstock/node/control/freezer"
 	"penstock/node/control/gate"
+	"penstock/node/control/join"
 	"penstock/node/control/journal"
 	"penstock/node/control/pacing"
 	"penstock/node/control/shaper"
+	"penstock/node/monitor/connections"
 )
 
 const (
@@ -83,6 +85,7 @@ type Want struct {
 	Places      []Place
 	Processes   []Process
 	Connections []Connection
+	Joining     *Joining // nil: no connections are joined
 }
 
 // Hold is a flow on a device, or a connection, that the policy asks to hold, with the decision about it.
@@ -104,7 +107,8 @@ type Status struct {
 	Changes  int // number of changes to the system that are in force
 	Restored int // number of changes that a crashed daemon had left
 	Gate     *gate.Stats
-	Error    string // the last error that belongs to no Hold
+	Joined   *join.Status // nil: no connections are joined
+	Error    string       // the last error that belongs to no Hold
 }
 
 // Control holds what the policy asks for. Its methods may be called by several goroutines.
@@ -116,16 +120,18 @@ type Control struct {
 	pacer   *pacing.Pacer      // nil: not available
 	shaper  *shaper.Shaper     // nil: not available
 
-	// published is the status after the last Apply, and live is the running gate. Status reads only these
-	// two, so that it never waits for a change.
+	// published is the status after the last Apply, live is the running gate, and joined joins connections.
+	// Status reads only these, so that it never waits for a change.
 	published atomic.Pointer[Status]
 	live      atomic.Pointer[gate.Gate]
+	joined    atomic.Pointer[join.Join]
 
 	mu      sync.Mutex
 	status  Status
 	groups  map[held]cgroup.Group // with limits or weights
 	frozen  map[string]*frozen    // by the path of the cgroup
 	freezer *freezer.Freezer      // nil until it is needed
+	joining joining
 	gate    *running
 	failed  time.Time // when the gate last ended or could not be started
 	closed  bool
@@ -133,7 +139,7 @@ type Control struct {
 
 // Undo has the Undo of each mechanism.
 func Undo() map[string]journal.Undo {
-	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo, shaper.Mechanism: shaper.Undo, freezer.Mechanism: freezer.Undo}
+	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo, shaper.Mechanism: shaper.Undo, freezer.Mechanism: freezer.Undo, join.Mechanism: join.Undo}
 }
 
 // Restore puts back what a crashed daemon has left in the journal at path. It fails with
@@ -192,6 +198,11 @@ func (c *Control) Apply(w Want) {
 	c.applyCgroups(holds)
 	c.applyFreezer(holds, time.Now())
 	c.applyConnections(w)
+	if w.Enforce {
+		c.applyJoining(w.Joining)
+	} else {
+		c.applyJoining(nil)
+	}
 	for _, h := range holds {
 		c.status.Holds = append(c.status.Holds, h.Hold)
 	}
@@ -225,7 +236,20 @@ func (c *Control) Status() Status {
 		stats := g.Stats()
 		s.Gate = &stats
 	}
+	if j := c.joined.Load(); j != nil {
+		status := j.Status()
+		s.Joined = &status
+	}
 	return s
+}
+
+// Bypass returns the bytes of joined connections, which TCP has not counted, by the sockets' cookies. It is for
+// connections.Watch.
+func (c *Control) Bypass() map[uint64]connections.Bypass {
+	if j := c.joined.Load(); j != nil {
+		return j.Bypass()
+	}
+	return nil
 }
 
 // Close lets all held operations pass and puts all changes back.
@@ -240,6 +264,7 @@ func (c *Control) Close() error {
 	if c.gate != nil {
 		err = c.gate.Close()
 	}
+	c.closeJoining()
 	if c.freezer != nil {
 		err = errors.Join(err, c.freezer.Close())
 	}

@@ -62,6 +62,9 @@ type Use struct {
 	Service, Wanted time.Duration
 	Bytes           int64 // read from and written to the device
 	LimitWaits      int64 // requests that waited for the flow's limit
+	// Streams and Waited are sums over streams of the time for which they were open, and for which they waited. Contended
+	// is the time for which the flow had a request and the device served others.
+	Streams, Waited, Contended time.Duration
 }
 
 // Device is one of the node's devices.
@@ -161,9 +164,9 @@ type tracked struct {
 	coord    coord.Device
 	before   map[string]Use
 	at       time.Time
-	parts    bool                    // some parts are in force
-	demands  map[string]rateDemand   // by application
-	totals   map[string]policy.Total // parts of total rates that are in force, by application
+	parts    bool                       // some parts are in force
+	demands  map[string]coord.RateMeter // by application
+	totals   map[string]policy.Total    // parts of total rates that are in force, by application
 }
 
 // New returns a client; Run starts it.

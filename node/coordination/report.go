@@ -51,6 +51,8 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 		if e.sum != e.sent {
 			r.Entries, r.Rates, r.Rooms = append(r.Entries, e.number), append(r.Rates, uint64(e.sum.Rate)), append(r.Rooms, uint64(e.sum.Room))
 			r.Bytes, r.Hungry = append(r.Bytes, uint64(e.sum.Bytes)), append(r.Hungry, e.sum.Hungry > 0)
+			r.Streams, r.Waiting, r.Hindered = append(r.Streams, uint64(e.sum.Streams)), append(r.Waiting, uint64(e.sum.Waiting)), append(r.Hindered, uint64(e.sum.Hindered))
+			r.Used, r.Touched = append(r.Used, uint64(e.sum.Used)), append(r.Touched, uint64(e.sum.Touched))
 			e.sent = e.sum
 		}
 	}
@@ -162,7 +164,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	d, uses, now := l.device, l.uses, l.at
 	t := c.devices[d.Name()]
 	if t == nil || t.device != d {
-		t = &tracked{device: d, demands: map[string]rateDemand{}}
+		t = &tracked{device: d, demands: map[string]coord.RateMeter{}}
 		c.devices[d.Name()] = t
 	}
 	t.capacity = l.capacity
@@ -178,11 +180,20 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 	var queues, done []coord.Use // a queue comes before its members
 	var groups, members []*entry
 	inside := map[*entry]bool{}
+	all := time.Duration(0) // service of the device
+	for _, u := range uses {
+		if was := before[u.Flow]; was.Service <= u.Service && was.Wanted <= u.Wanted {
+			all += u.Service - was.Service
+		} else {
+			all += u.Service
+		}
+	}
 	for _, u := range uses {
 		// A flow that the loop dropped, and that then came back, has started again at 0.
 		if was := before[u.Flow]; was.Service <= u.Service && was.Wanted <= u.Wanted {
 			u.Service, u.Wanted = u.Service-was.Service, u.Wanted-was.Wanted
 			u.Bytes, u.LimitWaits = max(0, u.Bytes-was.Bytes), max(0, u.LimitWaits-was.LimitWaits)
+			u.Streams, u.Waited, u.Contended = max(0, u.Streams-was.Streams), max(0, u.Waited-was.Waited), max(0, u.Contended-was.Contended)
 		}
 		e := c.apps.byName[u.Flow]
 		if u.Service > 0 || u.Wanted > 0 {
@@ -196,6 +207,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 			continue
 		}
 		t.noteDemand(e, u, length)
+		noteWaits(e, u, all, length)
 		right, _ := c.rights.of(e.name)
 		path, ok := c.entriesOfPath(right.Queues)
 		if !ok {
@@ -213,7 +225,7 @@ func (c *Client) reportDevice(sequence uint64, l *look) (leftOut int) {
 		done = append(done, use)
 		members = append(members, e)
 	}
-	maps.DeleteFunc(t.demands, func(name string, _ rateDemand) bool {
+	maps.DeleteFunc(t.demands, func(name string, _ coord.RateMeter) bool {
 		_, there := t.before[name]
 		return !there
 	})

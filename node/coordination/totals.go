@@ -9,27 +9,12 @@ import (
 	"penstock/core/policy"
 )
 
-// rateDemand is an application's demand on one device.
-type rateDemand struct {
-	rate   float64 // bytes per second, smoothed
-	hungry bool
-}
-
-// rateSmoothing is the weight of the last period in rateDemand.rate. On a slow disk, a few requests complete in a
-// period.
-const rateSmoothing = 0.5
-
 // noteDemand adds an application's use of a device in one period to its entry, and keeps its demand.
 func (t *tracked) noteDemand(e *entry, u Use, length time.Duration) {
-	d := rateDemand{rate: float64(u.Bytes) / length.Seconds(), hungry: 2*u.Wanted >= length || u.LimitWaits > 0}
-	if last, known := t.demands[e.name]; known {
-		d.rate = rateSmoothing*d.rate + (1-rateSmoothing)*last.rate
-	}
+	d := t.demands[e.name]
+	d.Note(u.Bytes, u.Wanted, u.LimitWaits, length)
 	t.demands[e.name] = d
-	e.sum.Bytes = min(e.sum.Bytes+int64(d.rate), coord.MaxBytesRate)
-	if d.hungry {
-		e.sum.Hungry = 1
-	}
+	d.AddTo(&e.sum)
 }
 
 // divideTotals divides the node's parts of total rates among the devices that the applications use. It is called when
@@ -50,8 +35,8 @@ func (c *Client) divideTotals() {
 			if d, known := t.demands[name]; known {
 				given := t.totals[name]
 				at = append(at, t)
-				reserves = append(reserves, coord.Demand{Rate: int64(d.rate), Given: given.Reserve, Hungry: d.hungry})
-				limits = append(limits, coord.Demand{Rate: int64(d.rate), Given: given.Limit, Hungry: d.hungry})
+				reserves = append(reserves, d.Demand(given.Reserve))
+				limits = append(limits, d.Demand(given.Limit))
 			}
 		}
 		reserve := coord.DivideRate(nil, coord.ReserveWithoutBroker(right.Total.Reserve, silence), reserves)

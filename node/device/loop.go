@@ -40,6 +40,7 @@ type Loop struct {
 
 	stuck, slow bool // as last logged
 	isStuck     atomic.Bool
+	free        freeFlag
 	lastFault   time.Duration
 }
 
@@ -290,7 +291,7 @@ func (l *Loop) handle(s *Stream, what news, now time.Duration) {
 		o := arbiter.Opening{
 			Flow: s.Flow, User: s.User, Kind: s.Kind, Write: s.Write, Remote: s.Remote, Asked: s.Asked, From: s.From, To: s.To,
 			Missing: s.missing, Patience: s.Patience, Ref: s,
-			Refusable: s.Refusable, Threads: s.Threads,
+			Refusable: s.Refusable, Threads: s.Threads, Passing: s.Passing,
 		}
 		s.missing = nil
 		if s.Block != nil {
@@ -346,6 +347,7 @@ func (l *Loop) decide() {
 		l.alarmAt = again
 		l.alarm.Reset(again - now)
 	}
+	l.free.set(l.arbiter.Free())
 	l.report(now)
 }
 
@@ -385,6 +387,7 @@ func (l *Loop) report(now time.Duration) {
 }
 
 func (l *Loop) shutDown() {
+	l.free.set(false)
 	for _, s := range l.mail.end() {
 		if _, known := l.streams[s]; !known {
 			l.streams[s] = struct{}{}

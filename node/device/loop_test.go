@@ -551,7 +551,8 @@ func TestReadsPassTheFlowsOwnBacklog(t *testing.T) {
 		begin := time.Now()
 		r.reader("a", 16*mib, 0, &reading)
 		reading.Wait()
-		if took := time.Since(begin); took > 3*time.Second {
+		// In turn with as much of the backlog, they take 2.7 s and the seeks; after all of it, over 6 s.
+		if took := time.Since(begin); took > 4*time.Second {
 			t.Errorf("16 MiB took %v during a backlog of the same application", took)
 		}
 		r.apply(Off, "", Rule{})

@@ -48,6 +48,9 @@ type OpenRequest struct {
 	Refusable bool
 	Threads   int
 
+	// Passing is set if the agent does not wait for the marks of a small read.
+	Passing bool
+
 	// Closed, if not nil, is called when the agent ends the stream. The stream's files may be open
 	// for longer, until what it wrote is on the device. It may be called more than once.
 	Closed func()

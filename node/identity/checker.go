@@ -37,7 +37,9 @@ type Settings struct {
 	ServiceUIDs []uint32
 	Users       Users  // nil: only the local directories are evidence
 	Remote      Remote // nil: peers on other nodes are unknown
-	Log         *slog.Logger
+	// Containers are those of Kubernetes and Mesos; nil: they are not known.
+	Containers Containers
+	Log        *slog.Logger
 
 	Proc     string        // /proc
 	Workers  int           // concurrent lookups on this machine; 2
@@ -158,7 +160,7 @@ func New(s Settings) *Checker {
 	c.log, c.rights.log = limitedLog{loglimit.New(s.Log)}, s.Log
 	c.records.denied = c.rights.records
 	c.records.setDirs(s.LocalDirs, s.SparkDirs)
-	c.inspect = inspector{c.proc, s.Cgroup, c.records, s.Users, c.isServer}
+	c.inspect = inspector{c.proc, s.Cgroup, c.records, s.Users, c.isServer, s.Containers}
 	for _, uid := range s.ServiceUIDs {
 		c.uids[uid] = true
 	}

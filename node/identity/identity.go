@@ -79,18 +79,21 @@ const (
 	Outside
 	// Own: the DataNode reports the operation as its own.
 	Own
+	// Address: the peer has the address of a pod of this machine, as the orchestrator reports it. Only
+	// root, and the network of the cluster, can fake it.
+	Address
 
-	evidences = int(Own) + 1
+	evidences = int(Address) + 1
 )
 
 func (e Evidence) String() string { return evidenceNames[min(int(e), evidences)] }
 
 var evidenceNames = [evidences + 1]string{
-	"none", "cgroup", "session", "directory", "environment", "token", "server", "account", "outside", "own", "invalid",
+	"none", "cgroup", "session", "directory", "environment", "token", "server", "account", "outside", "own", "address", "invalid",
 }
 
 // proves reports whether this evidence for a container is enough to confirm a claim.
-func (e Evidence) proves() bool { return e >= Cgroup && e <= Directory }
+func (e Evidence) proves() bool { return e >= Cgroup && e <= Directory || e == Address }
 
 // Verdict is the result for one claim.
 type Verdict struct {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"penstock/node/monitor/owner"
+	"penstock/wire/orchestrator"
 )
 
 // Names that YARN, Spark and the agents use. All come from other processes' memory or
@@ -37,7 +38,9 @@ func classOf(flow string) class {
 // `unattributed`.
 func OfManyUsers(flow string) bool { return classOf(flow) == classGroup }
 
-func isApplication(s string) bool { return isYARNApplication(s) || isSparkApplication(s) }
+func isApplication(s string) bool {
+	return isYARNApplication(s) || isSparkApplication(s) || orchestrator.IsApplication(s)
+}
 
 // isYARNApplication accepts application_<13 digits>_<4 to 10 digits>.
 func isYARNApplication(s string) bool {

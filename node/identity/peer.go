@@ -50,6 +50,11 @@ func (c *Checker) peer(ctx context.Context, claim Claim) (Peer, hold, error) {
 		return Peer{}, hold{}, err
 	}
 	if !found {
+		if c.settings.Containers != nil {
+			if pod, is := c.settings.Containers.At(client.Addr()); is && pod.Application != "" {
+				return Peer{Application: pod.Application, Container: pod.Name, Evidence: Address}, c.served(ctx, other), nil
+			}
+		}
 		return Peer{}, c.served(ctx, other), errElsewhere
 	}
 	if s.inode == 0 {

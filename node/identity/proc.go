@@ -281,13 +281,18 @@ func (p proc) pids() ([]int, error) {
 // holds looks for a socket among the last n of a process's descriptors, or all if n is 0. It
 // returns the descriptor's number, or -1 if there is none.
 func (p proc) holds(ctx context.Context, pid int, inode uint64, n int) (int, error) {
+	return p.holdsAmong(ctx, pid, inode, -1, n)
+}
+
+// holdsAmong looks among the first `first` descriptors only; all if first is negative.
+func (p proc) holdsAmong(ctx context.Context, pid int, inode uint64, first, n int) (int, error) {
 	dir, err := os.Open(p.file(pid, "fd"))
 	if err != nil {
 		return -1, err
 	}
 	defer dir.Close()
-	names, err := dir.Readdirnames(-1)
-	if err != nil {
+	names, err := dir.Readdirnames(first)
+	if err != nil && err != io.EOF {
 		return -1, err
 	}
 	if n > 0 && len(names) > n {

@@ -32,6 +32,9 @@ type Peer struct {
 }
 
 func (p Peer) who() string {
+	if p.Evidence == Address {
+		return "another network namespace"
+	}
 	if p.Node != "" {
 		return fmt.Sprintf("node %s, user %s", quote(p.Node), quote(p.User))
 	}
@@ -48,6 +51,8 @@ type inspector struct {
 	records *records
 	users   Users
 	servers func(l life) bool
+	// containers are those of Kubernetes and Mesos; nil: they are not known.
+	containers Containers
 }
 
 // inspect finds a process's container. All that it reads belongs to one process: the start time
@@ -81,10 +86,35 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without cgroups
 		return err
 	}
+	missing := ""
+	if in.containers != nil {
+		if o := orchestrated(string(text)); o.Kind != owner.None {
+			c, known := in.containers.Of(o)
+			if c.Application != "" { // whatever names root of the container has chosen below its cgroup
+				p.name(c.Name, c.Application, Cgroup)
+				return nil
+			}
+			if !known {
+				missing = o.String()
+			}
+		}
+	}
 	if id := containerOfCgroup(string(text), in.cgroup); id != "" {
 		p.name(id, owner.ApplicationOf(id), Cgroup)
 		return nil
 	}
+	if err := in.findInYARN(ctx, self, since, p); err != nil {
+		return err
+	}
+	if missing != "" && p.Outside {
+		// The container may belong to an application.
+		p.Outside, p.Detail = false, missing+" is not known to its orchestrator, or not yet"
+	}
+	return nil
+}
+
+// findInYARN looks for a process among the containers of NodeManagers, and of Spark's standalone workers.
+func (in *inspector) findInYARN(ctx context.Context, self life, since time.Time, p *Peer) error {
 	line, err := in.line(ctx, self)
 	if err != nil {
 		return err

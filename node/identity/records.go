@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/node/kernel"
 	"penstock/node/monitor/owner"
 )
 
@@ -347,10 +348,7 @@ func beneath(dir, path string) (st unix.Stat_t, ok bool) {
 		return st, false
 	}
 	defer unix.Close(root)
-	fd, err := unix.Openat2(root, path, &unix.OpenHow{
-		Flags:   unix.O_PATH | unix.O_DIRECTORY | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS,
-	})
+	fd, err := kernel.OpenBeneath(root, path, unix.O_PATH|unix.O_DIRECTORY, kernel.AnyMount)
 	if err != nil {
 		return st, false
 	}

@@ -102,5 +102,5 @@ func ParseEvidence(s string) (Evidence, error) {
 	return NoEvidence, fmt.Errorf("evidence %.40q: it is cgroup, session, directory or environment", s)
 }
 
-// IsApplication reports whether s is the name of one application of YARN or Spark.
+// IsApplication reports whether s is the name of one application of YARN, Spark, Kubernetes or Mesos.
 func IsApplication(s string) bool { return isApplication(s) }

@@ -67,7 +67,7 @@ func (o *opened) ready(loop *device.Loop, stream *device.Stream) {
 // connection is the connection of one agent. streams and paid belong to the receiving goroutine.
 type connection struct {
 	server  *Server
-	c       *net.UnixConn
+	c       net.Conn
 	role    wire.Role
 	flow    string
 	owner   Owner
@@ -244,7 +244,7 @@ func (c *connection) closeAll() {
 
 // tellVersion sends a WELCOME to an agent of another version. The agent refuses the WELCOME, and
 // can report that the versions differ. The WELCOME contains nothing of the daemon's state.
-func tellVersion(c *net.UnixConn, refused error) {
+func tellVersion(c net.Conn, refused error) {
 	if !errors.Is(refused, wire.ErrVersion) {
 		return
 	}
@@ -252,6 +252,12 @@ func tellVersion(c *net.UnixConn, refused error) {
 	if err == nil && c.SetWriteDeadline(time.Now().Add(sendWait)) == nil {
 		c.Write(b) // the agent may be gone, and nothing depends on it
 	}
+}
+
+// heartbeat appends a heartbeat.
+func (c *connection) heartbeat(buf []byte, reg Registration) ([]byte, error) {
+	tick, mode := c.server.Opener.Heartbeat()
+	return wire.Append(buf, wire.Heartbeat{Tick: tick, Mode: wire.Mode(mode), Alive: reg.Alive(), Free: reg.Free()})
 }
 
 // sendAll writes the welcome, then marks and heartbeats, several in one write.
@@ -278,9 +284,10 @@ func (c *connection) sendAll(ctx context.Context, reg Registration) {
 			return
 		case <-c.marks.news:
 			buf, err = c.marks.append(buf)
+		case <-reg.NoLongerFree():
+			buf, err = c.heartbeat(buf, reg)
 		case <-ticker.C:
-			tick, mode := opener.Heartbeat()
-			buf, err = wire.Append(buf, wire.Heartbeat{Tick: tick, Mode: wire.Mode(mode), Alive: reg.Alive()})
+			buf, err = c.heartbeat(buf, reg)
 		}
 	}
 }

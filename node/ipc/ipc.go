@@ -1,4 +1,5 @@
-// Package ipc serves the Unix socket that agents connect to.
+// Package ipc serves the Unix socket that agents connect to, and a loopback port for agents on JVMs
+// without Unix sockets (loopback.go).
 //
 // Problem: the peer is a JVM full of other people's code. It may disappear, stop, send wrong frames
 // or attack at any moment. Choices: permissions of the socket and the kernel's data about the peer
@@ -97,6 +98,11 @@ type Registration interface {
 	Devices() []uint8
 	// Alive returns the Alive of a HEARTBEAT: which of those devices answer. It must not block.
 	Alive() uint64
+	// Free returns the Free of a HEARTBEAT: the devices on which small reads need not wait. It
+	// must not block.
+	Free() uint64
+	// NoLongerFree is signalled when one of those devices stops being free.
+	NoLongerFree() <-chan struct{}
 	Close()
 }
 
@@ -110,9 +116,12 @@ type Server struct {
 	// It must not wait for a disk. If Container is nil, each process counts as a container of its
 	// own.
 	Container func(pid int32) string
-	Bounds    Bounds // zero: the bounds for a process with a million descriptors
-	Log       *slog.Logger
-	Limited   *loglimit.Limiter // for messages that peers can cause; if nil, Serve makes one
+	// Holder returns the process of a user that has a socket open; claimed is the number that the
+	// process gives itself. It is needed for ServeLoopback only.
+	Holder  func(ctx context.Context, inode uint64, uid uint32, claimed int) (pid int32, err error)
+	Bounds  Bounds // zero: the bounds for a process with a million descriptors
+	Log     *slog.Logger
+	Limited *loglimit.Limiter // for messages that peers can cause; if nil, Serve makes one
 
 	Stats Stats
 
@@ -121,6 +130,11 @@ type Server struct {
 	agents    map[*connection]Agent
 	greetings []*greeting   // oldest first
 	framesOf  *rateLimiters // limits of frames
+	begun     sync.Once     // the fields below
+	searches  searches
+
+	connectMu    sync.Mutex
+	connectRates rateLimiters // protected by connectMu
 
 	streams       Quota        // of tasks and executors
 	taskOpens     atomic.Int32 // files being opened for tasks and executors
@@ -139,6 +153,7 @@ type Agent struct {
 	Name        string // with version
 	Directories []string
 	Since       time.Time
+	Loopback    bool // the connection is one of ServeLoopback
 }
 
 // Stats counts what happened on the socket.
@@ -155,29 +170,58 @@ type Stats struct {
 	OtherFlows  atomic.Int64 // streams of tasks that named another flow than their own; refused
 	GoneFiles   atomic.Int64 // of kind intermediate, deleted before they could be opened
 	SlowPeers   atomic.Int64 // disconnected because they did not read
+	// Of the refused connections, those on the loopback port whose socket was not found (their
+	// process has closed it, or is in another network namespace), and those whose process was not
+	// found by the number in their hello.
+	NoSocket, NoProcess atomic.Int64
+}
+
+// port is a listening socket of either kind.
+type port interface {
+	net.Listener
+	SetDeadline(time.Time) error
+}
+
+// caller is what the kernel says about the peer of a new connection.
+type caller struct {
+	owner  Owner
+	pid    int32
+	socket *socket // of a connection by loopback; nil for others. owner.Container and pid are then known only after the hello
 }
 
 // Serve accepts until ctx ends, then closes every connection.
 func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
-	if s.bounds = s.Bounds; s.bounds == (Bounds{}) {
-		s.bounds = BoundsFor(1 << 20)
-	}
-	if s.Limited == nil {
-		s.Limited = loglimit.New(s.Log)
-	}
-	if s.credentials == nil {
-		s.credentials = peer
-	}
-	s.streams.Bound, s.streams.Container = MaxAllTaskStreams, MaxContainerStreams
+	return s.serveAt(ctx, l, func(c net.Conn) (caller, error) { return s.admit(c.(*net.UnixConn)) })
+}
+
+// begin fills in the fields that Serve and ServeLoopback share.
+func (s *Server) begin() {
+	s.begun.Do(func() {
+		if s.bounds = s.Bounds; s.bounds == (Bounds{}) {
+			s.bounds = BoundsFor(1 << 20)
+		}
+		if s.Limited == nil {
+			s.Limited = loglimit.New(s.Log)
+		}
+		if s.credentials == nil {
+			s.credentials = peer
+		}
+		s.streams.Bound, s.streams.Container = MaxAllTaskStreams, MaxContainerStreams
+		s.connectRates = newRateLimiters()
+		s.searches = newSearches()
+	})
+}
+
+func (s *Server) serveAt(ctx context.Context, l port, admit func(net.Conn) (caller, error)) error {
+	s.begin()
 	var conns sync.WaitGroup
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	defer conns.Wait()
 	spare := newSpare()
 	defer spare.close()
-	connectRates := newRateLimiters()
 	for {
-		c, err := l.AcceptUnix()
+		c, err := l.Accept()
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil
@@ -190,10 +234,10 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			spare.refuse(l)
 			continue
 		}
-		owner, pid, err := s.admit(c, connectRates)
+		who, err := admit(c)
 		if err != nil {
 			s.Stats.Refused.Add(1)
-			s.Limited.Once(slog.LevelWarn, "agent refused", reason(owner.UID, err), "uid", owner.UID, "pid", pid, "reason", err)
+			s.Limited.Once(slog.LevelWarn, "agent refused", reason(who.owner.UID, err), "uid", who.owner.UID, "pid", who.pid, "reason", err)
 			c.Close()
 			continue
 		}
@@ -206,8 +250,8 @@ func (s *Server) Serve(ctx context.Context, l *net.UnixListener) error {
 			defer c.Close()
 			stopConn := context.AfterFunc(ctx, func() { c.Close() })
 			defer stopConn()
-			if err := s.serve(ctx, c, owner, pid); err != nil && ctx.Err() == nil {
-				s.sayGone(err, owner, pid)
+			if err := s.serve(ctx, c, &who); err != nil && ctx.Err() == nil {
+				s.sayGone(err, who.owner, who.pid)
 			}
 		}()
 	}
@@ -254,30 +298,56 @@ func reason(uid uint32, err error) string {
 
 // admit decides, from the kernel's data about the peer, whether to accept a connection. It waits
 // for nothing.
-func (s *Server) admit(c *net.UnixConn, connectRates rateLimiters) (Owner, int32, error) {
+func (s *Server) admit(c *net.UnixConn) (caller, error) {
 	cred, err := s.credentials(c)
 	if err != nil {
-		return Owner{}, 0, refuse("credentials", "peer credentials: %w", err)
+		return caller{}, refuse("credentials", "peer credentials: %w", err)
 	}
-	owner := Owner{UID: cred.Uid}
-	if !s.Allow(cred.Uid, wire.RoleTask) {
-		return owner, cred.Pid, refuse("user", "user %d has no permission to connect: add it to users or task_users in the settings", cred.Uid)
+	who := caller{owner: Owner{UID: cred.Uid}, pid: cred.Pid}
+	if err := s.mayUser(cred.Uid); err != nil {
+		return who, err
 	}
-	now := time.Now()
-	serves := s.Allow(cred.Uid, wire.RoleDataNode)
-	if !serves && !connectRates.user(cred.Uid, now) {
+	who.owner = s.ownerOf(cred.Pid, cred.Uid)
+	if err := s.mayOwner(who.owner); err != nil {
+		return who, err
+	}
+	return who, s.mayAnother()
+}
+
+// mayUser returns an error if a user may not connect, or not now.
+func (s *Server) mayUser(uid uint32) error {
+	if !s.Allow(uid, wire.RoleTask) {
+		return refuse("user", "user %d has no permission to connect: add it to users or task_users in the settings", uid)
+	}
+	if s.Allow(uid, wire.RoleDataNode) {
+		return nil
+	}
+	s.connectMu.Lock()
+	defer s.connectMu.Unlock()
+	if !s.connectRates.user(uid, time.Now()) {
 		s.Stats.Hurried.Add(1)
-		return owner, cred.Pid, refuse("pace of user", "%w: more than %d connections a second of user %d", ErrBound, connectsOfUser, cred.Uid)
+		return refuse("pace of user", "%w: more than %d connections a second of user %d", ErrBound, connectsOfUser, uid)
 	}
-	owner = s.ownerOf(cred.Pid, cred.Uid)
-	if !connectRates.owner(owner, now) {
+	return nil
+}
+
+// mayOwner returns an error if a process or container connects too often.
+func (s *Server) mayOwner(o Owner) error {
+	s.connectMu.Lock()
+	defer s.connectMu.Unlock()
+	if !s.connectRates.owner(o, time.Now()) {
 		s.Stats.Hurried.Add(1)
-		return owner, cred.Pid, refuse("pace", "%w: more than %d connections a second of %s", ErrBound, connectsOfProcess, owner.Container)
+		return refuse("pace", "%w: more than %d connections a second of %s", ErrBound, connectsOfProcess, o.Container)
 	}
+	return nil
+}
+
+// mayAnother returns an error if there are too many connections.
+func (s *Server) mayAnother() error {
 	if bound := s.bounds.Connections + s.bounds.Greetings; s.Stats.Connections.Load() >= int64(bound) {
-		return owner, cred.Pid, refuse("connections", "%w: %d connections", ErrBound, bound)
+		return refuse("connections", "%w: %d connections", ErrBound, bound)
 	}
-	return owner, cred.Pid, nil
+	return nil
 }
 
 // peer returns the kernel's credentials of the process at the other end.
@@ -296,12 +366,13 @@ func peer(c *net.UnixConn) (*unix.Ucred, error) {
 	return cred, credErr
 }
 
-func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid int32) error {
+func (s *Server) serve(ctx context.Context, c net.Conn, who *caller) error {
 	r := wire.NewReader(c)
-	hello, err := s.greet(c, r, owner)
+	hello, err := s.greet(ctx, c, r, who)
 	if err != nil {
-		return &refusal{"hello", err}
+		return err
 	}
+	owner, pid := who.owner, who.pid
 	if !s.Allow(owner.UID, hello.Role) {
 		s.Stats.Refused.Add(1)
 		return refuse("role", "user %d may connect as a task, but not as a server: add it to users in the settings", owner.UID)
@@ -317,7 +388,7 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 	}
 	if err := s.enter(conn, Agent{
 		PID: pid, UID: owner.UID, Container: owner.Container, Role: hello.Role, Flow: hello.Flow, Name: hello.Agent,
-		Directories: hello.Directories, Since: time.Now(),
+		Directories: hello.Directories, Since: time.Now(), Loopback: who.socket != nil,
 	}); err != nil {
 		s.Stats.Refused.Add(1)
 		return &refusal{"places", err}
@@ -354,11 +425,26 @@ func (s *Server) serve(ctx context.Context, c *net.UnixConn, owner Owner, pid in
 	return conn.receive(connCtx, r, reg)
 }
 
-// greet receives the hello.
-func (s *Server) greet(c *net.UnixConn, r *wire.Reader, owner Owner) (wire.Hello, error) {
-	g := &greeting{owner, c}
+// greet receives the hello. It then finds the process of a connection by loopback.
+func (s *Server) greet(ctx context.Context, c net.Conn, r *wire.Reader, who *caller) (wire.Hello, error) {
+	ctx, cancel := context.WithTimeout(ctx, helloWait)
+	defer cancel()
+	g := &greeting{who.owner, c}
 	s.beginGreeting(g)
 	defer s.endGreeting(g)
+	hello, err := s.receiveHello(c, r)
+	if err != nil {
+		return wire.Hello{}, &refusal{"hello", err}
+	}
+	if who.socket != nil {
+		if err := s.locate(ctx, g, who, hello); err != nil {
+			return wire.Hello{}, err
+		}
+	}
+	return hello, nil
+}
+
+func (s *Server) receiveHello(c net.Conn, r *wire.Reader) (wire.Hello, error) {
 	if err := c.SetReadDeadline(time.Now().Add(helloWait)); err != nil {
 		return wire.Hello{}, err
 	}

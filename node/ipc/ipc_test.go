@@ -24,6 +24,8 @@ type daemon struct {
 	mu    sync.Mutex
 	opens []wire.Open
 	alive uint64 // returned by Alive
+	free  uint64 // returned by Free
+	used  chan struct{}
 	fail  error
 }
 
@@ -37,6 +39,14 @@ func (d *daemon) Alive() uint64 {
 	defer d.mu.Unlock()
 	return d.alive
 }
+
+func (d *daemon) Free() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.free
+}
+
+func (d *daemon) NoLongerFree() <-chan struct{} { return d.used }
 
 func (d *daemon) Open(m wire.Open, _ device.Marker) (*device.Loop, *device.Stream, error) {
 	d.mu.Lock()
@@ -145,6 +155,39 @@ func TestConversation(t *testing.T) {
 	}
 	if len(d.opens) != 1 || d.opens[0] != open {
 		t.Errorf("opened: %+v", d.opens)
+	}
+}
+
+// When a device stops being free, each connection reports it without waiting for its next heartbeat.
+func TestADeviceThatIsNoLongerFreeIsReportedAtOnce(t *testing.T) {
+	d := &daemon{alive: 0b11, free: 0b10, used: make(chan struct{}, 1)}
+	_, path := serve(t, d, true)
+	c := dial(t, path)
+	if _, err := c.Write(frames(t, hello)); err != nil {
+		t.Fatal(err)
+	}
+	r := wire.NewReader(c)
+	// Without an answer at once, each of the changes would wait for the next heartbeat.
+	const changes = 40
+	begin := time.Now()
+	for i := range changes {
+		want := uint64(i % 2 << 1)
+		d.mu.Lock()
+		d.free = want
+		d.mu.Unlock()
+		d.used <- struct{}{}
+		for {
+			m, err := r.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if beat, ok := m.(wire.Heartbeat); ok && beat.Free == want {
+				break
+			}
+		}
+	}
+	if took := time.Since(begin); took >= changes*HeartbeatEvery/2 {
+		t.Errorf("%d changes took %v, with a heartbeat every %v", changes, took, HeartbeatEvery)
 	}
 }
 

@@ -47,7 +47,15 @@ func TestMain(m *testing.M) {
 // its socket is still open.
 //
 // In the state "starved" it serves, with few descriptors.
+//
+// In the state "agent" it is an agent that connects to the loopback port that path is.
 func child(path, state string) {
+	if state == "agent" {
+		if err := agentByLoopback(path); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
 	if state == "starved" {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: starvedFiles, Max: starvedFiles}); err != nil {
 			panic(err)

@@ -119,7 +119,7 @@ func (t tally) victim(agents map[*connection]Agent, newcomer Agent) *connection 
 // greeting is a connection that has not sent its hello.
 type greeting struct {
 	owner Owner
-	c     *net.UnixConn
+	c     net.Conn
 }
 
 // beginGreeting adds a connection to those without a hello. A peer may delay its hello for a while.
@@ -143,7 +143,8 @@ func (s *Server) beginGreeting(g *greeting) {
 		}
 	}
 	switch {
-	case containers >= maxContainerGreets:
+	// The container of a connection by loopback is not known yet.
+	case g.owner.Container != "" && containers >= maxContainerGreets:
 		oldest(func(o *greeting) bool { return o.owner == g.owner })
 	case users[g.owner.UID] >= maxUserGreets:
 		oldest(func(o *greeting) bool { return o.owner.UID == g.owner.UID })

@@ -1,7 +1,6 @@
 package ipc
 
 import (
-	"net"
 	"os"
 	"time"
 )
@@ -35,7 +34,7 @@ const acceptPause = 50 * time.Millisecond
 
 // refuse frees the spare descriptor, accepts the waiting connection with it and closes the
 // connection. If no connection can be accepted, it pauses.
-func (s *spare) refuse(l *net.UnixListener) {
+func (s *spare) refuse(l port) {
 	s.close()
 	defer s.take()
 	began := time.Now()
@@ -43,7 +42,7 @@ func (s *spare) refuse(l *net.UnixListener) {
 		return // the listener is closed
 	}
 	defer l.SetDeadline(time.Time{})
-	if c, err := l.AcceptUnix(); err == nil {
+	if c, err := l.Accept(); err == nil {
 		c.Close()
 		return
 	}

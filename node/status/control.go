@@ -12,7 +12,22 @@ type Control struct {
 	Changes    int         `json:"changes"`  // number of changes to the system that are in force and will be put back
 	Restored   int         `json:"restored"` // number of changes of a crashed daemon that were put back at the start
 	Gate       *Gate       `json:"gate"`     // null: the gate does not run
+	Joining    *Joining    `json:"joining"`  // null: no connections are joined
 	Error      string      `json:"error"`    // the last error that belongs to no hold
+}
+
+// Joining counts TCP connections between containers of this machine that go straight from socket to socket.
+type Joining struct {
+	Connections int    `json:"connections"` // open connections whose ends were found
+	Joined      int    `json:"joined"`      // of these, at least one end sends straight to the other end
+	Translated  int    `json:"translated"`  // of the open ones, the ends see different addresses (NAT)
+	Released    int    `json:"released"`    // of the open ones, use TCP for the rest of their life
+	Bytes       uint64 `json:"bytes"`       // sent straight to the other end, also by connections that are closed
+	Sockets     int    `json:"sockets"`     // the kernel can join these; some may have no other end here
+	Releases    int    `json:"releases"`    // times that all connections were released
+	LastRelease string `json:"last_release"`
+	Limited     string `json:"limited"` // why nothing is joined at present; empty: nothing prevents it
+	Error       string `json:"error"`   // the last error
 }
 
 // Mechanism is a mechanism of the kernel.

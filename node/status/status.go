@@ -41,15 +41,27 @@ type Document struct {
 	Heartbeat    Heartbeat    `json:"heartbeat"`
 	Agents       []Agent      `json:"agents"`
 	SocketCounts Socket       `json:"socket_counts"`
+	Loopback     Loopback     `json:"loopback"`
 	Identity     Identity     `json:"identity"`
 	ForeignWatch ForeignWatch `json:"foreign_watch"`
 	Connections  Connections  `json:"connections"`
 	Processes    Processes    `json:"processes"`
 	Applications Applications `json:"applications"`
-	Machine      Machine      `json:"machine"`
-	Control      Control      `json:"control"`
-	Devices      []Device     `json:"devices"`
-	Silent       []string     `json:"silent"` // devices whose loop did not answer in time
+	// Orchestrators are those that the settings name.
+	Orchestrators []Orchestrator `json:"orchestrators"`
+	Machine       Machine        `json:"machine"`
+	Control       Control        `json:"control"`
+	// MissingCalls are the system calls that the daemon would use and may not. It is nil only in documents of
+	// daemons that do not report them.
+	MissingCalls []MissingCall `json:"missing_calls"`
+	Devices      []Device      `json:"devices"`
+	Silent       []string      `json:"silent"` // devices whose loop did not answer in time
+}
+
+// MissingCall is a system call that the kernel lacks or a system call filter refuses.
+type MissingCall struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
 }
 
 // Switch is the kill switch.
@@ -101,6 +113,19 @@ type Agent struct {
 	Agent       string    `json:"agent"` // name and version
 	Directories []string  `json:"directories"`
 	Since       time.Time `json:"since"`
+	Loopback    bool      `json:"loopback"` // connected by the loopback port
+}
+
+// Loopback is the port for agents on JVMs without Unix sockets.
+type Loopback struct {
+	Setting string `json:"setting"` // "off": there is no such port
+	Listen  string `json:"listen"`  // the address in use; empty: none, or another process uses it
+	File    string `json:"file"`    // the file that names the port to agents
+	Agents  int    `json:"agents"`  // connected now
+	// Of the refused connections, those whose socket was not found (closed, or in another network
+	// namespace), and those whose process was not found.
+	NoSocket  int64 `json:"no_socket"`
+	NoProcess int64 `json:"no_process"`
 }
 
 // Socket counts what happened on the agents' socket.
@@ -170,6 +195,9 @@ type Device struct {
 	BacklogBytes int64   `json:"backlog_bytes"`
 	StagedBytes  int64   `json:"staged_bytes"` // bytes that readers have not reached yet
 	Stuck        bool    `json:"stuck"`
+	// Free reports whether small reads do not wait for their marks, and PassingReads how many have not.
+	Free         bool  `json:"free"`
+	PassingReads int64 `json:"passing_reads"`
 	// Promised is the part of the device's time that all guaranteed rates take at its present speed, and StrictPart
 	// the part that strict ones keep from other flows. StrictIdleNS is the time for which the device had no request
 	// because of strict rates, while a flow was backlogged.
@@ -343,9 +371,9 @@ type Latency struct {
 
 // Owner is the container or systemd unit that a cgroup path names (package owner).
 type Owner struct {
-	Kind        string `json:"kind"` // yarn, mesos, kubernetes, docker, podman or unit; empty: none recognised
-	ID          string `json:"id"`   // of the container, or the unit's name
-	Application string `json:"application"`
+	Kind        string `json:"kind"`        // yarn, mesos, kubernetes, docker, podman or unit; empty: none recognised
+	ID          string `json:"id"`          // of the container, or the unit's name
+	Application string `json:"application"` // of YARN, or as the kubelet or the Mesos agent reports it
 	Pod         string `json:"pod"`
 	Delegated   bool   `json:"delegated"` // below a user's session or a container: the names are no evidence
 	Short       string `json:"short"`     // for people
@@ -376,6 +404,12 @@ type Flow struct {
 	ForcedBytes      int64       `json:"forced_bytes"` // bytes of these packets
 	Refused          int64       `json:"refused"`      // reads refused before they began: too many of the flow were waiting
 	WouldWaitNS      int64       `json:"would_wait_ns"`
+
+	// For estimates of slowdowns: how long its streams were open and waited, summed over streams; and how long the device
+	// served others although it had a request.
+	StreamNS    int64 `json:"stream_ns"`
+	WaitedNS    int64 `json:"waited_ns"`
+	ContendedNS int64 `json:"contended_ns"`
 
 	Kinds  []Kind     `json:"kinds"` // kinds of its streams so far
 	Lazy   Lazy       `json:"lazy"`

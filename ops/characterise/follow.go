@@ -1,6 +1,7 @@
 package characterise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 	"penstock/node/status"
 )
 
-// quietTime is the time without processes, streams and use after which an application has ended.
+// quietTime is the default of Follower.Quiet.
 const quietTime = 20 * time.Second
 
 // networkDevice is the device that stands for what NodeManagers send. Its time is no disk's.
@@ -110,8 +111,12 @@ type Follower struct {
 	Addresses   []string      // of the nodes' daemons
 	Period      time.Duration // between two readings
 	Network     int64         // bytes per second of a node whose daemon does not know it; 0: not known
-	Out         io.Writer     // the file
-	Progress    func(text string)
+	// Memory is the memory in bytes that applications may use on a node, such as what its NodeManager offers; 0: all of the node's.
+	Memory   int64
+	Out      io.Writer // the file
+	Progress func(text string)
+	// Quiet is the time without processes, streams and use after which the application has ended; default quietTime.
+	Quiet time.Duration
 }
 
 // Run follows the application until it ends or ctx does. A node that does not answer later on is
@@ -130,6 +135,9 @@ func (f Follower) Run(ctx context.Context) (*File, error) {
 			if dev.Name != networkDevice {
 				n.Disks++
 			}
+		}
+		if f.Memory > 0 {
+			n.MemoryBytes = f.Memory
 		}
 		if n.NetworkBytes == 0 {
 			n.NetworkBytes = f.Network
@@ -170,7 +178,7 @@ func (f Follower) Run(ctx context.Context) (*File, error) {
 			state = fmt.Sprintf("CPU %.0f s, disk %.0f MB, network %.0f MB", float64(use.CPUNS)/1e9, float64(use.ReadBytes+use.WrittenBytes)/1e6, float64(use.NetworkBytes)/1e6)
 		}
 		f.Progress(fmt.Sprintf("%v  %s: %s", time.Since(file.Started).Round(time.Second), f.Application, state))
-		if seen && time.Since(last) > quietTime {
+		if seen && time.Since(last) > cmp.Or(f.Quiet, quietTime) {
 			return file, nil
 		}
 		select {

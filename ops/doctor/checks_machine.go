@@ -9,12 +9,11 @@ import (
 
 // Checks of devices, kernel, JVM and Hadoop.
 
-// Minimum versions: Linux has openat2 since 5.6 and cachestat since 6.5, and Java has Unix sockets
-// since 16. The Hadoop versions are those with which the agent is tested.
+// Minimum versions: Java has Unix sockets since 16. The agent runs on Java 8. The Hadoop versions are
+// those with which the agent is tested.
 var (
-	leastKernel = [2]int{5, 6}
-	bestKernel  = [2]int{6, 5}
-	leastJava   = 16
+	leastJava   = 8
+	unixSockets = 16 // of Java
 	hadoopLines = map[string]string{"3.3": "3.3.6", "3.4": "3.4.2", "3.5": "3.5.0"}
 )
 
@@ -138,24 +137,6 @@ func checkDirtyLimits(f *Facts) []Result {
 
 func mib(bytes int64) string { return fmt.Sprintf("%d MiB", bytes>>20) }
 
-func checkKernel(f *Facts) []Result {
-	major, minor, err := parseRelease(f.KernelRelease)
-	switch v := [2]int{major, minor}; {
-	case err != nil:
-		return bad(Warn, err.Error(), "it is unknown whether the kernel has the system calls that the daemon needs", "Penstock needs Linux 5.6 or later")
-	case less(v, leastKernel):
-		return bad(Fail, "Linux "+f.KernelRelease, "there is no openat2: the daemon cannot open block files safely, and governs nothing", "use Linux 5.6 or later; 6.5 or later is best")
-	case f.CachestatErr != nil && less(v, bestKernel):
-		return bad(Warn, "Linux "+f.KernelRelease+" has no cachestat", "the daemon cannot see which pages have been written, and drains some twice", "Linux 6.5 or later has it")
-	case f.CachestatErr != nil:
-		return bad(Warn, "cachestat: "+f.CachestatErr.Error(), "the daemon uses mincore instead, which cannot distinguish written from unwritten pages",
-			"a container's system call filter may forbid it: allow number 451")
-	}
-	return good("Linux %s, cachestat works", f.KernelRelease)
-}
-
-func less(a, b [2]int) bool { return a[0] < b[0] || a[0] == b[0] && a[1] < b[1] }
-
 func checkJava(f *Facts) []Result {
 	if f.DataNode.Err != nil || f.DataNode.Java == "" {
 		return nil
@@ -163,9 +144,14 @@ func checkJava(f *Facts) []Result {
 	n, err := parseJava(f.DataNode.Java)
 	switch {
 	case err != nil:
-		return bad(Warn, err.Error(), "it is unknown whether the agent can connect", "the agent needs Java 16 or later")
+		return bad(Warn, err.Error(), "it is unknown whether the agent can connect", "the agent needs Java 16 or later (from 8 on with \"loopback\" in the daemon's settings)")
 	case n < leastJava:
-		return bad(Fail, fmt.Sprintf("the DataNode runs on Java %d", n), "it has no Unix sockets: the agent does nothing", "run the DataNode on Java 17 or later")
+		return bad(Fail, fmt.Sprintf("the DataNode runs on Java %d", n), "the agent does nothing", "run the DataNode on Java 8 or later")
+	case n < unixSockets && (f.Status == nil || f.Status.Loopback.Listen == ""):
+		return bad(Fail, fmt.Sprintf("the DataNode runs on Java %d", n), "it has no Unix sockets, so the agent cannot connect, and governs nothing",
+			"set \"loopback\" to 127.0.0.1:0 in the daemon's settings (install.md), or run the DataNode on Java 17 or later")
+	case n < unixSockets:
+		return good("Java %d, without Unix sockets: the agent connects by loopback", n)
 	}
 	return good("Java %d", n)
 }

@@ -98,7 +98,7 @@ func checkAgent(f *Facts) []Result {
 			found += ": " + strings.Join(a.Missing, ", ")
 		}
 		return bad(Fail, found, "the DataNode runs as it would without the agent; none of its I/O is governed",
-			"use a supported Hadoop and a JVM of Java 16 or later; the agent's messages are in the DataNode's .out file")
+			"use a supported Hadoop and a JVM of Java 16 or later (from 8 on with \"loopback\" in the daemon's settings); the agent's messages are in the DataNode's .out file")
 	case !a.Connected:
 		return bad(Fail, "the agent is woven and not connected to a daemon", "its gates are open: none of its I/O is governed",
 			"see the checks daemon, socket and directories; the daemon's log shows which users it refuses")
@@ -243,14 +243,7 @@ func checkIdentity(f *Facts) []Result {
 	case f.Daemon == nil:
 		return nil // the check rights reports why
 	}
-	var missing []string
-	caps := f.Daemon.Capabilities
-	if caps&capSysPtrace == 0 {
-		missing = append(missing, "CAP_SYS_PTRACE")
-	}
-	if caps&(capDacReadSearch|capDacOverride) == 0 {
-		missing = append(missing, "CAP_DAC_READ_SEARCH")
-	}
+	missing := f.missingRights()
 	mode := f.Status.Identity.Mode
 	if len(missing) == 0 {
 		return good("%s: the daemon (user %d) may inspect other users' processes", mode, f.Daemon.UID)
@@ -340,10 +333,21 @@ func checkControl(f *Facts) []Result {
 			all = append(all, bad(Warn, fmt.Sprintf("nothing can hold %s on %s", h.Flow, h.Where), "its I/O passes without a limit and without a share", "`penstock node run --check` says why for each mechanism")...)
 		}
 	}
+	joined := ""
+	if j := c.Joining; j != nil {
+		joined = fmt.Sprintf("; %d of %d connections between containers are joined", j.Joined, j.Connections)
+		if j.Limited != "" {
+			all = append(all, bad(Warn, "no connection between containers is joined: "+j.Limited, "the limit would not hold joined bytes, so containers use the bridge as without `control.joining`",
+				"remove the limit, or `control.joining` from the settings")...)
+		}
+		if j.Error != "" {
+			all = append(all, bad(Warn, "joining connections between containers: "+j.Error, "some connections may use the bridge as without `control.joining`", "read the daemon's log")...)
+		}
+	}
 	if len(all) > 0 {
 		return all
 	}
-	return good("%s: %d holds by the policy; available: %s; missing: %s%s", c.Mode, len(c.Holds)+c.LeftOff, orNone(available, ", "), orNone(missing, "; "), gaps)
+	return good("%s: %d holds by the policy; available: %s; missing: %s%s%s", c.Mode, len(c.Holds)+c.LeftOff, orNone(available, ", "), orNone(missing, "; "), gaps, joined)
 }
 
 // checkPromises warns of a guaranteed rate that was broken for more than this part of the time in which its flow was

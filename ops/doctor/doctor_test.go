@@ -2,12 +2,14 @@ package doctor
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"penstock/core/reserve"
+	"penstock/node/kernel"
 	"penstock/node/status"
 	"penstock/ops/install"
 )
@@ -100,13 +102,16 @@ func TestControl(t *testing.T) {
 		warnings int
 		want     string
 	}{
-		"none":           {status.Control{Mode: "off"}, 0, ""},
-		"all is well":    {status.Control{Mode: "enforce", Mechanisms: mechanisms, Holds: []status.Hold{{Flow: "process:a", Mechanism: "gate", Held: true}}}, 0, "1 holds by the policy; available: gate; missing: freezer: not named"},
-		"writes are not": {status.Control{Mode: "enforce", Holds: []status.Hold{{Flow: "process:a", Mechanism: "gate (reads)", Gap: "writes are not held", Held: true}}}, 0, "; by gate (reads), writes are not held"},
-		"nothing can":    {status.Control{Mode: "enforce", Mechanisms: mechanisms, Holds: []status.Hold{{Flow: "process:a", Where: "sda"}}}, 1, "nothing can hold process:a on sda"},
-		"it failed":      {status.Control{Mode: "enforce", Holds: []status.Hold{{Flow: "process:a", Where: "sda", Mechanism: "gate", Error: "no such folder"}}}, 1, "process:a on sda is not held: no such folder"},
-		"another error":  {status.Control{Mode: "observe", Error: "the gate has ended"}, 1, "the gate has ended"},
-		"no permissions": {status.Control{Mode: "observe"}, 0, "available: none; missing: none"},
+		"none":            {status.Control{Mode: "off"}, 0, ""},
+		"all is well":     {status.Control{Mode: "enforce", Mechanisms: mechanisms, Holds: []status.Hold{{Flow: "process:a", Mechanism: "gate", Held: true}}}, 0, "1 holds by the policy; available: gate; missing: freezer: not named"},
+		"writes are not":  {status.Control{Mode: "enforce", Holds: []status.Hold{{Flow: "process:a", Mechanism: "gate (reads)", Gap: "writes are not held", Held: true}}}, 0, "; by gate (reads), writes are not held"},
+		"nothing can":     {status.Control{Mode: "enforce", Mechanisms: mechanisms, Holds: []status.Hold{{Flow: "process:a", Where: "sda"}}}, 1, "nothing can hold process:a on sda"},
+		"it failed":       {status.Control{Mode: "enforce", Holds: []status.Hold{{Flow: "process:a", Where: "sda", Mechanism: "gate", Error: "no such folder"}}}, 1, "process:a on sda is not held: no such folder"},
+		"another error":   {status.Control{Mode: "observe", Error: "the gate has ended"}, 1, "the gate has ended"},
+		"joining":         {status.Control{Mode: "enforce", Joining: &status.Joining{Connections: 3, Joined: 2}}, 0, "2 of 3 connections between containers are joined"},
+		"a limit ends it": {status.Control{Mode: "enforce", Joining: &status.Joining{Limited: "veth1 has a limit"}}, 1, "veth1 has a limit"},
+		"joining fails":   {status.Control{Mode: "enforce", Joining: &status.Joining{Error: "no such key"}}, 1, "no such key"},
+		"no permissions":  {status.Control{Mode: "observe"}, 0, "available: none; missing: none"},
 	} {
 		f := wellNode()
 		f.Status.Control = c.control
@@ -229,16 +234,33 @@ func TestBrokenNodes(t *testing.T) {
 		"background above":       {func(f *Facts) { f.Memory.BackgroundBytes = 32<<20 + 1 }, ""},
 		"low dirty limit":        {func(f *Facts) { f.Memory.DirtyBytes = 32 << 20 }, "dirty-limits fail"},
 		"little memory":          {func(f *Facts) { f.Memory.Available = 300 << 20 }, "dirty-limits warn"},
-		"old kernel":             {func(f *Facts) { f.KernelRelease = "5.5.19" }, "kernel fail"},
-		"least kernel":           {func(f *Facts) { f.KernelRelease, f.CachestatErr = "5.6.0", errors.New("ENOSYS") }, "kernel warn"},
-		"filtered":               {func(f *Facts) { f.CachestatErr = errors.New("EPERM") }, "kernel warn"},
-		"Java 15":                {func(f *Facts) { f.DataNode.Java = "15" }, "java fail"},
-		"Java 16":                {func(f *Facts) { f.DataNode.Java = "16" }, ""},
-		"Java 8":                 {func(f *Facts) { f.DataNode.Java = "1.8" }, "java fail"},
-		"Hadoop 3.2":             {func(f *Facts) { f.DataNode.Version = "3.2.4" }, "hadoop warn"},
-		"Hadoop 3.4.1":           {func(f *Facts) { f.DataNode.Version = "3.4.1" }, ""},
-		"clock":                  {func(f *Facts) { f.Synchronised = false }, "clock warn"},
-		"other machine's clock":  {func(f *Facts) { f.Status.MonotonicNS = 99 }, "clock warn"},
+		"no openat2":             {func(f *Facts) { f.Status.MissingCalls = without("openat2") }, ""},
+		"no cachestat":           {func(f *Facts) { f.Status.MissingCalls = without("openat2", "cachestat") }, "kernel warn"},
+		"no pidfd, no control":   {func(f *Facts) { f.Status.MissingCalls = without("pidfd_getfd", "pidfd_open") }, ""},
+		"no pidfd": {func(f *Facts) {
+			f.Status.MissingCalls, f.Status.Control.Mode = without("pidfd_getfd"), "enforce"
+		}, "kernel warn"},
+		"a call of a later daemon": {func(f *Facts) { f.Status.MissingCalls = without("openat9") }, "kernel warn"},
+		"an earlier daemon": {func(f *Facts) {
+			f.Status.MissingCalls, f.MissingCalls = nil, without("cachestat")
+		}, "kernel warn"},
+		"only the doctor is filtered": {func(f *Facts) {
+			f.Status.MissingCalls, f.MissingCalls = []status.MissingCall{}, without("cachestat")
+		}, ""},
+		"Java 15":            {func(f *Facts) { f.DataNode.Java = "15" }, "java fail"},
+		"Java 16":            {func(f *Facts) { f.DataNode.Java = "16" }, ""},
+		"Java 8":             {func(f *Facts) { f.DataNode.Java = "1.8" }, "java fail"},
+		"Java 8 by loopback": {func(f *Facts) { f.DataNode.Java, f.Status.Loopback = "1.8", byLoopback() }, ""},
+		"Java 7 by loopback": {func(f *Facts) { f.DataNode.Java, f.Status.Loopback = "1.7", byLoopback() }, "java fail"},
+		"loopback in use":    {func(f *Facts) { f.Status.Loopback = status.Loopback{Setting: "127.0.0.1:9708"} }, "loopback warn"},
+		"loopback unknown":   {func(f *Facts) { f.Status.Loopback, f.Status.Loopback.NoProcess = byLoopback(), 1 }, "loopback warn"},
+		"loopback without rights": {func(f *Facts) {
+			f.Status.Loopback, f.Status.Identity.Mode, f.Daemon.Capabilities = byLoopback(), "trust", f.Daemon.Capabilities&^capSysPtrace
+		}, "loopback warn"},
+		"Hadoop 3.2":            {func(f *Facts) { f.DataNode.Version = "3.2.4" }, "hadoop warn"},
+		"Hadoop 3.4.1":          {func(f *Facts) { f.DataNode.Version = "3.4.1" }, ""},
+		"clock":                 {func(f *Facts) { f.Synchronised = false }, "clock warn"},
+		"other machine's clock": {func(f *Facts) { f.Status.MonotonicNS = 99 }, "clock warn"},
 	} {
 		f := wellNode()
 		c.breakIt(f)
@@ -268,8 +290,8 @@ func shuffleSetting(name, value string) func(*Facts) {
 
 func TestIgnoredChecksOnlyWarn(t *testing.T) {
 	f := wellNode()
-	f.KernelRelease = "5.5.0"
-	if r := Judge(f, []string{"kernel"}); r.Failures != 0 || r.Warnings != 1 {
+	f.DataNode.Java = "1.7"
+	if r := Judge(f, []string{"java"}); r.Failures != 0 || r.Warnings != 1 {
 		t.Errorf("%s", r.Text())
 	}
 }
@@ -286,5 +308,59 @@ func TestTheReferenceHasEveryCheck(t *testing.T) {
 	}
 	if names := Names(); len(slices.Compact(slices.Sorted(slices.Values(names)))) != len(names) {
 		t.Error("two checks have one name")
+	}
+}
+
+// byLoopback is the state of a daemon that listens for agents on JVMs without Unix sockets.
+func byLoopback() status.Loopback {
+	return status.Loopback{Setting: "127.0.0.1:0", Listen: "127.0.0.1:40001", File: "/run/p/s.port", Agents: 2}
+}
+
+// TestTheFolderOfThePortFile: the doctor finds what agents refuse.
+func TestTheFolderOfThePortFile(t *testing.T) {
+	path := func(mode fs.FileMode, uid uint32) Path { return Path{Name: "/x", Mode: mode | fs.ModeDir, UID: uid} }
+	socket := Path{Name: "/x/s", Mode: 0o660 | fs.ModeSocket}
+	for name, c := range map[string]struct {
+		paths []Path
+		open  bool
+	}{
+		"root's":               {[]Path{path(0o755, 0), path(0o750, 0), socket}, false},
+		"the daemon's":         {[]Path{path(0o755, 0), path(0o750, 7), socket}, false},
+		"below its own":        {[]Path{path(0o755, 0), path(0o755, 7), path(0o750, 7), socket}, false},
+		"below another's":      {[]Path{path(0o755, 0), path(0o755, 8), path(0o750, 7), socket}, true},
+		"below a user's":       {[]Path{path(0o755, 0), path(0o755, 8), path(0o750, 0), socket}, true},
+		"below /tmp":           {[]Path{path(0o777|fs.ModeSticky, 0), path(0o755, 7), socket}, false},
+		"below an open folder": {[]Path{path(0o777, 0), path(0o755, 7), socket}, true},
+		"in /tmp":              {[]Path{path(0o777|fs.ModeSticky, 0), socket}, true},
+		"a group's":            {[]Path{path(0o755, 0), path(0o770, 7), socket}, true},
+		"not known":            {nil, false},
+	} {
+		f := &Facts{Socket: c.paths}
+		if why := f.openFolder(); (why != "") != c.open {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+	f := wellNode()
+	f.Status.Loopback = byLoopback()
+	f.Socket = []Path{path(0o755, 0), path(0o777, 0), socket}
+	if r := checkLoopback(f); len(r) != 1 || r[0].Verdict != Warn || !strings.Contains(r[0].Found, "others may change /x") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// without returns what a daemon reports that misses the calls.
+func without(names ...string) (calls []status.MissingCall) {
+	for _, name := range names {
+		calls = append(calls, status.MissingCall{Name: name, Why: "the kernel lacks the system call " + name})
+	}
+	return calls
+}
+
+// Each call that the daemon may report is known here.
+func TestEachMissingCallHasAMeaning(t *testing.T) {
+	for _, c := range kernel.Calls() {
+		if lost[c.String()].meaning == "" {
+			t.Errorf("the doctor does not know what is lost without %v", c)
+		}
 	}
 }

@@ -35,7 +35,7 @@ type Facts struct {
 	Directories []Directory // data directories of the DataNode's configuration or, without it, the agents'
 
 	KernelRelease string
-	CachestatErr  error // the error of cachestat in the doctor's process
+	MissingCalls  []status.MissingCall // in the doctor's process
 	Memory        Memory
 	Synchronised  bool // whether adjtimex reports that the system clock is synchronised
 	ClockErr      error

@@ -83,7 +83,7 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	}
 	f.Directories = f.directories()
 	f.KernelRelease = release()
-	f.CachestatErr = tryCachestat()
+	f.MissingCalls = status.MissingCalls()
 	f.Memory = readMemory(proc)
 	f.Synchronised, f.ClockErr = synchronised()
 	return f
@@ -281,17 +281,6 @@ func release() string {
 		return ""
 	}
 	return unix.ByteSliceToString(u.Release[:])
-}
-
-// tryCachestat calls cachestat for a file in memory that belongs to this process. The check of
-// rights finds out for which files the daemon may call it.
-func tryCachestat() error {
-	fd, err := unix.MemfdCreate("doctor", unix.MFD_CLOEXEC)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return unix.Cachestat(uint(fd), &unix.CachestatRange{Len: 1}, &unix.Cachestat_t{}, 0)
 }
 
 func synchronised() (bool, error) {

@@ -2,6 +2,7 @@ package install
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -85,10 +86,12 @@ func (f *folder) plan(o Options, remove bool, r *Report) (err error) {
 		if o.DiskBandwidth == "" {
 			o.DiskBandwidth = f.old.DiskBandwidth
 		}
+		o.LeastJava = cmp.Or(o.LeastJava, f.old.LeastJava)
 	}
 	f.targets = f.wanted(o)
 	if !remove {
 		f.next.AgentJar, f.next.Socket, f.next.DiskBandwidth = o.AgentJar, o.Socket, bandwidthOf(f.targets)
+		f.next.LeastJava = o.LeastJava
 	}
 	if f.old != nil {
 		for _, d := range f.old.Files {
@@ -296,7 +299,7 @@ func (f *folder) write() (bool, error) {
 // during returns the state to record while files are written, when each file may have its old or
 // its new form.
 func (f *folder) during() state {
-	s := state{Version: stateVersion, AgentJar: f.next.AgentJar, Socket: f.next.Socket, DiskBandwidth: f.next.DiskBandwidth, Made: f.next.Made}
+	s := state{Version: stateVersion, AgentJar: f.next.AgentJar, Socket: f.next.Socket, DiskBandwidth: f.next.DiskBandwidth, LeastJava: f.next.LeastJava, Made: f.next.Made}
 	for _, w := range f.writes {
 		if dir := filepath.Dir(w.rel); dir != "." && w.next.exists && !slices.Contains(s.Made, dir) {
 			if _, err := os.Stat(filepath.Join(f.path, dir)); errors.Is(err, os.ErrNotExist) {

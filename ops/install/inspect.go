@@ -47,7 +47,7 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 	if problem := jarProblem(s.AgentJar); problem != "" {
 		i.Wrong = append(i.Wrong, problem)
 	}
-	all := targets(Options{AgentJar: s.AgentJar, Socket: s.Socket, DiskBandwidth: s.DiskBandwidth})
+	all := targets(Options{AgentJar: s.AgentJar, Socket: s.Socket, DiskBandwidth: s.DiskBandwidth, LeastJava: s.LeastJava})
 	for _, t := range all {
 		name := filepath.Join(f.path, t.path)
 		lost, err := t.lost(name)

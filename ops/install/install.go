@@ -38,12 +38,22 @@ type Options struct {
 	// DiskBandwidth is the bandwidth of a NodeManager's disks that YARN may allocate, in MB/s, such
 	// as "200M". "0" removes the setting; an empty value keeps what an earlier Apply has set.
 	DiskBandwidth string
+	// LeastJava is the oldest Java of DataNodes and NodeManagers that load the agent, 8 to 16. Before
+	// Java 16 the agent needs the daemon's setting `loopback`. 0 keeps what an earlier Apply has set, at
+	// first 16.
+	LeastJava int
 	// Force overwrites settings of others. On removal, Force leaves files that were changed by hand
 	// as they are (of bandwidth's files only, if DiskBandwidth is "0").
 	Force bool
 	// step is called before each change on disk; tests let it fail.
 	step func(what, path string) error
 }
+
+// Versions of Java: the oldest that the agent runs on, and the first that has Unix sockets.
+const (
+	oldestJava      = 8
+	unixSocketsJava = 16
+)
 
 // socketMax is the longest path of a Unix socket, in bytes.
 const socketMax = 107
@@ -72,6 +82,9 @@ func (o Options) Validate(remove bool) error {
 	}
 	if len(o.Socket) > socketMax {
 		return fmt.Errorf("--socket %s: %d bytes, and a Unix socket's path has at most %d", o.Socket, len(o.Socket), socketMax)
+	}
+	if o.LeastJava != 0 && (o.LeastJava < oldestJava || o.LeastJava > unixSocketsJava) {
+		return fmt.Errorf("--least-java %d: give %d to %d", o.LeastJava, oldestJava, unixSocketsJava)
 	}
 	switch b := o.DiskBandwidth; {
 	case b == "":

@@ -114,6 +114,9 @@ func TestShellProfile(t *testing.T) {
 			{"Java 16", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "16", "")}, dataNode, ""},
 			{"Java 11", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "11.0.2", "")}, "", "is 11"},
 			{"Java 8", "nodemanager", "YARN_NODEMANAGER", []string{"JAVA_HOME=" + javaHome(t, "1.8.0_392", "")}, "", "is 8"},
+			{"Java 8, which may have it", "nodemanager", "YARN_NODEMANAGER", []string{"JAVA_HOME=" + javaHome(t, "1.8.0_392", ""), "PENSTOCK_LEAST_JAVA=8"}, nodeManager, ""},
+			{"Java 8, and 11 is the oldest", "nodemanager", "YARN_NODEMANAGER", []string{"JAVA_HOME=" + javaHome(t, "1.8.0_392", ""), "PENSTOCK_LEAST_JAVA=11"}, "", "needs Java 11 or later"},
+			{"no number", "nodemanager", "YARN_NODEMANAGER", []string{good, "PENSTOCK_LEAST_JAVA=x[$(touch x)]"}, "", "needs Java"},
 			{"asked: 21", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "", "21-ea")}, dataNode, ""},
 			{"asked: 8", "datanode", "HDFS_DATANODE", []string{"JAVA_HOME=" + javaHome(t, "", "1.8.0_392")}, "", "is 8"},
 			{"no Java", "datanode", "HDFS_DATANODE", nil, "", "unknown version"},
@@ -140,6 +143,41 @@ func TestShellProfile(t *testing.T) {
 		}
 		if opts, _ := daemon(t, o.HadoopConf, "datanode", "HDFS_DATANODE", "set -eu", good); opts != want {
 			t.Errorf("%d of %d bytes of the jar: %q", cut, len(whole), opts)
+		}
+	}
+}
+
+// The oldest Java that loads the agent is set by an option, and kept by later runs without it.
+func TestTheLeastJava(t *testing.T) {
+	dir := scratch(t)
+	o := options(dir)
+	o.AgentJar = filepath.Join(t.TempDir(), "penstock-agent.jar")
+	jarFile(t, o.AgentJar)
+	java8 := "JAVA_HOME=" + javaHome(t, "1.8.0_392", "")
+	for _, c := range []struct {
+		least  int
+		loaded bool
+	}{{0, false}, {8, true}, {0, true}, {11, false}, {0, false}, {16, false}, {8, true}} {
+		o.LeastJava = c.least
+		applied(t, o)
+		want := ""
+		if c.loaded {
+			want = DataNodeOption(o.AgentJar, o.Socket)
+		}
+		if opts, says := daemon(t, o.HadoopConf, "datanode", "HDFS_DATANODE", "set -eu", java8); opts != want || (says == "") != c.loaded {
+			t.Errorf("least %d: options %q, %q", c.least, opts, says)
+		}
+		if i, err := InspectHadoop(o.HadoopConf); err != nil || len(i.Wrong) > 0 {
+			t.Errorf("least %d: %+v, %v", c.least, i, err)
+		}
+		if r, err := Plan(o, false); err != nil || r.Changes() {
+			t.Errorf("least %d: a second run changes something: %v", c.least, err)
+		}
+	}
+	for least, good := range map[int]bool{7: false, 8: true, 16: true, 17: false, -1: false} {
+		o.LeastJava = least
+		if err := o.Validate(false); (err == nil) != good {
+			t.Errorf("least %d: %v", least, err)
 		}
 	}
 }

@@ -56,6 +56,8 @@ type state struct {
 	Socket   string `json:"socket,omitempty"`
 	// DiskBandwidth is the bandwidth that is offered to YARN; empty if no bandwidth is offered.
 	DiskBandwidth string `json:"disk_bandwidth,omitempty"`
+	// LeastJava is the oldest Java that loads the agent; 0 stands for the first that has Unix sockets.
+	LeastJava int `json:"least_java,omitempty"`
 	// Made lists the folders that penstock install has made.
 	Made []string `json:"made,omitempty"`
 }

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -164,11 +165,12 @@ func sparkTargets(o Options) []target {
 	}
 }
 
-// shellProfile returns the file in deploy/ with the paths inserted.
+// shellProfile returns the file in deploy/ with the paths and the oldest Java inserted.
 func shellProfile(o Options) string {
 	return strings.NewReplacer(
 		"{PENSTOCK_AGENT_JAR:-/opt/penstock/penstock-agent.jar}", "{PENSTOCK_AGENT_JAR:-"+o.AgentJar+"}",
 		"{PENSTOCK_SOCKET:-/run/penstock/agent.sock}", "{PENSTOCK_SOCKET:-"+o.Socket+"}",
+		"{PENSTOCK_LEAST_JAVA:-16}", fmt.Sprintf("{PENSTOCK_LEAST_JAVA:-%d}", cmp.Or(o.LeastJava, unixSocketsJava)),
 	).Replace(deploy.ShellProfile)
 }
 

@@ -3,6 +3,7 @@ package operate
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,16 +60,78 @@ func Rank(s *cluster.ApplicationState) string {
 	return fmt.Sprintf("%d, with %s of its queue; about %.1f GiB remain, with an error of %.0f %%", s.GetRank(), Percent(s.GetSlice()), float64(s.GetRemainingBytes())/(1<<30), 100*s.GetRemainingError())
 }
 
+// Clock formats a time in Unix ms in the local zone, for people.
+func Clock(unixMs int64) string { return time.UnixMilli(unixMs).Format("2006-01-02 15:04:05") }
+
+// Deadline describes an application's deadline and what is decided about it; empty: it has none.
+func Deadline(s *cluster.ApplicationState) string {
+	if s.GetDeadlineState() == "" {
+		return ""
+	}
+	text := s.GetDeadlineState()
+	if s.GetDeadlineUnixMs() > 0 {
+		text = Clock(s.GetDeadlineUnixMs()) + " " + text
+	}
+	if s.GetDeadlineReason() != "" {
+		text += ": " + s.GetDeadlineReason()
+	}
+	return text
+}
+
+// Slowdown describes an application's estimated slowdown, and what a queue with a goal makes of it, in lines with their
+// heads.
+func Slowdown(s *cluster.ApplicationState) (lines [][2]string) {
+	if s.GetSlowdown() > 0 {
+		lines = append(lines, [2]string{"slowdown", fmt.Sprintf("about %.2f, and %.2f since its first stream or since the broker leads; it waits for disks for %s of the time", s.GetSlowdown(), s.GetSlowdownOverall(), Percent(s.GetWaits()))})
+	}
+	if s.GetFactor() > 0 {
+		lines = append(lines, [2]string{"goal", fmt.Sprintf("performance %v among its queue; its weight is multiplied by %.2f", s.GetSlowdownGoal(), s.GetFactor())})
+	}
+	return lines
+}
+
+// ratio formats an estimated slowdown; empty: not known.
+func ratio(slowdown float64) string {
+	if slowdown == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.2f", slowdown)
+}
+
 // barWidth is the width of the bar of a share, in characters.
 const barWidth = 16
 
 // applications returns the table of applications at work. Numbers come first: on a narrow terminal,
 // the name of the queue can be cut off.
 func applications(states []*cluster.ApplicationState) *screen.Table {
-	t := screen.NewTable("APPLICATION|>SHARE|>DUE|>WEIGHT|>DEVICES|>NODES|SHARE, TICK: DUE|USER|QUEUE|>LIMIT|GROUP")
+	heads := "APPLICATION|>SHARE|>DUE|>WEIGHT|>DEVICES|>NODES|SHARE, TICK: DUE|USER|QUEUE|>SLOWDOWN|>LIMIT|GROUP"
+	// Only some applications have a progress, and few have a deadline.
+	progress := slices.ContainsFunc(states, func(s *cluster.ApplicationState) bool { return s.GetProgress() > 0 })
+	deadlines := slices.ContainsFunc(states, func(s *cluster.ApplicationState) bool { return s.GetDeadlineState() != "" })
+	if progress {
+		heads += "|>DONE|ENDS"
+	}
+	if deadlines {
+		heads += "|DEADLINE"
+	}
+	t := screen.NewTable(heads)
 	for _, s := range states {
-		t.Add(s.GetApplication(), Percent(s.GetShare()), Percent(s.GetDue()), Weight(s.GetWeight()), Service(s.GetRate()), fmt.Sprint(s.GetNodes()),
-			screen.Bar(s.GetShare(), s.GetDue(), barWidth), s.GetUser(), s.GetQueue(), Rate(int64(s.GetLimit())), s.GetGroup())
+		row := []string{s.GetApplication(), Percent(s.GetShare()), Percent(s.GetDue()), Weight(s.GetWeight()), Service(s.GetRate()), fmt.Sprint(s.GetNodes()),
+			screen.Bar(s.GetShare(), s.GetDue(), barWidth), s.GetUser(), s.GetQueue(), ratio(s.GetSlowdown()), Rate(int64(s.GetLimit())), s.GetGroup()}
+		if progress {
+			done, ends := "", ""
+			if s.GetProgress() > 0 {
+				done = fmt.Sprintf("%.0f %%", 100*s.GetProgress())
+			}
+			if s.GetForecastEndUnixMs() > 0 {
+				ends = Clock(s.GetForecastEndUnixMs())
+			}
+			row = append(row, done, ends)
+		}
+		if deadlines {
+			row = append(row, Deadline(s))
+		}
+		t.Add(row...)
 	}
 	return t
 }
@@ -106,7 +169,7 @@ func NodesNote(a *cluster.ListNodesAnswer) string {
 // Changes writes a table of what applications get under the old and the new policy, in the form
 // "old > new".
 func Changes(w io.Writer, changes []Change) error {
-	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|RESERVE|LATENCY|BY", func(add func(...string)) {
+	return Table(w, "APPLICATION|QUEUE|USER|WEIGHT|DUE|LIMIT|RESERVE|FITS|LATENCY|BY", func(add func(...string)) {
 		change := func(old, new string) string {
 			if old == "" {
 				old = "-"
@@ -120,8 +183,8 @@ func Changes(w io.Writer, changes []Change) error {
 			return old + " > " + new
 		}
 		for _, c := range changes {
-			add(c.Application, c.Queue, c.User, change(Weight(c.Old.Weight), Weight(c.New.Weight)), change(Percent(c.Old.Due), Percent(c.New.Due)),
-				change(c.Old.Limits(), c.New.Limits()), change(c.Old.Reserves(), c.New.Reserves()), change(c.Old.Goal(), c.New.Goal()), change(c.Old.Why(), c.New.Why()))
+			add(c.Application, c.Queue, c.User, change(Weight(c.Old.Weight), Weight(c.New.Weight)), change(c.Old.Share(), c.New.Share()),
+				change(c.Old.Limits(), c.New.Limits()), change(c.Old.Reserves(), c.New.Reserves()), c.Fits, change(c.Old.Goal(), c.New.Goal()), change(c.Old.Why(), c.New.Why()))
 		}
 	})
 }

@@ -30,7 +30,7 @@ func (c *Client) Look(ctx context.Context) (*View, error) {
 }
 
 // Columns are the columns by which applications can be sorted.
-var Columns = []string{"share", "due", "weight", "nodes", "application"}
+var Columns = []string{"share", "due", "weight", "nodes", "slowdown", "application"}
 
 // Selection is the part of a view to draw. Its filter applies to applications' ids, queues and users.
 type Selection = screen.Selection
@@ -49,6 +49,7 @@ func chosen(v *View, s Selection) []*cluster.ApplicationState {
 		"due":         func(a, b *cluster.ApplicationState) int { return cmp.Compare(b.GetDue(), a.GetDue()) },
 		"weight":      func(a, b *cluster.ApplicationState) int { return cmp.Compare(b.GetWeight(), a.GetWeight()) },
 		"nodes":       func(a, b *cluster.ApplicationState) int { return cmp.Compare(b.GetNodes(), a.GetNodes()) },
+		"slowdown":    func(a, b *cluster.ApplicationState) int { return cmp.Compare(b.GetSlowdown(), a.GetSlowdown()) },
 		"application": func(a, b *cluster.ApplicationState) int { return cmp.Compare(a.GetApplication(), b.GetApplication()) },
 	}[s.Sort]
 	slices.SortStableFunc(some, func(a, b *cluster.ApplicationState) int {

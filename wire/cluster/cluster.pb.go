@@ -47,7 +47,16 @@ type Report struct {
 	Bytes  []uint64 `protobuf:"varint,9,rep,packed,name=bytes,proto3" json:"bytes,omitempty"`
 	Hungry []bool   `protobuf:"varint,10,rep,packed,name=hungry,proto3" json:"hungry,omitempty"`
 	// What the node's disks can guarantee together, in bytes per second; 0: not known.
-	Capacity      uint64 `protobuf:"varint,11,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	Capacity uint64 `protobuf:"varint,11,opt,name=capacity,proto3" json:"capacity,omitempty"`
+	// In thousandths of a stream: the mean number of open streams of each of entries, how many of them waited for the
+	// node's disks, and how many would not have waited alone (coord.Service). Empty: not known.
+	Streams  []uint64 `protobuf:"varint,20,rep,packed,name=streams,proto3" json:"streams,omitempty"`
+	Waiting  []uint64 `protobuf:"varint,21,rep,packed,name=waiting,proto3" json:"waiting,omitempty"`
+	Hindered []uint64 `protobuf:"varint,22,rep,packed,name=hindered,proto3" json:"hindered,omitempty"`
+	// The service of each of entries in the last period, and of all flows on the devices where it has streams, in
+	// nanoseconds of device time a second.
+	Used          []uint64 `protobuf:"varint,23,rep,packed,name=used,proto3" json:"used,omitempty"`
+	Touched       []uint64 `protobuf:"varint,24,rep,packed,name=touched,proto3" json:"touched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -157,6 +166,41 @@ func (x *Report) GetCapacity() uint64 {
 		return x.Capacity
 	}
 	return 0
+}
+
+func (x *Report) GetStreams() []uint64 {
+	if x != nil {
+		return x.Streams
+	}
+	return nil
+}
+
+func (x *Report) GetWaiting() []uint64 {
+	if x != nil {
+		return x.Waiting
+	}
+	return nil
+}
+
+func (x *Report) GetHindered() []uint64 {
+	if x != nil {
+		return x.Hindered
+	}
+	return nil
+}
+
+func (x *Report) GetUsed() []uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return nil
+}
+
+func (x *Report) GetTouched() []uint64 {
+	if x != nil {
+		return x.Touched
+	}
+	return nil
 }
 
 // Queues carries the entries of queues in a report, or their totals in an answer, in the way of
@@ -1591,8 +1635,25 @@ type ApplicationState struct {
 	ForecastEndUnixMs  int64   `protobuf:"varint,32,opt,name=forecast_end_unix_ms,json=forecastEndUnixMs,proto3" json:"forecast_end_unix_ms,omitempty"`
 	ForecastLowUnixMs  int64   `protobuf:"varint,33,opt,name=forecast_low_unix_ms,json=forecastLowUnixMs,proto3" json:"forecast_low_unix_ms,omitempty"`
 	ForecastHighUnixMs int64   `protobuf:"varint,34,opt,name=forecast_high_unix_ms,json=forecastHighUnixMs,proto3" json:"forecast_high_unix_ms,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The estimated slowdown, run time beside others divided by run time alone; 0: not known. The part of the time, 0 to 1,
+	// in which the application waits for disks.
+	Slowdown float64 `protobuf:"fixed64,40,opt,name=slowdown,proto3" json:"slowdown,omitempty"`
+	Waits    float64 `protobuf:"fixed64,41,opt,name=waits,proto3" json:"waits,omitempty"`
+	// In a queue with "goal: equal-slowdown": the factor of its weight, and its goal, 0.1 to 10. 0: not in such a queue.
+	Factor       float64 `protobuf:"fixed64,42,opt,name=factor,proto3" json:"factor,omitempty"`
+	SlowdownGoal float64 `protobuf:"fixed64,43,opt,name=slowdown_goal,json=slowdownGoal,proto3" json:"slowdown_goal,omitempty"`
+	// The estimated slowdown since its first stream, or since the broker began to lead; slowdown is the present one.
+	SlowdownOverall float64 `protobuf:"fixed64,44,opt,name=slowdown_overall,json=slowdownOverall,proto3" json:"slowdown_overall,omitempty"`
+	// With a deadline: its time, 0: not known; what is decided (granted, held, refused, missed, or the admission's queued or
+	// reduced), with the reason; and the rate that is needed at present, in bytes a second, 0: not known or none.
+	DeadlineUnixMs int64  `protobuf:"varint,45,opt,name=deadline_unix_ms,json=deadlineUnixMs,proto3" json:"deadline_unix_ms,omitempty"`
+	DeadlineState  string `protobuf:"bytes,46,opt,name=deadline_state,json=deadlineState,proto3" json:"deadline_state,omitempty"`
+	DeadlineReason string `protobuf:"bytes,47,opt,name=deadline_reason,json=deadlineReason,proto3" json:"deadline_reason,omitempty"`
+	DeadlineRate   uint64 `protobuf:"varint,48,opt,name=deadline_rate,json=deadlineRate,proto3" json:"deadline_rate,omitempty"`
+	// When the application was submitted; 0: not known.
+	SubmittedUnixMs int64 `protobuf:"varint,49,opt,name=submitted_unix_ms,json=submittedUnixMs,proto3" json:"submitted_unix_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ApplicationState) Reset() {
@@ -1828,6 +1889,76 @@ func (x *ApplicationState) GetForecastHighUnixMs() int64 {
 	return 0
 }
 
+func (x *ApplicationState) GetSlowdown() float64 {
+	if x != nil {
+		return x.Slowdown
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetWaits() float64 {
+	if x != nil {
+		return x.Waits
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetFactor() float64 {
+	if x != nil {
+		return x.Factor
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetSlowdownGoal() float64 {
+	if x != nil {
+		return x.SlowdownGoal
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetSlowdownOverall() float64 {
+	if x != nil {
+		return x.SlowdownOverall
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetDeadlineUnixMs() int64 {
+	if x != nil {
+		return x.DeadlineUnixMs
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetDeadlineState() string {
+	if x != nil {
+		return x.DeadlineState
+	}
+	return ""
+}
+
+func (x *ApplicationState) GetDeadlineReason() string {
+	if x != nil {
+		return x.DeadlineReason
+	}
+	return ""
+}
+
+func (x *ApplicationState) GetDeadlineRate() uint64 {
+	if x != nil {
+		return x.DeadlineRate
+	}
+	return 0
+}
+
+func (x *ApplicationState) GetSubmittedUnixMs() int64 {
+	if x != nil {
+		return x.SubmittedUnixMs
+	}
+	return 0
+}
+
 type ForecastRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Application   string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
@@ -1899,7 +2030,19 @@ type ForecastAnswer struct {
 	DiskPart   float64                `protobuf:"fixed64,7,opt,name=disk_part,json=diskPart,proto3" json:"disk_part,omitempty"`    // the part of the time that depends on the share, 0 to 1
 	DiskError  float64                `protobuf:"fixed64,8,opt,name=disk_error,json=diskError,proto3" json:"disk_error,omitempty"` // its standard error
 	// Why there is no forecast; empty: there is one.
-	Reason        string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The application has ended.
+	Ended bool `protobuf:"varint,20,opt,name=ended,proto3" json:"ended,omitempty"`
+	// For by_unix_ms: the rate at which the application moves bytes with the share, while it uses devices, in bytes a second over all
+	// devices; 0: not known.
+	Rate uint64 `protobuf:"varint,21,opt,name=rate,proto3" json:"rate,omitempty"`
+	// For by_unix_ms: why a deadline of the policy at this time would not be granted; empty: it would be, if the nodes can guarantee the
+	// rate.
+	Refusal string `protobuf:"bytes,22,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	// The number of earlier runs of the same kind of application from which the forecast comes; 0: none.
+	EarlierRuns uint32 `protobuf:"varint,23,opt,name=earlier_runs,json=earlierRuns,proto3" json:"earlier_runs,omitempty"`
+	// The part of the work that is done, 0 to 1: with earlier runs, the part of their time at the present share; otherwise progress.
+	Done          float64 `protobuf:"fixed64,24,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1995,6 +2138,41 @@ func (x *ForecastAnswer) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *ForecastAnswer) GetEnded() bool {
+	if x != nil {
+		return x.Ended
+	}
+	return false
+}
+
+func (x *ForecastAnswer) GetRate() uint64 {
+	if x != nil {
+		return x.Rate
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetRefusal() string {
+	if x != nil {
+		return x.Refusal
+	}
+	return ""
+}
+
+func (x *ForecastAnswer) GetEarlierRuns() uint32 {
+	if x != nil {
+		return x.EarlierRuns
+	}
+	return 0
+}
+
+func (x *ForecastAnswer) GetDone() float64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
 }
 
 // Promise is the history of a guaranteed total rate, in windows of equal length. Windows in which the application
@@ -2097,7 +2275,7 @@ var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\rcluster.proto\x12\x10penstock.cluster\"\xd8\x02\n" +
+	"\rcluster.proto\x12\x10penstock.cluster\"\xd6\x03\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
 	"\x04node\x18\x02 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12,\n" +
@@ -2110,7 +2288,12 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05bytes\x18\t \x03(\x04R\x05bytes\x12\x16\n" +
 	"\x06hungry\x18\n" +
 	" \x03(\bR\x06hungry\x12\x1a\n" +
-	"\bcapacity\x18\v \x01(\x04R\bcapacity\"\xad\x01\n" +
+	"\bcapacity\x18\v \x01(\x04R\bcapacity\x12\x18\n" +
+	"\astreams\x18\x14 \x03(\x04R\astreams\x12\x18\n" +
+	"\awaiting\x18\x15 \x03(\x04R\awaiting\x12\x1a\n" +
+	"\bhindered\x18\x16 \x03(\x04R\bhindered\x12\x12\n" +
+	"\x04used\x18\x17 \x03(\x04R\x04used\x12\x18\n" +
+	"\atouched\x18\x18 \x03(\x04R\atouched\"\xad\x01\n" +
 	"\x06Queues\x121\n" +
 	"\x05names\x18\x01 \x03(\v2\x1b.penstock.cluster.QueueNameR\x05names\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
@@ -2210,7 +2393,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x17ListApplicationsRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\"`\n" +
 	"\x16ListApplicationsAnswer\x12F\n" +
-	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xce\x06\n" +
+	"\fapplications\x18\x01 \x03(\v2\".penstock.cluster.ApplicationStateR\fapplications\"\xb3\t\n" +
 	"\x10ApplicationState\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\tR\x05queue\x12\x12\n" +
@@ -2242,12 +2425,22 @@ const file_cluster_proto_rawDesc = "" +
 	"\bprogress\x18\x1f \x01(\x01R\bprogress\x12/\n" +
 	"\x14forecast_end_unix_ms\x18  \x01(\x03R\x11forecastEndUnixMs\x12/\n" +
 	"\x14forecast_low_unix_ms\x18! \x01(\x03R\x11forecastLowUnixMs\x121\n" +
-	"\x15forecast_high_unix_ms\x18\" \x01(\x03R\x12forecastHighUnixMs\"g\n" +
+	"\x15forecast_high_unix_ms\x18\" \x01(\x03R\x12forecastHighUnixMs\x12\x1a\n" +
+	"\bslowdown\x18( \x01(\x01R\bslowdown\x12\x14\n" +
+	"\x05waits\x18) \x01(\x01R\x05waits\x12\x16\n" +
+	"\x06factor\x18* \x01(\x01R\x06factor\x12#\n" +
+	"\rslowdown_goal\x18+ \x01(\x01R\fslowdownGoal\x12)\n" +
+	"\x10slowdown_overall\x18, \x01(\x01R\x0fslowdownOverall\x12(\n" +
+	"\x10deadline_unix_ms\x18- \x01(\x03R\x0edeadlineUnixMs\x12%\n" +
+	"\x0edeadline_state\x18. \x01(\tR\rdeadlineState\x12'\n" +
+	"\x0fdeadline_reason\x18/ \x01(\tR\x0edeadlineReason\x12#\n" +
+	"\rdeadline_rate\x180 \x01(\x04R\fdeadlineRate\x12*\n" +
+	"\x11submitted_unix_ms\x181 \x01(\x03R\x0fsubmittedUnixMs\"g\n" +
 	"\x0fForecastRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x1c\n" +
 	"\n" +
-	"by_unix_ms\x18\x03 \x01(\x03R\bbyUnixMs\"\x92\x02\n" +
+	"by_unix_ms\x18\x03 \x01(\x03R\bbyUnixMs\"\x8d\x03\n" +
 	"\x0eForecastAnswer\x12\x1a\n" +
 	"\bprogress\x18\x01 \x01(\x01R\bprogress\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x18\n" +
@@ -2259,7 +2452,12 @@ const file_cluster_proto_rawDesc = "" +
 	"\tdisk_part\x18\a \x01(\x01R\bdiskPart\x12\x1d\n" +
 	"\n" +
 	"disk_error\x18\b \x01(\x01R\tdiskError\x12\x16\n" +
-	"\x06reason\x18\t \x01(\tR\x06reason\"\xa8\x01\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x14\n" +
+	"\x05ended\x18\x14 \x01(\bR\x05ended\x12\x12\n" +
+	"\x04rate\x18\x15 \x01(\x04R\x04rate\x12\x18\n" +
+	"\arefusal\x18\x16 \x01(\tR\arefusal\x12!\n" +
+	"\fearlier_runs\x18\x17 \x01(\rR\vearlierRuns\x12\x12\n" +
+	"\x04done\x18\x18 \x01(\x01R\x04done\"\xa8\x01\n" +
 	"\aPromise\x12\x19\n" +
 	"\bwindow_s\x18\x01 \x01(\rR\awindowS\x12\x12\n" +
 	"\x04kept\x18\x02 \x01(\rR\x04kept\x12\x16\n" +

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"penstock/lab/contenders"
 	"penstock/lab/disk"
 	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
@@ -59,7 +60,7 @@ func moment(random *rand.Rand) (after, away time.Duration) {
 // KillBroker kills the broker (kill -9) at random moments, and starts a broker again after an
 // outage of up to two seconds. Meanwhile load must be running, and the contest's policy must be in
 // force.
-func (m *Machine) KillBroker(ctx context.Context, contest []Application, load *Load, kills int, random *rand.Rand) (k Kills, err error) {
+func (m *Machine) KillBroker(ctx context.Context, applications []Application, load *contenders.Load, kills int, random *rand.Rand) (k Kills, err error) {
 	window := judge.Window{From: disk.Monotonic()}
 	for k.Kills < kills {
 		after, away := moment(random)
@@ -82,11 +83,7 @@ func (m *Machine) KillBroker(ctx context.Context, contest []Application, load *L
 	}
 	window.To = disk.Monotonic()
 	k.PauseMS = load.Longest().Milliseconds()
-	owners, err := m.Owners(ctx, contest)
-	if err != nil {
-		return k, err
-	}
-	k.Outcome, err = m.Judge(contest, owners, window)
+	k.Outcome, err = m.Judge(ctx, applications, window)
 	return k, err
 }
 
@@ -141,7 +138,7 @@ func (s Soak) round(ctx context.Context, m *Machine, n int) (Kills, error) {
 	for range done { // so that a continued campaign draws the same moments
 		moment(random)
 	}
-	k, err := s.kill(ctx, m, n, min(killsOfRound, s.Kills-done), random)
+	k, err := s.kill(ctx, m, min(killsOfRound, s.Kills-done), random)
 	if err != nil {
 		return k, err
 	}
@@ -154,8 +151,8 @@ func (s Soak) round(ctx context.Context, m *Machine, n int) (Kills, error) {
 }
 
 // kill kills the broker a few times under load, and then reads the written files.
-func (s Soak) kill(ctx context.Context, m *Machine, number, kills int, random *rand.Rand) (k Kills, err error) {
-	load := m.Work(ctx, Uneven, number)
+func (s Soak) kill(ctx context.Context, m *Machine, kills int, random *rand.Rand) (k Kills, err error) {
+	load := m.Work(ctx, Uneven)
 	stop := func() error { return errors.Join(m.Slow(false), load.Stop()) }
 	defer func() {
 		err = errors.Join(err, stop(), m.remove(ctx, Uneven))
@@ -175,7 +172,7 @@ func (s Soak) kill(ctx context.Context, m *Machine, number, kills int, random *r
 	if err := stop(); err != nil {
 		return k, err
 	}
-	k.Files, err = load.Verify(ctx, m)
+	k.Files, err = load.Verify(ctx)
 	return k, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"penstock/lab/contenders"
 	"penstock/lab/daemon"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
@@ -24,8 +25,7 @@ const (
 // Machine is a cluster for measurements: a broker, and DataNodes with a modelled disk and a node
 // daemon each.
 type Machine struct {
-	*stand.Stand
-	placed map[place][]file // files to read
+	*contenders.Field
 }
 
 // Place holds the paths of a machine's parts.
@@ -39,7 +39,7 @@ type Place struct {
 
 // start starts a machine in a folder and puts the weights of a contest in force. On an error it
 // undoes everything.
-func (p Place) start(ctx context.Context, dir string, contest []Application) (*Machine, error) {
+func (p Place) start(ctx context.Context, dir string, applications []Application) (*Machine, error) {
 	spec := Spec()
 	spec.Dir, spec.Binary, spec.AgentJar, spec.Cache, spec.Progress = dir, p.Binary, p.AgentJar, p.Cache, p.Progress
 	s, err := stand.Up(ctx, spec)
@@ -47,14 +47,14 @@ func (p Place) start(ctx context.Context, dir string, contest []Application) (*M
 		return nil, err
 	}
 	m := On(s)
-	if err := errors.Join(m.SetPolicy(Policy(contest)), m.InForce(ctx, 2, true)); err != nil {
+	if err := m.Apply(ctx, Policy(applications)); err != nil {
 		return nil, errors.Join(err, m.Down())
 	}
 	return m, nil
 }
 
 // On returns the machine of a stand that was started as Spec describes.
-func On(s *stand.Stand) *Machine { return &Machine{Stand: s, placed: map[place][]file{}} }
+func On(s *stand.Stand) *Machine { return &Machine{contenders.On(s, block, fileBytes)} }
 
 // Spec returns the description of a machine's stand.
 func Spec() stand.Spec {
@@ -95,23 +95,4 @@ func (m *Machine) Slow(on bool) error {
 		return m.SetModel(disk.HDD(rate))
 	}
 	return m.SetModel(disk.Model{})
-}
-
-// InForce waits until the broker's totals are in force on every node, with at least the given
-// version of the broker's policy. If want is false, it waits until the totals are in force on no
-// node.
-func (m *Machine) InForce(ctx context.Context, policy uint64, want bool) error {
-	for i := range m.Nodes {
-		if err := m.Await(ctx, fmt.Sprintf("totals in force on node %d: %v", i, want), func(ctx context.Context) (bool, error) {
-			doc, err := m.Status(ctx, i)
-			if err != nil {
-				return false, err
-			}
-			c := doc.Cluster
-			return c.InForce == want && (!want || c.Policy >= policy), nil
-		}); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -110,9 +110,8 @@ func (c *campaign) round(ctx context.Context, n int) (Run, error) {
 
 // campaign is a running benchmark.
 type campaign struct {
-	q     Request
-	m     *Machine
-	loads int
+	q Request
+	m *Machine
 }
 
 // run measures everything once. Every second run measures without the broker first.
@@ -166,16 +165,15 @@ func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcom
 	// applications, a task gets less. A task gets more only at the end, when the disks are fast
 	// again.
 	wanted := int64((c.q.Settling+c.q.Window).Seconds()*rate/tasks) + 3*fileBytes
-	if err := c.m.Place(ctx, contest, wanted); err != nil {
+	if err := c.m.Place(ctx, tasksOf(contest), wanted); err != nil {
 		return o, err
 	}
 	if err := c.m.Slow(true); err != nil {
 		return o, errors.Join(err, c.m.Slow(false))
 	}
-	c.loads++
-	load := c.m.Work(ctx, contest, c.loads)
+	load := c.m.Work(ctx, contest)
 	defer func() {
-		load.end()
+		load.End()
 		err = errors.Join(err, c.m.Slow(false), load.Stop(), c.m.remove(ctx, contest))
 	}()
 	if err := experiment.Pause(ctx, c.q.Settling); err != nil {
@@ -186,11 +184,7 @@ func (c *campaign) measure(ctx context.Context, contest []Application) (o Outcom
 		return o, err
 	}
 	window.To = disk.Monotonic()
-	owners, err := c.m.Owners(ctx, contest)
-	if err != nil {
-		return o, err
-	}
-	return c.m.Judge(contest, owners, window)
+	return c.m.Judge(ctx, contest, window)
 }
 
 func mean(x []float64) float64 { return stat.Mean(x, nil) }

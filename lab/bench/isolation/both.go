@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"text/tabwriter"
+
+	"penstock/lab/contest"
 )
 
 // BothSides holds the figures of the two sides of a phase, each over its own run.
@@ -32,17 +34,17 @@ func bothSides(p Phase, runs []Run) *BothSides {
 	}
 	b := &BothSides{Phase: p.Name}
 	if p.Against {
-		b.Aggressor = newSide(runs, ownerAggressor, func(r Run) (float64, *Verdict) { return r.AggressorRuntimeS, r.AggressorVerdict })
+		b.Aggressor = newSide(runs, ownerAggressor, func(r Run) (float64, *contest.Verdict) { return r.AggressorRuntimeS, r.AggressorVerdict })
 	}
 	if !p.Unprotected {
-		b.Protected = newSide(runs, ownerProtected, func(r Run) (float64, *Verdict) { return r.RuntimeS, r.Verdict })
+		b.Protected = newSide(runs, ownerProtected, func(r Run) (float64, *contest.Verdict) { return r.RuntimeS, r.Verdict })
 	}
 	return b
 }
 
 // newSide returns the medians of a side. of returns the side's run time in a run, and the judge's
 // verdict on that time.
-func newSide(runs []Run, owner string, of func(Run) (float64, *Verdict)) Side {
+func newSide(runs []Run, owner string, of func(Run) (float64, *contest.Verdict)) Side {
 	var seconds, read, written []float64
 	for _, r := range runs {
 		took, v := of(r)

@@ -3,6 +3,7 @@ package isolation
 import (
 	"bytes"
 	"context"
+	"penstock/lab/contest"
 	"slices"
 	"strings"
 	"testing"
@@ -58,8 +59,8 @@ func bothRuns(t *testing.T) ([]Phase, []Run) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	verdict := func(owner string, read, written int64) *Verdict {
-		return &Verdict{Read: map[string]int64{owner: read * megabyte}, Written: map[string]int64{owner: written * megabyte}}
+	verdict := func(owner string, read, written int64) *contest.Verdict {
+		return &contest.Verdict{Read: map[string]int64{owner: read * megabyte}, Written: map[string]int64{owner: written * megabyte}}
 	}
 	return phases, []Run{
 		{Phase: "alone", Number: 1, Protected: "p", RuntimeS: 40, Verdict: verdict(ownerProtected, 400, 0)},

@@ -86,9 +86,10 @@ func Calibrate(s Setup, r Run) (Setup, Calibration, error) {
 
 // text returns a sentence about the chosen rate and the reason for it.
 func (c Calibration) text(protected string) string {
+	percent, outside := demandPercent(c.Part)
 	text := fmt.Sprintf("The disks (%d) have a rate of %.1f MB/s each. %s alone, on disks without a limit, moves %.1f MB/s while it does I/O: %.0f %% of the rate of all disks",
-		c.Disks, c.RateMBps, protected, c.DemandMBps, c.Part*100)
-	if c.Part < demandMin || c.Part > demandMax {
+		c.Disks, c.RateMBps, protected, c.DemandMBps, percent)
+	if outside {
 		text += fmt.Sprintf(", not %.0f to %.0f %%, because the rate is bounded: %g to %g MB/s", demandMin*100, demandMax*100, c.LeastMBps, c.MostMBps)
 	}
 	return text + "."

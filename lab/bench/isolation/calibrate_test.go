@@ -46,6 +46,17 @@ func TestCalibrateFollowsTheMachine(t *testing.T) {
 	}
 }
 
+// A text never says that a demand is outside of a range whose end it shows as the demand.
+func TestDemandsAreComparedAsShown(t *testing.T) {
+	for part, want := range map[float64]bool{0.4949: true, 0.495: false, 0.5: false, 0.75: false, 0.7504: false, 0.7549: false, 0.756: true} {
+		part, text := part, Result{}
+		text.ProtectedDemand = &part
+		if note := text.Notes()[0]; strings.Contains(note, "not 50 to 75 %") != want {
+			t.Errorf("%v: %s", part, note)
+		}
+	}
+}
+
 func TestCalibrateIsBounded(t *testing.T) {
 	own := testSetup()
 	for demand, want := range map[float64]float64{0.5: 3, 4: 3, 70: 48, 5000: 48} {
@@ -53,7 +64,7 @@ func TestCalibrateIsBounded(t *testing.T) {
 		if c.RateMBps != want || s.Disk.BytesPerSecond != int64(want*megabyte) {
 			t.Errorf("%v MB/s: disks of %v MB/s, %d bytes/s, want %v", demand, c.RateMBps, s.Disk.BytesPerSecond, want)
 		}
-		if outside := c.Part < demandMin || c.Part > demandMax; outside != strings.Contains(c.text("WordCount"), "bounded: 3 to 48 MB/s") {
+		if _, outside := demandPercent(c.Part); outside != strings.Contains(c.text("WordCount"), "bounded: 3 to 48 MB/s") {
 			t.Errorf("%v MB/s: %s", demand, c.text("WordCount"))
 		}
 		if s.Protected.InputBytes > own.Protected.InputBytes || s.Protected.InputBytes < own.Protected.InputBytes/3-int64(own.Protected.Files)*mib {

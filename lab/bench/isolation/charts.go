@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"penstock/lab/chart"
+	"penstock/lab/contest"
 )
 
 const (
@@ -97,7 +98,7 @@ func throughputs(r Run) (map[string][]chart.Point, string) {
 	out := map[string][]chart.Point{}
 	if v := r.Verdict; v != nil {
 		for owner, mbps := range v.MBps {
-			out[owner] = steps(mbps, v.StepSeconds)
+			out[owner] = contest.Steps(mbps, v.StepSeconds)
 		}
 		return out, "the modelled disks' request log and file extents"
 	}
@@ -113,7 +114,7 @@ func throughputs(r Run) (map[string][]chart.Point, string) {
 		}
 		return out, "Penstock's metrics"
 	}
-	out[ownerTotal] = steps(r.Series.total(), r.Series.StepSeconds)
+	out[ownerTotal] = contest.Steps(r.Series.total(), r.Series.StepSeconds)
 	return out, "device counters, which do not tell the jobs apart"
 }
 
@@ -125,14 +126,6 @@ func ownerOf(r Run, flow string) string {
 		return ownerAggressor
 	}
 	return ownerOther
-}
-
-func steps(mbps []float64, step float64) []chart.Point {
-	points := make([]chart.Point, len(mbps))
-	for i, v := range mbps {
-		points[i] = chart.Point{X: (float64(i) + 0.5) * step, Y: v}
-	}
-	return points
 }
 
 // depthChart draws two charts as in IBIS, Figure 7. One shows the depth over time. The other shows

@@ -22,7 +22,7 @@ var leastThroughput = map[string]float64{"native-mq-deadline": 0.97, "native-bfq
 func (res Result) claims() []claims.Claim {
 	floor := res.phase("floor")
 	protected := res.Setup.protected()
-	pair := fmt.Sprintf("%s beside %s, %ss, %d:%d, ", protected.title(), res.Setup.aggressor().title(), res.Setup.Disk.kindName(),
+	pair := fmt.Sprintf("%s beside %s, %ss, %d:%d, ", protected.title(), res.Setup.aggressor().title(), res.Setup.Disk.KindName(),
 		res.Setup.Penstock.ProtectedWeight, res.Setup.Penstock.AggressorWeight)
 	source := "IBIS, section 7.2"
 	if res.Setup.Intermediate {

@@ -15,7 +15,6 @@ import (
 const (
 	protectedInput = "/protected/input"
 	floorDir       = "/floor"
-	seed           = 20160531 // of all inputs; any other number would do
 )
 
 // cluster returns the configuration of Hadoop. Each DataNode has a contested disk, and another disk

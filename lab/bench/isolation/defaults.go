@@ -1,27 +1,29 @@
 package isolation
 
-import "penstock/lab/hadoop"
+import (
+	"penstock/lab/contest"
+	"penstock/lab/hadoop"
+)
 
 // DefaultSetup returns the set-up for a small machine, with two modelled hard disks or one
 // solid-state disk. The protected job alone keeps the disks half to three quarters busy
 // (docs/design/isolation.md). An error names the flag whose value is invalid.
 func DefaultSetup(protected, against, kind string) (Setup, error) {
-	d, err := newDisk(kind)
+	d, err := contest.NewDisk(kind)
 	if err != nil {
 		return Setup{}, err
 	}
+	device := contest.NewDevice(kind)
 	s := Setup{
 		Against:   against,
 		Protected: ProtectedSetup{InputBytes: 288 * mib, Files: 2, WordBytes: 6, Vocabulary: 2000, Reduces: 1, SortMB: 16, CPU: 0},
 		Aggressor: AggressorSetup{Bytes: 2048 * mib, Slots: 4, Files: 4, Reduces: 2, CPU: 1},
 		Disk:      d,
-		Kernel: KernelSetup{Scheduler: "mq-deadline", DirtyBytes: 64 * mib, DirtyBackgroundBytes: 32 * mib,
-			DirtyExpireCentisecs: 3000},
-		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: 2 * mib, Ahead: 2, BacklogBytes: backlog,
+		Kernel:    contest.DefaultKernel(),
+		Penstock: PenstockSetup{AgentInAllPhases: true, QuantumBytes: device.QuantumBytes, Ahead: device.Ahead, BacklogBytes: device.BacklogBytes,
 			ProtectedWeight: 32, AggressorWeight: 1, ClientsWeight: 32,
-			DepthMin: 1, DepthMax: 12, DepthStart: 2, DepthGain: 0.5,
-			ReferenceRead:  LatencySetup{FixedMillis: 20, PerMiBMillis: 180},
-			ReferenceWrite: LatencySetup{FixedMillis: 20, PerMiBMillis: 180}},
+			DepthMin: device.DepthMin, DepthMax: device.DepthMax, DepthStart: device.DepthStart, DepthGain: device.DepthGain,
+			ReferenceRead: device.ReferenceRead, ReferenceWrite: device.ReferenceWrite},
 		Hadoop: HadoopSetup{Version: hadoop.DefaultVersion, Replication: 1, BlockBytes: 8 * mib},
 	}
 	if against == teraSort {
@@ -37,13 +39,6 @@ func DefaultSetup(protected, against, kind string) (Setup, error) {
 		if against == teraSort {
 			s.Aggressor.Bytes = 1536 * mib
 		}
-		// Without seeks, a smaller quantum loses nothing. As on the hard disk, the reference
-		// latencies are the time of two quanta plus a tenth, because depth 2 is the smallest depth
-		// that keeps the disk busy. On 8 channels a quantum takes two rounds of 64 KiB per channel:
-		// 28 ms for a read and 46 ms for a write.
-		s.Penstock.QuantumBytes = mib
-		s.Penstock.ReferenceRead = LatencySetup{FixedMillis: 4, PerMiBMillis: 58}
-		s.Penstock.ReferenceWrite = LatencySetup{FixedMillis: 6, PerMiBMillis: 95}
 	}
 	if against == wordCount {
 		s.Aggressor.Bytes, s.Aggressor.Files, s.Aggressor.Reduces = 2048*mib, 8, 1
@@ -68,8 +63,8 @@ func (s *Setup) protect(job string) {
 	}
 }
 
-// backlog is the bound on a flow's dirty data on a disk, in bytes, where spills are not governed.
-// Where they are governed, the daemon uses its default, and the kernel has larger dirty limits:
+// Where spills are governed, the daemon uses its default bound on a flow's dirty data, and the kernel
+// has larger dirty limits:
 //
 //   - In native phases the kernel starts to write dirty pages out when dirtyIntermediate bytes
 //     are dirty. The two contested disks write that much in ten seconds, as on a node with faster
@@ -77,10 +72,7 @@ func (s *Setup) protect(job string) {
 //     midway between these two amounts, at 384 MiB.
 //   - Under Penstock the kernel starts to write dirty pages out only just below the dirty limit.
 //     The daemon's default is three quarters of that amount, as the operator's guide recommends.
-const (
-	backlog           = 12 * mib
-	dirtyIntermediate = 256 * mib
-)
+const dirtyIntermediate = 256 * mib
 
 // SetIntermediate chooses whether intermediate data is on the contested disks. With intermediate
 // data, TeraSort moves three to four times as many bytes on these disks, so an aggressor TeraSort
@@ -89,7 +81,7 @@ func (s *Setup) SetIntermediate(on bool) {
 	if on == s.Intermediate {
 		return
 	}
-	s.Intermediate, s.Penstock.BacklogBytes = on, backlog
+	s.Intermediate, s.Penstock.BacklogBytes = on, contest.Backlog
 	s.Penstock.DirtyBackgroundBytes, s.Penstock.DirtyExpireCentisecs, s.Penstock.DirtySharePercent = 0, 0, 0
 	s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes = 64*mib, 32*mib
 	if on {

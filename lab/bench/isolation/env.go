@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/lab/contest"
 	"penstock/lab/disk"
 	"penstock/lab/experiment"
 	"penstock/lab/experiment/counters"
@@ -27,9 +28,9 @@ type Machine struct {
 
 	spark   *spark.Spark // nil without TPC-H
 	groups  groups
-	watched *judge.Disks      // nil unless intermediate files are judged
-	sources map[string]source // by folder of HDFS
-	jobSeq  int
+	watched *judge.Disks // nil unless intermediate files are judged
+	jobs    *contest.Jobs
+	answer  answer // to the query
 }
 
 // Probe adds the machine's properties and restrictions to a set-up.
@@ -53,23 +54,23 @@ func Probe(s Setup) Setup {
 // StartMachine starts disks and cluster and writes the inputs. After an error, and when ctx
 // ends, it restores the machine.
 func StartMachine(ctx context.Context, q *Request, phases []Phase) (_ *Machine, err error) {
-	m := &Machine{request: q, sources: map[string]source{}}
+	m := &Machine{request: q}
 	if err := m.groupsPossible(phases); err != nil {
 		return nil, err
 	}
 	d := q.Setup.Disk
 	q.say("starting %d modelled disks and Hadoop %s in %s", 2*d.DataNodes, q.Setup.Hadoop.Version, q.RunDir)
 	spec := stand.Spec{Dir: q.RunDir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.CacheDir, Progress: q.say,
-		Sysctls: q.Setup.dirtyLimits(), DisksOptional: true, Hadoop: m.cluster}
+		Sysctls: q.Setup.Kernel.DirtyLimits(), DisksOptional: true, Hadoop: m.cluster}
 	for _, kind := range []string{"disk", "other"} { // the contested ones first, one for each DataNode
 		for i := range d.DataNodes {
-			spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("%s%d", kind, i), Size: d.SizeBytes,
-				Scheduler: q.Setup.Kernel.Scheduler, RequestKB: d.RequestKB})
+			spec.Disks = append(spec.Disks, d.Options(fmt.Sprintf("%s%d", kind, i), q.Setup.Kernel.Scheduler))
 		}
 	}
 	if m.Stand, err = stand.Up(ctx, spec); err != nil {
 		return nil, err
 	}
+	m.jobs = contest.NewJobs(m.Hadoop)
 	if err = m.redirect(); err == nil {
 		err = m.prepare(ctx, phases)
 	}
@@ -89,21 +90,10 @@ func (m *Machine) change(ctx context.Context, phases []Phase) error {
 	if err := m.groupsPossible(phases); err != nil {
 		return err
 	}
-	if err := m.SetSysctls(ctx, m.request.Setup.dirtyLimits()...); err != nil {
+	if err := m.SetSysctls(ctx, m.request.Setup.Kernel.DirtyLimits()...); err != nil {
 		return err
 	}
 	return m.prepare(ctx, phases)
-}
-
-// dirtyLimits returns the kernel's dirty limits in native phases.
-func (s Setup) dirtyLimits() []stand.Sysctl {
-	return append([]stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(s.Kernel.DirtyBytes, 10)}},
-		background(s.Kernel.DirtyBackgroundBytes, s.Kernel.DirtyExpireCentisecs)...)
-}
-
-func background(bytes, centisecs int64) []stand.Sysctl {
-	return []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(bytes, 10)},
-		{Name: "vm/dirty_expire_centisecs", Value: strconv.FormatInt(centisecs, 10)}}
 }
 
 // tuneBackground sets the amount of dirty data at which the kernel starts to write out in a phase,
@@ -120,7 +110,7 @@ func (m *Machine) tuneBackground(ctx context.Context, p Phase) error {
 			}
 		}
 	}
-	return m.SetSysctls(ctx, background(bytes, age)...)
+	return m.SetSysctls(ctx, contest.Background(bytes, age)...)
 }
 
 // Limit switches the modelled rate on or off on every disk. Off also lifts the DataNodes' caps.
@@ -135,7 +125,7 @@ func (m *Machine) Limit(ctx context.Context, on bool) error {
 	}
 	var model disk.Model
 	if on {
-		model = m.setup().Disk.model()
+		model = m.setup().Disk.Model()
 	}
 	return m.SetModel(model)
 }
@@ -209,7 +199,7 @@ func (m *Machine) DropCaches(context.Context) error {
 		return err
 	}
 	m.watched = judge.NewDisks(m.Disks)
-	return m.watched.Watch(lookEvery)
+	return m.watched.Watch(contest.LookEvery)
 }
 
 // Release ends the daemon, whose log stays in the run folder, and removes the cgroups.

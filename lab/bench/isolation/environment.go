@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"penstock/lab/contest"
 	"penstock/lab/daemon"
 	"penstock/lab/experiment/counters"
 )
@@ -22,9 +23,9 @@ type Environment interface {
 	// are judged, it begins to watch them.
 	DropCaches(ctx context.Context) error
 	// StartAggressor returns once the aggressor's tasks do I/O.
-	StartAggressor(ctx context.Context, p Phase) (*Job, error)
+	StartAggressor(ctx context.Context, p Phase) (*contest.Job, error)
 	// StartProtected returns once the protected job's application id is known.
-	StartProtected(ctx context.Context, p Phase) (*Job, error)
+	StartProtected(ctx context.Context, p Phase) (*contest.Job, error)
 	// SetWeights gives the daemon the applications' weights. It is called after both jobs have
 	// started, because their ids are not known before.
 	SetWeights(ctx context.Context, protected string, aggressors []string) error
@@ -36,20 +37,8 @@ type Environment interface {
 	// request logs and file extents. It is called after the window, before outputs are
 	// deleted, with nil for a side that did not run. The verdict is nil if there are no
 	// request logs.
-	Judge(ctx context.Context, from, to time.Time, protected, aggressor *Job) (*Verdict, error)
+	Judge(ctx context.Context, from, to time.Time, protected, aggressor *contest.Job) (*contest.Verdict, error)
 	// Release undoes Arrange, except that the kernel schedulers stay as they are until the next
 	// Arrange. It ends the daemon. It may be called without an Arrange before it.
 	Release(ctx context.Context) error
-}
-
-// Verdict is the independent judge's account of a window.
-type Verdict struct {
-	StepSeconds   float64              `json:"step_s"`
-	MBps          map[string][]float64 `json:"mb_s,omitempty"` // by owner, MB/s per step
-	Bytes         map[string]int64     `json:"bytes"`          // by owner, over the window
-	Read          map[string]int64     `json:"read_bytes,omitempty"`
-	Written       map[string]int64     `json:"write_bytes,omitempty"`
-	LatencyP99MS  float64              `json:"latency_p99_ms"` // of device requests; 0 when there were none
-	LatencyP50MS  float64              `json:"latency_p50_ms"`
-	DeviceRequest int64                `json:"device_requests"`
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"penstock/lab/contest"
 	"penstock/lab/experiment"
 	"penstock/lab/experiment/counters"
 )
@@ -28,8 +29,7 @@ type Experiment struct {
 }
 
 const (
-	runPatience     = 15 * time.Minute // bound on one run
-	cleanupPatience = 90 * time.Second // bound on the clean-up after a failure or Ctrl-C
+	runPatience = 15 * time.Minute // bound on one run
 )
 
 // ErrCheck reports that a job's output is wrong.
@@ -93,10 +93,10 @@ func (x *Experiment) turn(ctx context.Context, t Turn, done []Run) (r Run, err e
 	x.done = done
 	ctx, cancel := context.WithTimeout(ctx, runPatience)
 	defer cancel()
-	var jobs []*Job
+	var jobs []*contest.Job
 	defer func() {
 		// The machine is restored even if the caller's context has ended.
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupPatience)
+		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), contest.CleanupPatience)
 		defer cancel()
 		err = errors.Join(err, x.cleanUp(after, jobs, err != nil))
 	}()
@@ -108,7 +108,7 @@ func (x *Experiment) turn(ctx context.Context, t Turn, done []Run) (r Run, err e
 	}
 	s := x.sample(t.Phase)
 	defer s.stop()
-	var protected, aggressor *Job
+	var protected, aggressor *contest.Job
 	if t.Phase.Against {
 		x.step(t, "start "+x.Setup.aggressor().title())
 		if aggressor, err = x.Env.StartAggressor(ctx, t.Phase); err != nil {
@@ -197,7 +197,7 @@ func (x *Experiment) prepare(ctx context.Context, p Phase) error {
 // window waits for the measured job and returns its start and end. The measured job is the
 // protected one or, in a phase without it, the aggressor. If the aggressor ends before the
 // protected job, window returns an error or, with Both, adds a warning to the run.
-func (x *Experiment) window(ctx context.Context, r *Run, measured, aggressor *Job) (from, to time.Time, err error) {
+func (x *Experiment) window(ctx context.Context, r *Run, measured, aggressor *contest.Job) (from, to time.Time, err error) {
 	var early <-chan struct{}
 	if aggressor != nil && aggressor != measured {
 		early = aggressor.Done
@@ -220,13 +220,13 @@ func (x *Experiment) window(ctx context.Context, r *Run, measured, aggressor *Jo
 		r.Warnings = append(r.Warnings, fmt.Sprintf("the aggressor ended first, after %.1f s: with contention until the end, the protected job would have taken longer", end.Sub(begun).Seconds()))
 	case <-ctx.Done():
 	}
-	return measured.wait(ctx)
+	return measured.Wait(ctx)
 }
 
 // afterwards finishes the run: the aggressor ends or is killed, the judge attributes the
 // device bytes, and outputs are checked. Meanwhile the disks have no limit, unless the
 // aggressor's run time is measured too.
-func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor *Job) error {
+func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to time.Time, protected, aggressor *contest.Job) error {
 	begin := time.Now()
 	own := x.Setup.Both && aggressor != nil // the aggressor's own run time is measured too
 	if !own {
@@ -235,7 +235,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 		}
 	}
 	r.Killed = x.kills(t.Phase, checkedIn(x.done))
-	var check []*Job
+	var check []*contest.Job
 	if protected != nil {
 		check = append(check, protected)
 	}
@@ -244,7 +244,7 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 	if aggressor != nil && !r.Killed {
 		check = append(check, aggressor)
 		x.step(t, "let "+x.Setup.aggressor().title()+" finish")
-		if ownFrom, ownTo, err = aggressor.wait(ctx); err != nil {
+		if ownFrom, ownTo, err = aggressor.Wait(ctx); err != nil {
 			return err
 		}
 	}
@@ -274,13 +274,13 @@ func (x *Experiment) afterwards(ctx context.Context, t Turn, r *Run, from, to ti
 			return fmt.Errorf("%w: %s: %w", ErrCheck, strings.Join(j.Applications, " "), err)
 		}
 	}
-	r.AfterS = round3(time.Since(begin).Seconds())
+	r.AfterS = contest.Round3(time.Since(begin).Seconds())
 	return nil
 }
 
 // cleanUp runs after every turn. It lifts the disks' limit, kills the jobs of a failed turn,
 // deletes outputs and ends the daemon.
-func (x *Experiment) cleanUp(ctx context.Context, jobs []*Job, failed bool) error {
+func (x *Experiment) cleanUp(ctx context.Context, jobs []*contest.Job, failed bool) error {
 	errs := []error{x.Env.Limit(ctx, false)}
 	for _, j := range slices.Backward(jobs) {
 		if failed {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/contest"
 	"penstock/lab/daemon"
 	"penstock/lab/experiment/counters"
 	"penstock/lab/experiment/progress"
@@ -63,7 +64,7 @@ penstock_flow_weight{device="a",flow="app-aggressor"} %v
 `, f.aggressorWeight+1)))
 }
 
-func (f *fake) Judge(context.Context, time.Time, time.Time, *Job, *Job) (*Verdict, error) {
+func (f *fake) Judge(context.Context, time.Time, time.Time, *contest.Job, *contest.Job) (*contest.Verdict, error) {
 	return nil, f.call("judge")
 }
 
@@ -78,7 +79,7 @@ func (f *fake) job(name string) (*fakeJob, error) {
 	return j, nil
 }
 
-func (f *fake) StartAggressor(context.Context, Phase) (*Job, error) {
+func (f *fake) StartAggressor(context.Context, Phase) (*contest.Job, error) {
 	j, err := f.job("aggressor")
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func (f *fake) StartAggressor(context.Context, Phase) (*Job, error) {
 	return j.job(), nil
 }
 
-func (f *fake) StartProtected(context.Context, Phase) (*Job, error) {
+func (f *fake) StartProtected(context.Context, Phase) (*contest.Job, error) {
 	j, err := f.job("protected")
 	if f.onProtected != nil {
 		f.onProtected()
@@ -133,11 +134,11 @@ func (j *fakeJob) end() {
 	j.once.Do(func() { j.finished = time.Now(); close(j.done) })
 }
 
-func (j *fakeJob) job() *Job {
+func (j *fakeJob) job() *contest.Job {
 	call := func(what string) func(context.Context) error {
 		return func(context.Context) error { return j.f.call("%s %s", what, j.name) }
 	}
-	return &Job{Applications: []string{"app-" + j.name}, Done: j.done, Check: call("check"), Discard: call("discard"),
+	return &contest.Job{Applications: []string{"app-" + j.name}, Done: j.done, Check: call("check"), Discard: call("discard"),
 		Times: func() (time.Time, time.Time, error) {
 			err := j.f.call("times %s", j.name)
 			if j.f.aggressorEnds {

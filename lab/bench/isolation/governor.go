@@ -3,9 +3,9 @@ package isolation
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
+	"penstock/lab/contest"
 	"penstock/lab/daemon"
 )
 
@@ -44,26 +44,11 @@ func (m *Machine) Metrics(ctx context.Context) (daemon.Metrics, error) { return 
 // daemonOptions returns the daemon's settings for a phase. The costs and the reference latencies
 // are those of the profile; without a profile, the set-up has the reference latencies.
 func daemonOptions(s PenstockSetup, p Phase, profile string) daemon.Options {
-	line := func(l LatencySetup) string {
-		millis := func(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
-		return fmt.Sprintf("{fixed: %v, per_mib: %v}", millis(l.FixedMillis), millis(l.PerMiBMillis))
-	}
-	device := []string{"algorithm: " + p.Algorithm, fmt.Sprintf("quantum: %d", s.QuantumBytes), fmt.Sprintf("ahead: %d", s.Ahead)}
-	if s.BacklogBytes > 0 { // the sum over all disks is less than the kernel's limit
-		device = append(device, fmt.Sprintf("backlog: %d", s.BacklogBytes), fmt.Sprintf("dirty: %d", s.BacklogBytes))
-	}
-	depth := fmt.Sprintf("fixed: %d", p.Depth)
-	if p.Adaptive() {
-		depth = fmt.Sprintf("min: %v, max: %v, start: %v, gain: %v", s.DepthMin, s.DepthMax, s.DepthStart, s.DepthGain)
-	}
-	if profile != "" {
-		device = append(device, fmt.Sprintf("profile: %q", profile))
-	} else {
-		depth += ", read: " + line(s.ReferenceRead) + ", write: " + line(s.ReferenceWrite)
-	}
-	device = append(device, "depth: {"+depth+"}")
+	device := contest.Device{Algorithm: p.Algorithm, QuantumBytes: s.QuantumBytes, Ahead: s.Ahead, BacklogBytes: s.BacklogBytes,
+		Depth: p.Depth, DepthMin: s.DepthMin, DepthMax: s.DepthMax, DepthStart: s.DepthStart, DepthGain: s.DepthGain,
+		Profile: profile, ReferenceRead: s.ReferenceRead, ReferenceWrite: s.ReferenceWrite}
 	return daemon.Options{Mode: "enforce", Patience: daemonPatience, Peer: p.Peer(),
-		Device: "  " + strings.Join(device, "\n  ") + "\n", Weights: weightsFile(s, "", nil)}
+		Device: device.Settings(), Weights: weightsFile(s, "", nil)}
 }
 
 // weightsFile returns the text of the weights file. Before the applications are known, protected is

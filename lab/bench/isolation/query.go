@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"penstock/lab/contest"
 	"penstock/lab/spark"
 )
 
@@ -23,7 +24,7 @@ func (m *Machine) startSpark(ctx context.Context) error {
 // submitQuery runs a TPC-H query as Spark SQL: it starts the driver and returns when YARN has given
 // the application its id. The job's times are the query's own, without the start of Spark (IBIS,
 // section 7.4). The query's rows go to the driver, and right checks them.
-func (m *Machine) submitQuery(ctx context.Context, s side, input string, right func(spark.Query) error) (*Job, error) {
+func (m *Machine) submitQuery(ctx context.Context, s side, input string, right func(spark.Query) error) (*contest.Job, error) {
 	script, err := spark.Script(m.Dir, spark.TPCH)
 	if err != nil {
 		return nil, err
@@ -41,14 +42,14 @@ func (m *Machine) submitQuery(ctx context.Context, s side, input string, right f
 	}
 	onYARN := m.Hadoop.Application(app.ID)
 	var query spark.Query
-	j := newJob(app.ID, func(ctx context.Context) (_ time.Time, _ time.Duration, err error) {
+	j := contest.NewJob(app.ID, func(ctx context.Context) (_ time.Time, _ time.Duration, err error) {
 		query, err = app.Query(ctx, s.query())
 		return query.Began, query.Elapsed, err
 	}, func(ctx context.Context) error { // the driver and the application, if they still run
 		app.Kill()
 		return onYARN.Kill(ctx)
 	})
-	j.paths = []string{input}
+	j.Paths = []string{input}
 	j.Check = func(ctx context.Context) error {
 		if err := right(query); err != nil {
 			return err
@@ -62,10 +63,16 @@ func (m *Machine) submitQuery(ctx context.Context, s side, input string, right f
 	return j, nil
 }
 
-// sameAnswer checks that a query returned the same rows as when it ran alone.
-func (s source) sameAnswer(q spark.Query) error {
-	if q.SHA256 != s.answer {
-		return fmt.Errorf("the query returned %d rows with digest %.12s, expected %.12s as when it ran alone", q.Rows, q.SHA256, s.answer)
+// answer is the digest of the rows that a query must return.
+type answer struct {
+	of     side
+	sha256 string
+}
+
+// same checks that a query returned the same rows as when it ran alone.
+func (a answer) same(q spark.Query) error {
+	if q.SHA256 != a.sha256 {
+		return fmt.Errorf("the query returned %d rows with digest %.12s, expected %.12s as when it ran alone", q.Rows, q.SHA256, a.sha256)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (res Result) WriteReport(w io.Writer, made time.Time) error {
 	}
 	v := reportView{
 		Result: res,
-		Title:  fmt.Sprintf("%s beside %s on %ss", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.kindName()),
+		Title:  fmt.Sprintf("%s beside %s on %ss", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.KindName()),
 		Made:   made.UTC().Format("2006-01-02 15:04 UTC"), Remarks: append(res.Notes(), res.Setup.Notes...),
 		SetupJSON: string(setup), Protected: res.Setup.protected().title(), Aggressor: res.Setup.aggressor().title(), Both: res.hasBoth(),
 	}
@@ -54,7 +54,7 @@ func (res Result) WriteReport(w io.Writer, made time.Time) error {
 // WriteSVG writes the main chart alone, for a document.
 func (res Result) WriteSVG(w io.Writer) error {
 	c := res.runtimeChart()
-	c.Title = fmt.Sprintf("%s beside %s, %s, %d:%d", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.kindName(),
+	c.Title = fmt.Sprintf("%s beside %s, %s, %d:%d", res.Setup.protected().title(), res.Setup.aggressor().title(), res.Setup.Disk.KindName(),
 		res.Setup.Penstock.ProtectedWeight, res.Setup.Penstock.AggressorWeight)
 	svg, err := chart.File(c)
 	if err != nil {

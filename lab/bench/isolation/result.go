@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"penstock/lab/contest"
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 )
@@ -198,6 +199,13 @@ const (
 	demandMax = 0.75
 )
 
+// demandPercent returns a demand in whole percent, and whether it is outside of demandMin and demandMax. Whole percents
+// are compared, since a text that shows 75 % must not say that it is above 75 %.
+func demandPercent(part float64) (percent float64, outside bool) {
+	percent = math.Round(100 * part)
+	return percent, percent < 100*demandMin || percent > 100*demandMax
+}
+
 // Notes returns the remarks that a reader of the table needs.
 func (res Result) Notes() []string {
 	var notes []string
@@ -206,8 +214,9 @@ func (res Result) Notes() []string {
 		notes = append(notes, c.text(protected))
 	}
 	if d := res.ProtectedDemand; d != nil {
-		text := fmt.Sprintf("%s alone uses %.0f %% of the disks' rate", protected, *d*100)
-		if *d < demandMin || *d > demandMax {
+		percent, outside := demandPercent(*d)
+		text := fmt.Sprintf("%s alone uses %.0f %% of the disks' rate", protected, percent)
+		if outside {
 			advice := "choose another --disk-rate before you compare"
 			if res.Calibration != nil {
 				advice = "the machine's speed has changed since the rate was chosen"
@@ -264,5 +273,5 @@ func optional(v *float64, format string) string {
 const (
 	ownerProtected = "protected"
 	ownerAggressor = "aggressor"
-	ownerOther     = "other"
+	ownerOther     = contest.OwnerOther
 )

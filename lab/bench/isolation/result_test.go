@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/lab/contest"
 	"penstock/lab/experiment/claims"
 	"penstock/lab/experiment/figures"
 	"penstock/lab/experiment/progress"
@@ -94,7 +95,7 @@ func TestAggressorAndChecks(t *testing.T) {
 		r := &runs[i]
 		r.Killed = r.Phase != "alone" && r.Number > 1
 		part := map[string]float64{"native-bfq": 10, "sfqd2": 4}[r.Phase]
-		r.Verdict = &Verdict{Bytes: map[string]int64{ownerAggressor: int64(part * megabyte * r.RuntimeS)}}
+		r.Verdict = &contest.Verdict{Bytes: map[string]int64{ownerAggressor: int64(part * megabyte * r.RuntimeS)}}
 	}
 	res := Summarise(testSetup(), phases, runs)
 	for _, f := range res.Phases {
@@ -190,7 +191,7 @@ func TestClaims(t *testing.T) {
 // The report is well-formed, names each phase and needs nothing from elsewhere.
 func TestReport(t *testing.T) {
 	phases, runs := sampleRuns()
-	runs[0].Verdict = &Verdict{StepSeconds: 1, MBps: map[string][]float64{ownerProtected: {1, 2}}}
+	runs[0].Verdict = &contest.Verdict{StepSeconds: 1, MBps: map[string][]float64{ownerProtected: {1, 2}}}
 	res := Summarise(testSetup(), phases, runs)
 	var b bytes.Buffer
 	if err := res.WriteReport(&b, time.Unix(0, 0)); err != nil {

@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
+	"penstock/lab/contest"
 	"penstock/lab/daemon"
 	"penstock/lab/experiment/counters"
 	"penstock/node/device"
 )
 
-// megabyte is the unit of every throughput, in bytes. Disks are sold, and modelled, in decimal
-// megabytes.
-const megabyte = 1_000_000
+// megabyte is the unit of every throughput, in bytes.
+const megabyte = contest.Megabyte
 
 // Run is one finished run of one phase, as the journal keeps it. Every figure is over the window in
 // which both jobs run. The window lasts from the protected job's start to its end as the
@@ -37,13 +37,13 @@ type Run struct {
 	LatencyP99MS *float64 `json:"request_p99_ms,omitempty"` // of Penstock's requests
 	AfterS       float64  `json:"after_s"`                  // from the window's end until the outputs were checked
 	// AggressorRuntimeS is the time from the aggressor's start to its end; 0 without Setup.Both.
-	AggressorRuntimeS float64  `json:"aggressor_runtime_s,omitempty"`
-	AggressorVerdict  *Verdict `json:"aggressor_verdict,omitempty"` // over AggressorRuntimeS, without a series
+	AggressorRuntimeS float64          `json:"aggressor_runtime_s,omitempty"`
+	AggressorVerdict  *contest.Verdict `json:"aggressor_verdict,omitempty"` // over AggressorRuntimeS, without a series
 
-	Killed   bool     `json:"aggressor_killed,omitempty"` // the aggressor was killed after the window, so its output was not checked
-	Series   Series   `json:"series"`                     // for the plots
-	Verdict  *Verdict `json:"verdict,omitempty"`          // the independent judge's account
-	Warnings []string `json:"warnings,omitempty"`         // problems short of failure
+	Killed   bool             `json:"aggressor_killed,omitempty"` // the aggressor was killed after the window, so its output was not checked
+	Series   Series           `json:"series"`                     // for the plots
+	Verdict  *contest.Verdict `json:"verdict,omitempty"`          // the independent judge's account
+	Warnings []string         `json:"warnings,omitempty"`         // problems short of failure
 }
 
 func (r *Run) aggressors() []string { return strings.Fields(r.Aggressor) }
@@ -84,7 +84,7 @@ func (r *Run) measure(disks counters.Samples, scrapes []scrapeSample, from, to t
 	for _, name := range disks.Names() {
 		for t := from; t.Before(to); t = t.Add(seriesStep) {
 			step := min(seriesStep, to.Sub(t))
-			r.Series.Disks[name] = append(r.Series.Disks[name], round3(disks.Grown(t, t.Add(step), name).Total()/megabyte/step.Seconds()))
+			r.Series.Disks[name] = append(r.Series.Disks[name], contest.Round3(disks.Grown(t, t.Add(step), name).Total()/megabyte/step.Seconds()))
 		}
 	}
 	r.DemandMBps = demand(r.Series)
@@ -100,7 +100,7 @@ func (r *Run) measureScrapes(scrapes []scrapeSample, from, to time.Time) {
 		return
 	}
 	for _, s := range inside {
-		r.Series.Scrapes = append(r.Series.Scrapes, Scrape{At: round3(s.at.Sub(from).Seconds()),
+		r.Series.Scrapes = append(r.Series.Scrapes, Scrape{At: contest.Round3(s.at.Sub(from).Seconds()),
 			Depth:       onDisks(s.m, "device_depth", "device"),
 			LatencyMS:   inMillis(onDisks(s.m, "device_latency_seconds", "device")),
 			ReferenceMS: inMillis(onDisks(s.m, "device_latency_reference_seconds", "device")),
@@ -223,12 +223,10 @@ func (s Series) total() (sum []float64) {
 // inMillis turns seconds into milliseconds.
 func inMillis(seconds map[string]float64) map[string]float64 {
 	for k, v := range seconds {
-		seconds[k] = round3(v * 1000)
+		seconds[k] = contest.Round3(v * 1000)
 	}
 	return seconds
 }
-
-func round3(v float64) float64 { return math.Round(v*1000) / 1000 }
 
 // ratio returns a/b, or nil if a/b is not a finite number, as when a or b was not measured. JSON
 // has no NaN.

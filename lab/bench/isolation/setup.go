@@ -11,11 +11,12 @@ import (
 	"strings"
 
 	"penstock/core/sfq"
+	"penstock/lab/contest"
 	"penstock/lab/experiment"
 	"penstock/lab/hadoop"
 )
 
-const mib = 1 << 20
+const mib = contest.MiB
 
 // Setup is everything that may change a figure. A set-up is the same in every phase, and the
 // journal contains it. The phases and the number of their runs are not part of a set-up.
@@ -23,8 +24,8 @@ type Setup struct {
 	Against   string             `json:"against"` // one of Aggressors
 	Protected ProtectedSetup     `json:"protected"`
 	Aggressor AggressorSetup     `json:"aggressor"`
-	Disk      DiskSetup          `json:"disk"`
-	Kernel    KernelSetup        `json:"kernel"`
+	Disk      contest.Disk       `json:"disk"` // each DataNode has another disk, too, for the floor's aggressor
+	Kernel    contest.Kernel     `json:"kernel"`
 	Penstock  PenstockSetup      `json:"penstock"`
 	Hadoop    HadoopSetup        `json:"hadoop"`
 	Machine   experiment.Machine `json:"machine"`
@@ -93,15 +94,6 @@ func (a AggressorSetup) each() AggressorSetup {
 	return a
 }
 
-// KernelSetup holds the kernel's parameters. Dirty limits are in proportion to the disk, because
-// the page cache of a large machine could hold all of the experiment's data.
-type KernelSetup struct {
-	Scheduler            string `json:"scheduler"` // in all phases except the native ones
-	DirtyBytes           int64  `json:"dirty_bytes"`
-	DirtyBackgroundBytes int64  `json:"dirty_background_bytes"`
-	DirtyExpireCentisecs int64  `json:"dirty_expire_centisecs"`
-}
-
 // PenstockSetup is the daemon's configuration in the governed phases. The agent
 // is in the DataNodes in every phase; without a daemon its gates are open, so no
 // phase differs from another by a DataNode restart.
@@ -119,24 +111,18 @@ type PenstockSetup struct {
 	// as natively.
 	DirtySharePercent int `json:"dirty_share_percent,omitempty"`
 
-	ProtectedWeight int          `json:"protected_weight"`
-	AggressorWeight int          `json:"aggressor_weight"`
-	ClientsWeight   int          `json:"clients_weight"` // of both jobs' submitters and application masters, which read and write the jobs' files
-	DepthMin        float64      `json:"depth_min"`
-	DepthMax        float64      `json:"depth_max"`
-	DepthStart      float64      `json:"depth_start"`
-	DepthGain       float64      `json:"depth_gain"`
-	ReferenceRead   LatencySetup `json:"reference_read"`
-	ReferenceWrite  LatencySetup `json:"reference_write"`
+	ProtectedWeight int             `json:"protected_weight"`
+	AggressorWeight int             `json:"aggressor_weight"`
+	ClientsWeight   int             `json:"clients_weight"` // of both jobs' submitters and application masters, which read and write the jobs' files
+	DepthMin        float64         `json:"depth_min"`
+	DepthMax        float64         `json:"depth_max"`
+	DepthStart      float64         `json:"depth_start"`
+	DepthGain       float64         `json:"depth_gain"`
+	ReferenceRead   contest.Latency `json:"reference_read"`
+	ReferenceWrite  contest.Latency `json:"reference_write"`
 	// ProfileSHA256 is the digest of the device's profile. The profile's costs and reference
 	// latencies replace the two latencies above. "" means no profile.
 	ProfileSHA256 string `json:"profile_sha256,omitempty"`
-}
-
-// LatencySetup is the reference latency of a request: fixed + per_mib * MiB.
-type LatencySetup struct {
-	FixedMillis  float64 `json:"fixed_ms"`
-	PerMiBMillis float64 `json:"per_mib_ms"`
 }
 
 // HadoopSetup describes the cluster that runs the jobs.
@@ -178,12 +164,8 @@ func (s Setup) Validate() error {
 	case s.Aggressor.each().Slots < 1 || s.Aggressor.Slots%s.Aggressor.applications() != 0:
 		return fmt.Errorf("%d applications with %d tasks between them: each needs the same number, and at least one",
 			s.Aggressor.Applications, s.Aggressor.Slots)
-	case s.Disk.BytesPerSecond < 1_000_000:
-		return fmt.Errorf("disk rate %d bytes/s: at least 1000000", s.Disk.BytesPerSecond)
-	case s.Disk.Kind != "" && s.Disk.Kind != SSD || (s.Disk.Kind == SSD) != (s.Disk.Channels > 0):
-		return fmt.Errorf("disk kind %q with %d channels: %q needs channels, and a hard disk has neither a kind nor channels", s.Disk.Kind, s.Disk.Channels, SSD)
-	case s.Disk.DataNodes < 1:
-		return fmt.Errorf("%d DataNodes: at least 1", s.Disk.DataNodes)
+	case s.Disk.Validate() != nil:
+		return s.Disk.Validate()
 	case s.Kernel.DirtyBackgroundBytes <= 0 || s.Kernel.DirtyBytes <= s.Kernel.DirtyBackgroundBytes:
 		return fmt.Errorf("dirty_bytes %d must be above dirty_background_bytes %d, both above 0",
 			s.Kernel.DirtyBytes, s.Kernel.DirtyBackgroundBytes)

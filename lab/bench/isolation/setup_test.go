@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"penstock/lab/contest"
 	"penstock/lab/disk"
 )
 
@@ -70,16 +71,16 @@ func TestIntermediateTwiceIsOnce(t *testing.T) {
 // The disks are the presets of lab/disk; no unit is converted wrongly.
 func TestDiskSetupIsThePreset(t *testing.T) {
 	for kind, want := range map[string]disk.Model{HDD: disk.HDD(disk.HDDRate), SSD: disk.SSD(disk.SSDRate)} {
-		d, err := newDisk(kind)
+		d, err := contest.NewDisk(kind)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := d.model(); got != want {
+		if got := d.Model(); got != want {
 			t.Errorf("%s: %+v, want %+v", kind, got, want)
 		}
 		rate := want.BytesPerSecond / 2
 		d.SetRate(rate)
-		if got := d.model(); got.BytesPerSecond != rate || got.WriteBytesPerSecond != want.WriteBytesPerSecond/2 {
+		if got := d.Model(); got.BytesPerSecond != rate || got.WriteBytesPerSecond != want.WriteBytesPerSecond/2 {
 			t.Errorf("%s at half the rate: %+v", kind, got)
 		}
 	}
@@ -98,7 +99,7 @@ func TestCapsFollowTheRate(t *testing.T) {
 		{"terasort", 2_000_000, 0, []int{1}},
 		{"wordcount", 40_000_000, 25_000_000, []int{7, 13, 20, 27}},
 	} {
-		s := Setup{Against: c.against, Disk: DiskSetup{BytesPerSecond: c.read, WriteBytesPerSecond: c.write}}
+		s := Setup{Against: c.against, Disk: contest.Disk{BytesPerSecond: c.read, WriteBytesPerSecond: c.write}}
 		if got := s.caps(); !slices.Equal(got, c.want) {
 			t.Errorf("%s, %d and %d bytes/s: caps %v, want %v", c.against, c.read, c.write, got, c.want)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"penstock/lab/contest"
 	"penstock/lab/hadoop"
 	"penstock/lab/spark"
 	"penstock/lab/tpch"
@@ -63,8 +64,6 @@ func (s side) query() string {
 	return ""
 }
 
-func (s side) rows() int64 { return s.InputBytes / hadoop.RowBytes }
-
 // A Spark executor takes as much of a queue's capacity as three tasks, and Spark's application
 // master takes as much as two tasks.
 const (
@@ -90,38 +89,29 @@ func (s side) size() string {
 	return fmt.Sprintf("%d MiB", s.InputBytes/mib)
 }
 
-// source is the input of a job, with the output that the job must produce from it.
-type source struct {
-	of     side
-	words  *hadoop.WordCounts
-	rows   hadoop.Checksum128
-	answer string // digest of the query's rows
+// work describes a side's MapReduce job.
+func (s side) work() contest.Work {
+	return contest.Work{Kind: hadoop.Kind(s.kind), InputBytes: s.InputBytes, Files: s.Files, WordBytes: s.WordBytes, Vocabulary: s.Vocabulary,
+		Reduces: s.Reduces, Maps: s.Slots, SortMB: s.SortMB, CPUs: fmt.Sprint(s.CPU), Queue: s.queue}
 }
 
 // prepareInput writes the side's input into a folder of HDFS, unless the input is already there.
 func (m *Machine) prepareInput(ctx context.Context, s side, dir string) (err error) {
-	had, ok := m.sources[dir]
-	if s.kind == teraGen || ok && had.of == s {
+	if s.query() == "" {
+		if !m.jobs.Prepared(s.work(), dir) {
+			m.request.say("writing the input of %s, %s", s.title(), s.size())
+		}
+		return m.jobs.Prepare(ctx, s.work(), dir)
+	}
+	if m.answer.of == s {
 		return nil
 	}
-	if ok {
-		if err := m.Hadoop.FS().Remove(ctx, dir); err != nil {
-			return err
-		}
+	if err := m.Hadoop.FS().Remove(ctx, dir); err != nil {
+		return err
 	}
 	m.request.say("writing the input of %s, %s", s.title(), s.size())
-	made := source{of: s}
-	switch {
-	case s.query() != "":
-		made.answer, err = m.prepareQuery(ctx, s, dir)
-	case s.kind == wordCount:
-		made.words, err = m.Hadoop.WriteText(ctx, dir, hadoop.Text{Seed: seed, WordBytes: s.WordBytes,
-			Vocabulary: s.Vocabulary, Files: s.Files, FileBytes: s.InputBytes / int64(s.Files)})
-	default:
-		made.rows, err = m.Hadoop.WriteRows(ctx, dir, hadoop.Rows{Seed: seed,
-			Rows: s.rows(), Files: s.Files, Sorted: s.kind == teraValidate})
-	}
-	m.sources[dir] = made
+	m.answer.of = s
+	m.answer.sha256, err = m.prepareQuery(ctx, s, dir)
 	return err
 }
 
@@ -143,7 +133,7 @@ func (m *Machine) prepareQuery(ctx context.Context, s side, dir string) (answer 
 	if err != nil {
 		return "", err
 	}
-	if _, _, err := q.wait(ctx); err != nil {
+	if _, _, err := q.Wait(ctx); err != nil {
 		return "", err
 	}
 	err = q.Check(ctx)
@@ -151,37 +141,15 @@ func (m *Machine) prepareQuery(ctx context.Context, s side, dir string) (answer 
 }
 
 // submit starts a MapReduce job and returns when YARN has given the job its id.
-func (m *Machine) submit(ctx context.Context, s side, input, output string, p Phase) (*Job, error) {
-	spec := hadoop.Job{Kind: hadoop.Kind(s.kind), Output: output, Rows: s.rows(), Maps: s.Slots, Reduces: s.Reduces,
-		Queue: s.queue, CPUs: fmt.Sprint(s.CPU), Cgroup: m.groups.of(s.queue), Settings: map[string]string{}}
-	if s.kind != teraGen {
-		spec.Input = input
-	}
-	if s.SortMB > 0 {
-		spec.Settings["mapreduce.task.io.sort.mb"] = fmt.Sprint(s.SortMB)
-	}
+func (m *Machine) submit(ctx context.Context, s side, input, output string, p Phase) (*contest.Job, error) {
+	how := contest.Submission{Input: input, Output: output, Cgroup: m.groups.of(s.queue), Settings: map[string]string{}}
 	if m.setup().Intermediate && s.Slots > 0 {
-		spec.Settings["mapreduce.job.running.map.limit"] = fmt.Sprint(s.Slots)
+		how.Settings["mapreduce.job.running.map.limit"] = fmt.Sprint(s.Slots)
 	}
 	if m.setup().Intermediate && p.Elsewhere && s.queue == hadoop.QueueAggressor {
-		spec.User = userElsewhere
+		how.User = userElsewhere
 	}
-	return m.run(ctx, spec, func(ctx context.Context) error { return m.checkOutput(ctx, s, input, output) })
-}
-
-// checkOutput compares a job's output with the output that follows from the job's input.
-func (m *Machine) checkOutput(ctx context.Context, s side, input, output string) error {
-	want := m.sources[input]
-	switch s.kind {
-	case wordCount:
-		return m.Hadoop.VerifyWordCount(ctx, output, want.words)
-	case teraGen:
-		_, err := m.Hadoop.VerifyRows(ctx, output, s.rows(), true)
-		return err
-	case teraSort:
-		return m.validateSorted(ctx, s.queue, output, want.rows)
-	}
-	return m.Hadoop.VerifyTeraValidate(ctx, output, want.rows)
+	return m.jobs.Submit(ctx, s.work(), how)
 }
 
 // directions reports whether the job mainly writes to HDFS, mainly reads from it, or does both.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"penstock/lab/experiment"
 )
@@ -37,35 +36,28 @@ var calibration = Row{Name: "full-speed", WordCount: true, Control: Native}
 // calibrations is how often the row calibration is measured.
 const calibrations = 2
 
-// key identifies a turn: a row and the number of the run.
-type key struct {
-	row Row
-	run int // from 1
+// missing returns the turns that are still to be done.
+func (q Request) missing(done []Turn) []experiment.RowTurn {
+	left := func(rows []string, runs int) []experiment.RowTurn {
+		return experiment.RowTurns(rows, runs, func(k experiment.RowTurn) bool {
+			return slices.ContainsFunc(done, func(t Turn) bool { return t.Row == k.Row && t.Run == k.Run })
+		})
+	}
+	var names []string
+	for _, r := range q.Rows {
+		names = append(names, r.Name)
+	}
+	return append(left([]string{calibration.Name}, calibrations), left(names, q.Runs)...)
 }
 
-func (k key) String() string { return fmt.Sprintf("%s, run %d", k.row.Name, k.run) }
-
-// missing returns the turns that are still to be done. Every second run has the rows in reverse order, so
-// that a row does not always follow the same row.
-func (q Request) missing(done []Turn) (keys []key) {
-	add := func(r Row, run int) {
-		if !slices.ContainsFunc(done, func(t Turn) bool { return t.Row == r.Name && t.Run == run }) {
-			keys = append(keys, key{r, run})
+// row returns the row with a name.
+func (q Request) row(name string) Row {
+	for _, r := range q.Rows {
+		if r.Name == name {
+			return r
 		}
 	}
-	for run := 1; run <= calibrations; run++ {
-		add(calibration, run)
-	}
-	for run := 1; run <= q.Runs; run++ {
-		rows := slices.Clone(q.Rows)
-		if run%2 == 0 {
-			slices.Reverse(rows)
-		}
-		for _, r := range rows {
-			add(r, run)
-		}
-	}
-	return keys
+	return calibration
 }
 
 // Perform performs the turns that the journal lacks. It returns the result of all finished turns, also
@@ -74,10 +66,10 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	if err := q.Validate(); err != nil {
 		return Result{}, err
 	}
-	turns, err := experiment.Turns[Setup, key, Turn]{
+	turns, err := experiment.Turns[Setup, experiment.RowTurn, Turn]{
 		Name: "monitor", Unit: "turns", Setup: q.Setup, Resume: q.Resume, RunDir: q.Dir, KeepLogs: q.KeepLogs, Say: q.Progress,
 		Missing: q.missing,
-		Start: func(ctx context.Context, dir string) (func(context.Context, key, []Turn) (Turn, error), func() error, error) {
+		Start: func(ctx context.Context, dir string) (func(context.Context, experiment.RowTurn, []Turn) (Turn, error), func() error, error) {
 			m, err := startMachine(ctx, q, dir)
 			if err != nil {
 				return nil, nil, err
@@ -89,10 +81,10 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 }
 
 // counted returns the function that performs a turn and reports how many turns are left.
-func (m *machine) counted(q Request) func(context.Context, key, []Turn) (Turn, error) {
-	begun, performed := time.Now(), 0
-	return func(ctx context.Context, k key, done []Turn) (t Turn, err error) {
-		if k.row.Name != calibration.Name && m.disk.Rate == 0 {
+func (m *machine) counted(q Request) func(context.Context, experiment.RowTurn, []Turn) (Turn, error) {
+	left := experiment.TimeLeft()
+	return func(ctx context.Context, k experiment.RowTurn, done []Turn) (t Turn, err error) {
+		if k.Row != calibration.Name && m.disk.Rate == 0 {
 			d, err := m.setup.disk(Result{Turns: done}.of(calibration.Name))
 			if err != nil {
 				return t, err
@@ -103,15 +95,10 @@ func (m *machine) counted(q Request) func(context.Context, key, []Turn) (Turn, e
 				return t, err
 			}
 		}
-		left := ""
-		if to := len(q.missing(done)); performed > 0 {
-			left = fmt.Sprintf(" (%d turns to do, about %s)", to, (time.Since(begun) / time.Duration(performed) * time.Duration(to)).Round(time.Minute))
-		}
-		q.Progress("%v%s", k, left)
-		if t, err = m.turn(ctx, k.row, k.run); err != nil {
+		q.Progress("%v%s", k, left(len(q.missing(done))))
+		if t, err = m.turn(ctx, q.row(k.Row), k.Run); err != nil {
 			return t, err
 		}
-		performed++
 		q.Progress("  %s", t)
 		return t, nil
 	}

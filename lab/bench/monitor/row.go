@@ -1,10 +1,9 @@
 package monitor
 
 import (
-	"fmt"
-	"path"
 	"slices"
-	"strings"
+
+	"penstock/lab/experiment"
 )
 
 // Activity is what runs beside WordCount.
@@ -95,28 +94,10 @@ func Rows() []Row {
 // ParseRows returns the rows whose names match one of the patterns. Without patterns it returns all rows.
 func ParseRows(patterns []string) ([]Row, error) {
 	all := Rows()
-	if len(patterns) == 0 {
-		return all, nil
+	var names []string
+	for _, r := range all {
+		names = append(names, r.Name)
 	}
-	wanted := map[string]bool{}
-	for _, p := range patterns {
-		found := false
-		for _, r := range all {
-			ok, err := path.Match(p, r.Name)
-			if err != nil {
-				return nil, fmt.Errorf("pattern %q: %w", p, err)
-			}
-			if ok {
-				found, wanted[r.Name] = true, true
-			}
-		}
-		if !found {
-			var names []string
-			for _, r := range all {
-				names = append(names, r.Name)
-			}
-			return nil, fmt.Errorf("no row %q: the rows are %s; * matches any part of a name", p, strings.Join(names, ", "))
-		}
-	}
-	return slices.DeleteFunc(all, func(r Row) bool { return !wanted[r.Name] }), nil
+	wanted, err := experiment.SelectRows(names, patterns)
+	return slices.DeleteFunc(all, func(r Row) bool { return !slices.Contains(wanted, r.Name) }), err
 }

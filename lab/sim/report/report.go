@@ -22,7 +22,7 @@ const mostRows = 20
 //go:embed page.html
 var body string
 
-var pageTemplate = page.Must(body, template.FuncMap{"percent": percent, "time": seconds, "slow": slow, "converged": converged})
+var pageTemplate = page.Must(body, template.FuncMap{"checked": checked, "seen": seen, "percent": percent, "time": seconds, "slow": slow, "converged": converged})
 
 func percent(part float64) string { return fmt.Sprintf("%.2f %%", 100*part) }
 
@@ -72,6 +72,9 @@ func (r Report) Verdict() string {
 
 // Figures returns the run's figures as one line.
 func (r Report) Figures() string {
+	if len(r.Checks) > 0 {
+		return fmt.Sprintf("%d expectations of single applications; by the weights alone, %s of the service would be misplaced (median of %d windows)", len(r.Checks), percent(r.Misplaced), r.Judged)
+	}
 	if len(r.Jobs) == 0 {
 		return fmt.Sprintf("%s of the service misplaced (median of %d windows), %s in the worst window", percent(r.Misplaced), r.Judged, percent(r.Worst))
 	}
@@ -128,6 +131,9 @@ func (r Report) WriteTable(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	if err := r.writeDeadlines(w); err != nil {
+		return err
+	}
 	if left := len(r.Shares) - mostRows; left > 0 {
 		fmt.Fprintf(w, "and %d more with smaller differences between share and entitlement\n", left)
 	}
@@ -137,9 +143,47 @@ func (r Report) WriteTable(w io.Writer) error {
 	for _, s := range r.Spans {
 		fmt.Fprintf(w, "%s, %g s to %g s: %s misplaced\n", s.Name, s.From, s.To, percent(s.Misplaced))
 	}
+	if err := r.writeChecks(w); err != nil {
+		return err
+	}
 	verdict := r.Verdict()
 	_, err := fmt.Fprintf(w, "\n%s\n", strings.ToUpper(verdict[:1])+verdict[1:])
 	return err
+}
+
+// mostChecks bounds the lines about single applications.
+const mostChecks = 50
+
+// writeChecks writes what was expected of single applications.
+func (r Report) writeChecks(w io.Writer) error {
+	for _, c := range r.Checks[:min(len(r.Checks), mostChecks)] {
+		if _, err := fmt.Fprintf(w, "%s, %g s to %g s: %s\n", checked(c), c.From, c.To, seen(c)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checked(c sim.Check) string {
+	if c.Node != nil {
+		return fmt.Sprintf("%s at node %d", c.Application, *c.Node)
+	}
+	return c.Application
+}
+
+// seen returns what a check has seen.
+func seen(c sim.Check) string {
+	var all []string
+	if c.Windows > 0 {
+		all = append(all, fmt.Sprintf("%.1f to %.1f MB/s, within the bounds in %.0f %% of %d windows", c.Lowest/1e6, c.Highest/1e6, math.Floor(100*c.Kept), c.Windows))
+	}
+	if len(c.States) > 0 {
+		all = append(all, "guaranteed rate "+strings.Join(c.States, ", then "))
+	}
+	if c.Reads > 0 {
+		all = append(all, fmt.Sprintf("99 %% of %d small reads within %.1f ms", c.Reads, 1000*c.P99))
+	}
+	return strings.Join(all, "; ")
 }
 
 // WriteHTML writes the page, which depends only on the result.

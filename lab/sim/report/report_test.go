@@ -97,3 +97,20 @@ func TestReportsOfWhatIsEmpty(t *testing.T) {
 		}
 	}
 }
+
+// TestChecksAreShown: the table and the page show what was expected of single applications, and what was seen.
+func TestChecksAreShown(t *testing.T) {
+	node := 3
+	r := Report{&sim.Result{Title: "checks", Good: true, Checks: []sim.Check{
+		{Application: "rated", From: 1, To: 2, Node: &node, Windows: 8, Lowest: 2e6, Highest: 3e6, Kept: 0.999, States: []string{"queued", "admitted"}},
+		{Application: "small", From: 5, To: 9, Reads: 200, P99: 0.0421}}}}
+	var table, page bytes.Buffer
+	if err := errors.Join(r.WriteTable(&table), r.WriteHTML(&page)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"rated at node 3", "2.0 to 3.0 MB/s, within the bounds in 99 % of 8 windows; guaranteed rate queued, then admitted", "99 % of 200 small reads within 42.1 ms", "2 expectations of single applications"} {
+		if !strings.Contains(table.String(), want) || !strings.Contains(page.String(), want) {
+			t.Errorf("%q is missing:\n%s", want, table.String())
+		}
+	}
+}

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"penstock/node/kernel"
 )
 
 // Version is a version of the kernel's interface to cgroups.
@@ -192,11 +194,8 @@ func (h Hierarchy) below(group string) (string, error) {
 
 // beneath opens name below the folder dir without following links and without leaving its file
 // system.
-func beneath(dir int, name string, flags uint64) (int, error) {
-	return unix.Openat2(dir, name, &unix.OpenHow{
-		Flags:   flags | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS | unix.RESOLVE_NO_XDEV,
-	})
+func beneath(dir int, name string, flags int) (int, error) {
+	return kernel.OpenBeneath(dir, name, flags, kernel.OneMount)
 }
 
 // Open opens the folder of the cgroup. It returns an error that wraps ErrGone if the cgroup has been

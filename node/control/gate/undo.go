@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"penstock/node/control/journal"
+	"penstock/node/kernel"
 
 	"golang.org/x/sys/unix"
 )
@@ -81,6 +82,11 @@ func ended(pidfd int, limit time.Duration) bool {
 // kernels, from Linux 6.0 on, hold reads only. In tests, the environment variable PENSTOCK_GATE_READS_ONLY makes a later kernel look like
 // an earlier one.
 func Available() (ranged bool, err error) {
+	for _, call := range []kernel.Call{kernel.PidfdOpen, kernel.PidfdSendSignal} {
+		if err := call.Missing(); err != nil {
+			return false, fmt.Errorf("end the processes of the gate after a crash: %w", err)
+		}
+	}
 	ranged = os.Getenv(readsOnlyVariable) == ""
 	group, err := newGroup(ranged)
 	if err != nil {

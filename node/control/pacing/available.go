@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/kernel"
 )
 
 var (
-	errKernel = errors.New("the kernel cannot duplicate the socket of another process: Linux 5.6 or later is needed (pidfd_getfd); the mechanism shaper can hold connections instead")
-	errYama   = errors.New("kernel.yama.ptrace_scope is 3, so no process may examine another until the next boot: boot with a lower value, or use the mechanism shaper")
+	errYama = errors.New("kernel.yama.ptrace_scope is 3, so no process may examine another until the next boot: boot with a lower value, or use the mechanism shaper")
 )
 
 // Available returns nil if this process can pace sockets of other processes. Otherwise the error says why
@@ -29,12 +30,12 @@ func available(scope string) error {
 		return err
 	}
 	defer unix.Close(self)
+	if err := missing(kernel.PidfdGetfd); err != nil {
+		return err
+	}
 	fd, err := unix.PidfdGetfd(self, self, 0)
-	switch {
-	case errors.Is(err, unix.ENOSYS):
-		return errKernel
-	case err != nil:
-		return fmt.Errorf("the system call pidfd_getfd is refused, probably by the seccomp profile of a container: allow it, or run the daemon outside: %w", err)
+	if err != nil {
+		return fmt.Errorf("duplicate a descriptor of this process (pidfd_getfd): %w", err)
 	}
 	unix.Close(fd)
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -48,6 +49,14 @@ func available(scope string) error {
 	// Machines without Yama have no such file.
 	if text, err := os.ReadFile(scope); err == nil && strings.TrimSpace(string(text)) == "3" {
 		return errYama
+	}
+	return nil
+}
+
+// missing returns an error if the call is missing, and names another mechanism.
+func missing(call kernel.Call) error {
+	if err := call.Missing(); err != nil {
+		return fmt.Errorf("the socket of another process cannot be duplicated; the mechanism shaper can hold connections instead: %w", err)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/node/kernel"
 	"penstock/node/monitor/processes"
 )
 
@@ -251,12 +252,13 @@ func socketInode(link string) uint64 {
 }
 
 func pidfdOpen(pid int) (int, error) {
+	if err := missing(kernel.PidfdOpen); err != nil {
+		return 0, err
+	}
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return 0, fmt.Errorf("the process has ended: %w", errGone)
-	case errors.Is(err, unix.ENOSYS):
-		return 0, errKernel
 	case err != nil:
 		return 0, fmt.Errorf("open process %d (pidfd_open): %w", pid, err)
 	}

@@ -19,6 +19,8 @@ type Socket struct {
 	RTT            time.Duration  // smoothed round trip time
 	Pacing         uint64         // bytes per second at which the kernel sends; MaxUint64: without pacing
 	Inode          uint64         // of the socket, as in /proc/PID/fd; 0 if no process has the socket open
+	// Cookie identifies the socket, also to package join, which counts the bytes that bypass TCP.
+	Cookie uint64
 }
 
 // Layout of the kernel's messages (include/uapi/linux/inet_diag.h). Ports and addresses are in
@@ -31,6 +33,7 @@ const (
 	remotePortAt   = 6
 	localAt        = 8
 	remoteAt       = 24
+	cookieAt       = 44
 	inodeAt        = 68
 	attrRequest    = 1   // INET_DIAG_REQ_BYTECODE, of a request
 	attrInfo       = 2   // INET_DIAG_INFO, of an answer
@@ -109,15 +112,8 @@ func parse(m []byte) (s Socket, ok bool, err error) {
 	if m[stateAt] != tcpEstablished {
 		return Socket{}, false, nil
 	}
-	address := func(at, portAt int) netip.AddrPort {
-		port := binary.BigEndian.Uint16(m[portAt:])
-		if m[0] == unix.AF_INET {
-			return netip.AddrPortFrom(netip.AddrFrom4([4]byte(m[at:at+4])), port)
-		}
-		return netip.AddrPortFrom(netip.AddrFrom16([16]byte(m[at:at+16])).Unmap(), port)
-	}
-	s = Socket{Server: address(localAt, localPortAt), Client: address(remoteAt, remotePortAt),
-		Inode: uint64(binary.NativeEndian.Uint32(m[inodeAt:]))}
+	s = Socket{Server: endOf(m, localAt, localPortAt), Client: endOf(m, remoteAt, remotePortAt),
+		Cookie: binary.NativeEndian.Uint64(m[cookieAt:]), Inode: uint64(binary.NativeEndian.Uint32(m[inodeAt:]))}
 	for rest := m[messageSize:]; len(rest) >= unix.SizeofNlAttr; {
 		length, kind := int(binary.NativeEndian.Uint16(rest)), binary.NativeEndian.Uint16(rest[2:])
 		if length < unix.SizeofNlAttr || length > len(rest) {
@@ -133,4 +129,13 @@ func parse(m []byte) (s Socket, ok bool, err error) {
 		rest = rest[min((length+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1), len(rest)):]
 	}
 	return s, ok && s.Sent >= 0 && s.Received >= 0, nil
+}
+
+// endOf returns one end of the connection that an answer describes.
+func endOf(m []byte, at, portAt int) netip.AddrPort {
+	port := binary.BigEndian.Uint16(m[portAt:])
+	if m[0] == unix.AF_INET {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte(m[at:at+4])), port)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16([16]byte(m[at:at+16])).Unmap(), port)
 }

@@ -40,7 +40,8 @@ type Owner struct {
 	// Application is the YARN application; Pod is the UID of the Kubernetes pod, with dashes.
 	Application, Pod string
 	// Delegated reports that somebody without privileges on this machine may have chosen the names:
-	// the cgroup is below a user's session or a container.
+	// the cgroup is below a user's session or a container; or it is that of a pod or of Mesos, and is below a scope, or a
+	// service that is no container runtime, since systemd may have delegated their cgroups.
 	Delegated bool
 }
 
@@ -53,7 +54,7 @@ func Of(path string) (o Owner) {
 		return Owner{}
 	}
 	var unit Owner
-	delegated, pod := false, ""
+	delegated, ofOthers, pod := false, false, ""
 	parent := ""
 	for name := range strings.SplitSeq(path, "/") {
 		// containerd with the systemd driver's names, but without that driver, joins the names of pod
@@ -61,7 +62,7 @@ func Of(path string) (o Owner) {
 		if slice, rest, colons := strings.Cut(name, ":"); colons {
 			if uid := podOf(slice); uid != "" {
 				pod, name = uid, rest[strings.LastIndexByte(rest, ':')+1:]
-				o = Owner{Kind: Kubernetes, Pod: pod, Delegated: delegated}
+				o = Owner{Kind: Kubernetes, Pod: pod, Delegated: delegated || ofOthers}
 			}
 		}
 		found := Owner{}
@@ -78,11 +79,13 @@ func Of(path string) (o Owner) {
 		}
 		switch {
 		case found.Kind != None:
-			found.Delegated = delegated
+			found.Delegated = delegated || ofOthers && (found.Kind == Kubernetes || found.Kind == Mesos)
 			o = found
 			delegated = delegated || o.ID != ""
 		case strings.HasPrefix(name, "user@") || name == "user.slice":
 			delegated = true
+		case mayDelegate(name):
+			ofOthers = true
 		}
 		if isUnit(name) {
 			unit = Owner{Kind: Unit, ID: name, Delegated: delegated}
@@ -93,6 +96,39 @@ func Of(path string) (o Owner) {
 		return unit
 	}
 	return o
+}
+
+// runtimes are services below which a container runtime or an orchestrator may make cgroups.
+var runtimes = map[string]bool{"containerd.service": true, "crio.service": true, "docker.service": true, "kubelet.service": true,
+	"k3s.service": true, "k3s-agent.service": true, "mesos-slave.service": true, "mesos-agent.service": true}
+
+// mayDelegate reports whether somebody other than root may choose the names below a cgroup: a service that is no runtime, a
+// scope, or a container of LXC.
+func mayDelegate(name string) bool {
+	return strings.HasSuffix(name, ".service") && !runtimes[name] || strings.HasSuffix(name, ".scope") || name == "lxc" || strings.HasPrefix(name, "lxc.")
+}
+
+// CgroupOf returns the path of the cgroup of a path's pod or Mesos container: the prefix of path that contains all of
+// the pod's containers, if they have a cgroup in common, and otherwise the container's own. It is empty for other owners, and
+// for names that are no evidence.
+func CgroupOf(path string) string {
+	o := Of(path)
+	if o.Kind != Kubernetes && o.Kind != Mesos || o.Delegated {
+		return ""
+	}
+	for at := 0; at < len(path); {
+		end := len(path)
+		if next := strings.IndexByte(path[at+1:], '/'); next >= 0 {
+			end = at + 1 + next
+		}
+		name := path[at+1 : end]
+		slice, _, _ := strings.Cut(name, ":")
+		if o.Kind == Kubernetes && podOf(slice) == o.Pod || o.Kind == Mesos && name == o.ID {
+			return path[:end]
+		}
+		at = end
+	}
+	return ""
 }
 
 // runtimeContainer recognises the cgroup of a Docker or Podman container. Within a pod, it
@@ -142,9 +178,12 @@ func podOf(name string) (uid string) {
 	return uid
 }
 
-// isUnit reports whether a cgroup is that of a systemd service or scope. Slices only group units.
+// isUnit reports whether a cgroup is that of a systemd service or scope. Slices only group units. The user of a service with
+// Delegate=yes may give cgroups any name, also one that is no text, and metrics accept valid UTF-8 only. So all characters must
+// be those of units (systemd.unit(5)).
 func isUnit(name string) bool {
-	return len(name) <= 255 && (strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope")) && !strings.HasPrefix(name, "user@") && name[0] != '.'
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:-_.\\@"
+	return strings.Trim(name, letters) == "" && len(name) <= 255 && (strings.HasSuffix(name, ".service") || strings.HasSuffix(name, ".scope")) && !strings.HasPrefix(name, "user@") && name[0] != '.'
 }
 
 // ApplicationOf returns the YARN application of a container id, such as

@@ -3,6 +3,7 @@ package owner
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 const (
@@ -47,6 +48,15 @@ func TestOwners(t *testing.T) {
 		"/system.slice/containerd.service/kubepods-burstable-pod" + under + ".slice:cri-containerd:" + hex64: pod,
 		// A NodeManager in a pod.
 		"/kubepods/pod" + uid + "/" + hex64 + "/hadoop-yarn/" + yarn: {Kind: YARN, ID: yarn, Application: app, Delegated: true},
+		// Below services that are no runtimes, scopes and LXC, others may have chosen the names of pods and of Mesos.
+		"/system.slice/web.service/kubepods/pod" + uid + "/" + hex64:                 {Kind: Kubernetes, ID: hex64, Pod: uid, Delegated: true},
+		"/system.slice/web.service/mesos/" + uid:                                     {Kind: Mesos, ID: uid, Delegated: true},
+		"/machine.slice/machine-web.scope/kubepods/pod" + uid:                        {Kind: Kubernetes, Pod: uid, Delegated: true},
+		"/lxc.payload.web/mesos/" + uid:                                              {Kind: Mesos, ID: uid, Delegated: true},
+		"/lxc/web/kubepods/pod" + uid + "/" + hex64:                                  {Kind: Kubernetes, ID: hex64, Pod: uid, Delegated: true},
+		"/a.scope/kubepods-burstable-pod" + under + ".slice:cri-containerd:" + hex64: {Kind: Kubernetes, ID: hex64, Pod: uid, Delegated: true},
+		"/system.slice/mesos-slave.service/mesos/" + uid:                             {Kind: Mesos, ID: uid},
+		"/system.slice/yarn.service/hadoop-yarn/" + yarn:                             {Kind: YARN, ID: yarn, Application: app},
 		// Docker and Podman.
 		"/docker/" + hex64:                                    {Kind: Docker, ID: hex64},
 		"/system.slice/docker-" + hex64 + ".scope":            {Kind: Docker, ID: hex64},
@@ -64,11 +74,32 @@ func TestOwners(t *testing.T) {
 		"/init.scope":   {Kind: Unit, ID: "init.scope"},
 		"/system.slice": {},
 		"/.service":     {},
+		`/system.slice/dev-disk-by\x2dlabel.service`: {Kind: Unit, ID: `dev-disk-by\x2dlabel.service`},
+		// Users may choose any bytes.
+		"/user.slice/user-1000.slice/\xff.scope": {}, "/user.slice/a b.service": {}, "/user.slice/\u00e4.service": {}, "/user.slice/a\x1b[2J.scope": {},
 		// A user may name cgroups like YARN's.
 		"/user.slice/user-1000.slice/user@1000.service/hadoop-yarn/" + yarn: {Kind: YARN, ID: yarn, Application: app, Delegated: true},
 	} {
 		if got := Of(path); got != want {
 			t.Errorf("%s: %+v, want %+v", path, got, want)
+		}
+	}
+}
+
+func TestCgroupsOfPods(t *testing.T) {
+	under := strings.ReplaceAll(uid, "-", "_")
+	for path, want := range map[string]string{
+		"/kubepods/burstable/pod" + uid + "/" + hex64 + "/x":                                                 "/kubepods/burstable/pod" + uid,
+		"/kubepods/pod" + uid:                                                                                "/kubepods/pod" + uid,
+		"/kubepods.slice/kubepods-pod" + under + ".slice/crio-" + hex64 + ".scope":                           "/kubepods.slice/kubepods-pod" + under + ".slice",
+		"/system.slice/containerd.service/kubepods-burstable-pod" + under + ".slice:cri-containerd:" + hex64: "/system.slice/containerd.service/kubepods-burstable-pod" + under + ".slice:cri-containerd:" + hex64,
+		"/mesos/" + uid + "/x":                                                                               "/mesos/" + uid,
+		"/kubepods/pod" + uid + "/" + hex64 + "/hadoop-yarn/" + yarn:                                         "",
+		"/user.slice/kubepods/pod" + uid + "/" + hex64:                                                       "",
+		"/docker/" + hex64: "", "/system.slice/fio.service": "", "/": "", "": "", "/mesos/x": "",
+	} {
+		if got := CgroupOf(path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 }
@@ -101,7 +132,7 @@ func TestShortNames(t *testing.T) {
 }
 
 func FuzzOf(f *testing.F) {
-	for _, seed := range []string{"/hadoop-yarn/" + yarn, "/kubepods/pod" + uid + "/" + hex64, "/a/kubepods-pod" + uid + ".slice:cri-containerd:" + hex64, "/docker/" + hex64, "/user@/x.service"} {
+	for _, seed := range []string{"/hadoop-yarn/" + yarn, "/kubepods/pod" + uid + "/" + hex64, "/a/kubepods-pod" + uid + ".slice:cri-containerd:" + hex64, "/docker/" + hex64, "/user@/x.service", "/\xff.scope"} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, path string) {
@@ -111,6 +142,12 @@ func FuzzOf(f *testing.F) {
 		}
 		if o.Kind != None && o.ID == "" && o.Pod == "" {
 			t.Errorf("%q: %+v has no name", path, o)
+		}
+		if c := CgroupOf(path); !strings.HasPrefix(path, c) || c != "" && (Of(c).Pod != o.Pod || o.Kind == Mesos && Of(c) != o) {
+			t.Errorf("%q: cgroup %q", path, c)
+		}
+		if !utf8.ValidString(o.String()) {
+			t.Errorf("%q: %q is no text", path, o)
 		}
 		if !strings.Contains(path, o.ID) || o.Kind != None && o.String() == "" {
 			t.Errorf("%q: %+v, %q", path, o, o)

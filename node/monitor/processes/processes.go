@@ -6,7 +6,8 @@
 // Spark on Mesos watches blkio_delay of every container for this reason. Choice: the kernel's own
 // figures for each process (taskstats and /proc/PID/io), added up by the owner of the process's
 // cgroup (package owner). A process that has an agent belongs to its application even if no cgroup
-// says so, as under YARN's default executor.
+// says so, as under YARN's default executor; so do its descendants outside of containers, such as the Python workers of a
+// Spark executor.
 //
 // The kernel's bytes and CPU time of a process include those of its children that have ended and that
 // it has waited for. So the last reading of each child is subtracted from its parent. What a child moves
@@ -103,11 +104,15 @@ func (f *figures) raise(to figures, less ...figures) {
 
 // process is a known process.
 type process struct {
-	start   uint64 // in clock ticks since the boot; distinguishes processes of one pid
-	parent  int
-	member  Member
-	group   Group
-	owned   bool
+	start  uint64 // in clock ticks since the boot; distinguishes processes of one pid
+	parent int
+	member Member
+	// byParent is set if member is that of the parent: the process has no agent of its own.
+	byParent bool
+	group    Group
+	owned    bool
+	// cgroup is that of its pod or Mesos container; empty: it is in none.
+	cgroup  string
 	checked time.Time // when its cgroup was read
 	settled bool      // its cgroup was read twice: the first process of a container is moved when it begins
 	raw     figures   // by the kernel, the highest that were seen
@@ -140,6 +145,8 @@ type Watch struct {
 	close     func() // ends of; nil: there is nothing to end
 	opening   error  // why of is nil
 	hierarchy string // cgroup below which the NodeManager makes those of its containers
+	// application returns the application of a container of Kubernetes or Mesos; nil, or an empty result: it is not known.
+	application func(owner.Owner) string
 
 	processes map[int]*process
 	groups    map[Group]*group
@@ -147,6 +154,8 @@ type Watch struct {
 
 	mu      sync.Mutex
 	sums    []Sum
+	cgroups map[string]owner.Owner
+	working map[int]string
 	looked  time.Time
 	seconds float64
 	more    bool
@@ -170,6 +179,10 @@ func New(hierarchy string) (*Watch, error) {
 	w.of, w.close = stats.of, stats.close
 	return w, nil
 }
+
+// ApplicationOf makes the watch ask f for the application of each container of Kubernetes or Mesos; an empty result
+// means that it is not known. f must not block. ApplicationOf must be called before Look.
+func (w *Watch) ApplicationOf(f func(owner.Owner) string) { w.application = f }
 
 // Close releases the socket to the kernel. Look must not be called any more.
 func (w *Watch) Close() {
@@ -225,6 +238,7 @@ func (w *Watch) Look(now time.Time, members map[int]Member) error {
 	sums, full := w.addUp(now)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.cgroups, w.working = w.containers()
 	w.sums, w.more, w.on, w.cut = sums, more || full, w.accounting(), w.wrong
 	if !w.looked.IsZero() {
 		w.seconds = now.Sub(w.looked).Seconds()
@@ -308,6 +322,10 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 		w.processes[p.PID] = known
 	}
 	known.parent = stat.PPID
+	known.byParent = false
+	if parent := w.processes[stat.PPID]; member == (Member{}) && parent != nil && parent.start <= stat.Starttime && parent.member != (Member{}) {
+		member, known.byParent = parent.member, true
+	}
 	if known.checked.IsZero() || !known.settled || known.member != member || now.Sub(known.checked) >= othersPeriod {
 		if err := w.regroup(known, p, now, member); err != nil {
 			return err
@@ -333,12 +351,12 @@ func (w *Watch) lookAt(p procfs.Proc, now time.Time, member Member) error {
 // regroup reads a process's cgroup. If the process belongs to another group than before, what it has
 // done stays with that group.
 func (w *Watch) regroup(known *process, p procfs.Proc, now time.Time, member Member) error {
-	id, owned, err := w.groupOf(p, member)
+	id, cgroup, owned, err := w.groupOf(p, member, known.byParent)
 	if err != nil {
 		return err
 	}
 	known.settled = !known.checked.IsZero()
-	known.member, known.checked = member, now
+	known.member, known.checked, known.cgroup = member, now, cgroup
 	if owned == known.owned && id == known.group {
 		return nil
 	}
@@ -413,17 +431,21 @@ func possibleWait(elapsed time.Duration, threads int) time.Duration {
 // groupOf returns the group of a process. A cgroup that the NodeManager has made comes first, because
 // root has chosen its name; then the application of the process's agent, which the daemon has
 // verified as far as its mode asks for it. owned is false for a process that belongs to nobody in
-// particular.
-func (w *Watch) groupOf(p procfs.Proc, member Member) (g Group, owned bool, err error) {
+// particular. If byParent is set, member is that of the process's parent, and a container's cgroup of any kind comes first.
+// cgroup is the cgroup of the process's pod or Mesos container.
+func (w *Watch) groupOf(p procfs.Proc, member Member, byParent bool) (g Group, cgroup string, owned bool, err error) {
 	cgroups, err := p.Cgroups()
 	if err != nil {
-		return Group{}, false, err
+		return Group{}, "", false, err
 	}
 	path := ""
 	for _, c := range cgroups {
 		if o := owner.Of(c.Path); rank(o) > rank(g.Owner) {
 			g.Owner, path = o, c.Path
 		}
+	}
+	if byParent && rank(g.Owner) > rank(owner.Owner{Kind: owner.Unit}) {
+		member = Member{}
 	}
 	switch o := g.Owner; {
 	case o.Kind == owner.YARN && !o.Delegated && w.hierarchy != "" && strings.Contains(path+"/", "/"+w.hierarchy+"/"+o.ID+"/"):
@@ -436,8 +458,10 @@ func (w *Watch) groupOf(p procfs.Proc, member Member) (g Group, owned bool, err 
 	case o.Delegated:
 		// Users may make any number of cgroups. All of them are one group.
 		g.Owner = owner.Owner{Kind: owner.Unit, ID: "cgroups of users and containers"}
+	case w.application != nil && (o.Kind == owner.Kubernetes || o.Kind == owner.Mesos):
+		g.Flow = w.application(o)
 	}
-	return g, g.Flow != "" || g.Owner.Kind != owner.None, nil
+	return g, owner.CgroupOf(path), g.Flow != "" || g.Owner.Kind != owner.None, nil
 }
 
 // rank orders the owners that the hierarchies of cgroup v1 may name for one process.
@@ -453,6 +477,39 @@ func rank(o owner.Owner) int {
 		return 3
 	}
 	return 4
+}
+
+// containers returns the cgroups of pods and Mesos containers, with their owners, and the applications of their processes.
+func (w *Watch) containers() (all map[string]owner.Owner, working map[int]string) {
+	all, working = map[string]owner.Owner{}, map[int]string{}
+	for pid, p := range w.processes {
+		if p.cgroup == "" {
+			continue
+		}
+		if len(all) < MaxGroups {
+			all[p.cgroup] = owner.Of(p.cgroup)
+		}
+		if p.group.Flow != "" {
+			working[pid] = p.group.Flow
+		}
+	}
+	return all, working
+}
+
+// Working returns the processes in pods and Mesos containers whose application is known, and their applications. The
+// caller must not change the result.
+func (w *Watch) Working() map[int]string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.working
+}
+
+// Containers returns the cgroups of the pods and Mesos containers that had processes at the last look, at most MaxGroups,
+// with their owners.
+func (w *Watch) Containers() map[string]owner.Owner {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.cgroups
 }
 
 // addUp returns the sums by group. full reports that there are more groups than MaxGroups; the

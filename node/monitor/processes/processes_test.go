@@ -277,6 +277,37 @@ func TestProcessesWithAnAgent(t *testing.T) {
 	}
 }
 
+// TestDescendantsOfAnAgent: what an application's process starts belongs to the application, however deep, unless it is in a
+// container of its own. When its parent ends first, what it has done stays.
+func TestDescendantsOfAnAgent(t *testing.T) {
+	p, w := newProcTree(t)
+	now := time.Unix(1e9, 0)
+	look(t, w, now, nil)
+	p.parents = map[int]int{11: 10, 12: 11, 13: 10, 15: 14}
+	p.run(10, 7, "/", 100, 0, delays{})     // a Spark executor
+	p.run(11, 8, "/", 20, 0, delays{})      // Python's daemon
+	p.run(12, 9, "/", 3, 0, delays{})       // its worker
+	p.run(13, 9, docker, 1000, 0, delays{}) // a container that the executor has started
+	p.run(14, 9, "/", 5000, 0, delays{})
+	p.run(15, 9, "/", 5000, 0, delays{}) // a child of somebody else
+	member := map[int]Member{10: {app, container, 7}}
+	sums := look(t, w, now.Add(second), member)
+	if got := sumOf(t, sums, ofYARN); got.Flow != app || got.Read != 123 || got.Processes != 3 {
+		t.Errorf("%+v", got)
+	}
+	if got := sumOf(t, sums, func(s Sum) bool { return s.Owner.Kind == owner.Docker }); got.Flow != "" || got.Read != 1000 {
+		t.Errorf("%+v", got)
+	}
+	p.end(10)
+	p.parents[11] = 1
+	p.run(11, 8, "/", 30, 0, delays{})
+	p.run(12, 9, "/", 3, 0, delays{})
+	sums = look(t, w, now.Add(2*second), nil)
+	if got := sumOf(t, sums, ofYARN); got.Read < 123 || got.Processes != 0 {
+		t.Errorf("without the executor: %+v", got)
+	}
+}
+
 // TestWhoseCgroupCounts: only a cgroup of the NodeManager names an application.
 func TestWhoseCgroupCounts(t *testing.T) {
 	p, w := newProcTree(t)
@@ -286,14 +317,14 @@ func TestWhoseCgroupCounts(t *testing.T) {
 	p.run(12, 1, docker+"/hadoop-yarn/"+container, 0, 0, delays{})
 	p.run(13, 1, yarn, 0, 0, delays{})
 	for pid := 10; pid <= 13; pid++ {
-		g, _, err := w.groupOf(proc(t, p, pid), Member{Flow: other, Start: 1})
+		g, _, _, err := w.groupOf(proc(t, p, pid), Member{Flow: other, Start: 1}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if want := map[bool]string{true: app, false: other}[pid == 13]; g.Flow != want {
 			t.Errorf("process %d: flow %s, want %s", pid, g.Flow, want)
 		}
-		if g, _, _ = w.groupOf(proc(t, p, pid), Member{}); (g.Flow == app) != (pid == 13) {
+		if g, _, _, _ = w.groupOf(proc(t, p, pid), Member{}, false); (g.Flow == app) != (pid == 13) {
 			t.Errorf("process %d without an agent: %+v", pid, g)
 		}
 	}
@@ -553,5 +584,39 @@ func BenchmarkDelays(b *testing.B) {
 		if _, err := s.of(os.Getpid()); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// The application of a container of Kubernetes or Mesos is what their orchestrators report, unless an agent or YARN says
+// otherwise.
+func TestContainersOfOrchestrators(t *testing.T) {
+	const pod = "/kubepods/pod3f2a91c4-0d5e-4c1b-9e77-8a6b5c4d3e2f"
+	p, w := newProcTree(t)
+	w.ApplicationOf(func(o owner.Owner) string {
+		if o.Pod == "" && o.Kind != owner.Mesos {
+			t.Errorf("asked for %+v", o)
+		}
+		return "kubernetes:a/b"
+	})
+	p.run(10, 1, pod, 0, 0, delays{})
+	p.run(11, 1, "/mesos/3f2a91c4-0d5e-4c1b-9e77-8a6b5c4d3e2f", 0, 0, delays{})
+	p.run(12, 1, "/user.slice"+pod, 0, 0, delays{})
+	p.run(13, 1, "/system.slice/x.service", 0, 0, delays{})
+	for pid, want := range map[int]string{10: "kubernetes:a/b", 11: "kubernetes:a/b", 12: "", 13: ""} {
+		if g, _, _, err := w.groupOf(proc(t, p, pid), Member{}, false); err != nil || g.Flow != want {
+			t.Errorf("process %d: %+v, %v", pid, g, err)
+		}
+	}
+	if g, _, _, err := w.groupOf(proc(t, p, 10), Member{Flow: app, Start: 1}, false); err != nil || g.Flow != app {
+		t.Errorf("with an agent: %+v, %v", g, err)
+	}
+	look(t, w, time.Now(), nil)
+	if all := w.Containers(); len(all) != 2 || all[pod].Pod == "" || all["/mesos/3f2a91c4-0d5e-4c1b-9e77-8a6b5c4d3e2f"].Kind != owner.Mesos {
+		t.Errorf("%+v", all)
+	}
+	p.end(10)
+	look(t, w, time.Now().Add(time.Second), nil)
+	if all := w.Containers(); len(all) != 1 {
+		t.Errorf("after the end of a pod: %+v", all)
 	}
 }

@@ -11,7 +11,7 @@ import penstock.core.Names;
 import penstock.core.Patience;
 import penstock.core.Role;
 import penstock.core.Status;
-import penstock.core.UnixSockets;
+import penstock.core.Transport;
 
 /**
  * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock} in {@code HDFS_DATANODE_OPTS}.
@@ -40,17 +40,17 @@ public final class Agent {
             String socket = options.get("socket");
             Role role = Role.named(options.getOrDefault("role", "datanode"));
             String flow = role == Role.EXECUTOR ? executorsFlow() : "";
-            UnixSockets sockets = UnixSockets.find();
+            Transport transport = Transport.named(options.get("transport"));
             Weaver weaver = Weaver.of(ClassLoader.getSystemClassLoader(), role);
             String early = loaded(instrumentation, weaver);
             if (early != null) {
                 throw new UnsupportedOperationException(early + " is loaded already: put this agent before others");
             }
-            Client client = new Client(sockets, socket, Client.agent(), role, flow, Patience.USUAL);
+            Client client = new Client(transport, socket, Client.agent(), role, flow, Patience.USUAL);
             Gates.install(client);
             instrumentation.addTransformer(weaver);
             status.woven(weaver.methods(), client);
-            Log.say("instrumented " + weaver.methods().size() + " methods; socket " + socket);
+            Log.say("instrumented " + weaver.methods().size() + " methods; socket " + socket + transport.way());
         } catch (Weaver.Missing e) {
             status.out(e.getMessage(), e.symbols);
             Log.say("not active, nothing is instrumented: " + e.getMessage() + ": " + String.join(", ", e.symbols));
@@ -76,16 +76,16 @@ public final class Agent {
     }
 
     /**
-     * Parses the agent's arguments: socket=PATH and role=ROLE, in any order, separated by a comma.
+     * Parses the agent's arguments: socket=PATH, role=ROLE and transport=TRANSPORT, in any order, separated by commas.
      *
      * @throws IllegalArgumentException if there is no absolute path of a socket, or if there is an unknown argument
      */
     static Map<String, String> options(String arguments) {
         Map<String, String> options = new HashMap<>();
-        for (String option : (arguments == null ? "" : arguments).split(",(?=(?:socket|role)=)")) {
+        for (String option : (arguments == null ? "" : arguments).split(",(?=(?:socket|role|transport)=)")) {
             int equals = option.indexOf('=');
             String key = equals < 0 ? option : option.substring(0, equals);
-            if (!key.equals("socket") && !key.equals("role")
+            if (!key.equals("socket") && !key.equals("role") && !key.equals("transport")
                     || options.put(key, option.substring(equals + 1)) != null) {
                 options.clear();
                 break;

@@ -46,6 +46,9 @@ public interface AgentMXBean {
     /** How often a device was found to be stalled while the daemon lived. */
     long getDeviceStalls();
 
+    /** Small reads that did not wait for their marks, because their devices were free. */
+    long getPassingReads();
+
     /** Reads that ended with an error before any data was moved, because their flow had too many waiting reads. */
     long getRefusedReads();
 

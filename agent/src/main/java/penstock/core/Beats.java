@@ -20,6 +20,8 @@ public final class Beats {
     private final AtomicLongArray last = new AtomicLongArray(ALL + 1);
     /** A bit for each device on which this connection has directories. */
     private volatile long used;
+    /** A bit for each device that is free, as of the last heartbeat. */
+    private volatile long free;
 
     /** Starts a connection with its directories' devices; all of them live. */
     void begin(byte[] devices, long now) {
@@ -30,11 +32,13 @@ public final class Beats {
             }
         }
         used = all;
-        beat(-1L, now);
+        free = 0;
+        beat(-1L, 0, now);
     }
 
-    /** Records a heartbeat, with a bit for each device that lives. */
-    void beat(long alive, long now) {
+    /** Records a heartbeat, with a bit for each living device and a bit for each free device. */
+    void beat(long alive, long freeNow, long now) {
+        free = freeNow;
         for (int device = 0; device < ALL; device++) {
             if ((alive >>> device & 1) != 0) {
                 last.set(device, now);
@@ -52,6 +56,12 @@ public final class Beats {
     /** Nanoseconds until the device's gates open without a further heartbeat; 0 or less if they are open. */
     long left(int device, long now) {
         return last.get(device) + LOST_NANOS - now;
+    }
+
+    /** Whether the device is free, by a heartbeat that is not too old. */
+    boolean isFree(int device, long now) {
+        long needed = device == ALL ? used : 1L << device;
+        return needed != 0 && (free & needed) == needed && left(device, now) > 0;
     }
 
     /** A bit for each device of the connection whose gates are open. */

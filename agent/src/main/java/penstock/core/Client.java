@@ -47,6 +47,11 @@ public final class Client implements Runnable {
      * as unattributed, which has the same maximum; beyond that, streams are not governed.
      */
     static final int MAX_FLOW_STREAMS = MAX_STREAMS / 4;
+    /**
+     * Maximum number of open streams, including the read's own, at which a read passes. Nothing else slows down readers
+     * that do not wait: they would open streams faster than this client's thread sends the frames.
+     */
+    static final int MAX_STREAMS_WITH_PASSING = 256;
     /** When no device has been stalled for this long, the next stall is logged again. */
     private static final long SOUND_NANOS = TimeUnit.MINUTES.toNanos(10);
     private static final long MIN_BACKOFF_MILLIS = 100;
@@ -59,9 +64,13 @@ public final class Client implements Runnable {
     static final long LASTING_NANOS = TimeUnit.SECONDS.toNanos(10);
     private static final long SECOND = TimeUnit.SECONDS.toNanos(1);
     private static final long SELECT_MILLIS = 100;
+    /** Passing reads are reported after at most about this long. */
+    private static final long PASSING_MILLIS = 5;
+    /** This client's thread looks for passing reads by itself until there was none for this long. */
+    private static final long LOOKING_NANOS = SECOND;
     private static final int DEFAULT_STRIDE = 256 << 10;
 
-    private final UnixSockets sockets;
+    private final Transport transport;
     private final String path;
     private final String agent;
     private final Role role;
@@ -83,6 +92,8 @@ public final class Client implements Runnable {
     private final Queue<Stream> queue = new ConcurrentLinkedQueue<>();
     private final AtomicBoolean sleeping = new AtomicBoolean();
     private volatile Selector selector;
+    /** Whether this client's thread looks for passing reads by itself, every PASSING_MILLIS. */
+    private volatile boolean looking;
     /** Whether any stream ever had a callback: then this client's thread checks the time limits of such streams. */
     private volatile boolean callbacks;
 
@@ -91,6 +102,7 @@ public final class Client implements Runnable {
     private volatile int stride = DEFAULT_STRIDE;
     private volatile long lastHeartbeat;
     private final Beats beats = new Beats();
+    private volatile Directories governed = Directories.NONE;
     private final AtomicLong reconnects = new AtomicLong();
     private final AtomicLong framesDropped = new AtomicLong();
 
@@ -104,11 +116,11 @@ public final class Client implements Runnable {
     private int loggedMode = Frames.OFF;
 
     /** @param flow the flow of a task or an executor, which has only one; else "" */
-    public Client(UnixSockets sockets, String path, String agent, Role role, String flow, Patience usual) {
+    public Client(Transport transport, String path, String agent, Role role, String flow, Patience usual) {
         this.role = role;
         this.flow = flow;
         this.usual = usual;
-        this.sockets = sockets;
+        this.transport = transport;
         this.path = path;
         this.agent = agent;
         thread.setDaemon(true);
@@ -154,8 +166,13 @@ public final class Client implements Runnable {
         if (admitted == null) {
             return null;
         }
+        boolean passing = !write && again == null && to - from <= Frames.MAX_PASSING && isFree(kind, file)
+                && streamCount.get() <= MAX_STREAMS_WITH_PASSING;
         Stream s = new Stream(nextId.incrementAndGet(), connected, write, kind, admitted, file, meta, peer, from, to,
-                patience, refusable, again);
+                patience, refusable, passing, again);
+        if (passing) {
+            Gates.PASSED.increment();
+        }
         if (again != null) {
             callbacks = true;
         }
@@ -163,7 +180,7 @@ public final class Client implements Runnable {
             dismiss(admitted);
             return null;
         }
-        touch(s);
+        touch(s, !passing);
         return s;
     }
 
@@ -194,9 +211,14 @@ public final class Client implements Runnable {
 
     /** Queues s, because there is news to send about it. */
     void touch(Stream s) {
+        touch(s, true);
+    }
+
+    /** @param now whether somebody waits for the daemon's answer */
+    private void touch(Stream s, boolean now) {
         if (connected && s.queued.compareAndSet(false, true)) {
             queue.add(s);
-            if (sleeping.compareAndSet(true, false)) {
+            if ((now || !looking) && sleeping.compareAndSet(true, false)) {
                 Selector awake = selector;
                 if (awake != null) {
                     awake.wakeup();
@@ -205,9 +227,13 @@ public final class Client implements Runnable {
         }
     }
 
+    /**
+     * Queues the CLOSE. The frames of a passing read are sent a moment later, together with others: nobody waits for
+     * them, and a wake-up of this client's thread and of the daemon would cost more than the rest of the read's path.
+     */
     void closed(Stream s) {
         if (connected) {
-            touch(s);
+            touch(s, !s.passing);
         } else {
             forget(s);
         }
@@ -220,6 +246,12 @@ public final class Client implements Runnable {
     /** Whether any gate may hold. */
     public boolean enforcing(long now) {
         return mode == Frames.ENFORCE && !isLost(now);
+    }
+
+    /** Whether small reads of the file need not wait: nobody else uses its device. */
+    boolean isFree(int kind, File file) {
+        return mode == Frames.ENFORCE
+                && beats.isFree(governed.deviceOf(kind, file.getPath()), System.nanoTime());
     }
 
     /** Whether the stream's gate may hold. */
@@ -317,14 +349,15 @@ public final class Client implements Runnable {
             Session tried = null;
             boolean refused = false;
             String failure;
-            try (SocketChannel channel = sockets.connect(path); Selector open = Selector.open()) {
+            try (SocketChannel channel = transport.connect(path); Selector open = Selector.open()) {
                 tried = new Session(channel, open);
                 failure = tried.run();
             } catch (Frames.Refused e) {
                 refused = !connected;
                 failure = "the daemon sent an invalid frame: " + e.getMessage();
             } catch (Throwable t) {
-                refused = tried != null && tried.reached && !connected && t instanceof IOException;
+                refused = tried != null && tried.reached && !connected && t instanceof IOException
+                        && !(t instanceof Untrusted);
                 failure = !refused ? t.toString() : "the daemon refused this agent; the daemon's log has the reason:"
                         + " another release, or a user or directories that are not in its settings";
             }
@@ -405,8 +438,12 @@ public final class Client implements Runnable {
         private long tookSome = begun;
         /** Whether the socket has a listener. */
         private boolean reached;
+        /** Whether the peer is known to be the daemon. Before that, nothing is sent or read. */
+        private boolean verified;
+        private long verifyMillis = 1;
         private long welcomed;
-        private byte[] devices = {};
+        /** When the last passing read was reported. */
+        private long passedAt = begun - LOOKING_NANOS;
         /** A bit for each stalled device, and the time of the last stall. */
         private long stalled;
         private long lastStalled = begun;
@@ -426,11 +463,13 @@ public final class Client implements Runnable {
                 long now = System.nanoTime();
                 if (channel.isConnected() || channel.finishConnect()) {
                     reached = true;
-                    if (send(now)) {
+                    verified = verified || transport.reaches(channel);
+                    if (verified && send(now)) {
                         fill();
                         send(now);
                     }
-                    key.interestOps(SelectionKey.OP_READ | (out.position() > 0 ? SelectionKey.OP_WRITE : 0));
+                    key.interestOps(!verified ? 0
+                            : SelectionKey.OP_READ | (out.position() > 0 ? SelectionKey.OP_WRITE : 0));
                 }
                 if (connected && failures.isQuiet() && lasted(LASTING_NANOS)) {
                     settled();
@@ -440,15 +479,21 @@ public final class Client implements Runnable {
                     return failure;
                 }
                 sleeping.set(true);
+                looking = now - passedAt < LOOKING_NANOS; // before it examines the queue: touch does both in the other order
                 if (connected && out.position() == 0 && !queue.isEmpty()) {
                     open.selectNow();
+                } else if (looking) {
+                    open.select(PASSING_MILLIS);
+                } else if (reached && !verified) {
+                    open.select(verifyMillis);
+                    verifyMillis = Math.min(2 * verifyMillis, SELECT_MILLIS);
                 } else {
                     open.select(callbacks ? untilCheck(System.nanoTime()) : SELECT_MILLIS);
                 }
                 sleeping.set(false);
                 boolean ready = !open.selectedKeys().isEmpty(); // not only a wakeup by a stream
                 open.selectedKeys().clear();
-                if (ready && channel.isConnected()) {
+                if (ready && verified) {
                     receive();
                 }
                 if (callbacks) {
@@ -465,10 +510,14 @@ public final class Client implements Runnable {
         /** Ends a series of failures. */
         private void settled() {
             failures.forget();
-            Log.say("connected to " + path + ", after " + failures.count() + " failures since the process began");
+            Log.say("connected to " + path + transport.way() + ", after " + failures.count()
+                    + " failures since the process began");
         }
 
         private String failure(long now) {
+            if (reached && !verified) {
+                return now - begun > STUCK_NANOS ? "the daemon has not accepted the connection within a second" : null;
+            }
             if (out.position() > 0 && now - tookSome > STUCK_NANOS) {
                 return "the daemon does not read";
             }
@@ -513,6 +562,9 @@ public final class Client implements Runnable {
             }
             boolean closed = s.isClosed();
             long position = s.position;
+            if (s.passing) {
+                passedAt = System.nanoTime();
+            }
             if (s.session != session) {
                 // Bytes that were read or written without a daemon are not reported, with two exceptions that are
                 // reported from their beginning: a stream that has just begun, and a task's file that is being written,
@@ -520,10 +572,11 @@ public final class Client implements Runnable {
                 boolean whole = s.prompt || s.write && s.kind == Frames.INTERMEDIATE;
                 long at = s.session == 0 && whole ? s.from : position;
                 int start = out.position();
-                s.device = deviceOf(s);
+                s.device = governed.deviceOf(s.kind, s.block);
                 try {
-                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.patience.millis, s.flow,
-                            s.block, s.meta, s.peer, at, s.write && s.to == 0 ? 0 : Math.max(s.to, at));
+                    Frames.open(out, s.id, s.write, s.kind, s.refusable && s.session == 0, s.passing,
+                            s.patience.millis, s.flow, s.block, s.meta, s.peer, at,
+                            s.write && s.to == 0 ? 0 : Math.max(s.to, at));
                 } catch (Frames.Refused e) {
                     out.position(start);
                     Gates.FAILED_OPENS.increment();
@@ -546,25 +599,6 @@ public final class Client implements Runnable {
             }
         }
 
-        /** Finds the device as the daemon does: by the longest governed directory above the file. */
-        private int deviceOf(Stream s) {
-            if (s.kind == Frames.NETWORK) {
-                return Frames.NETWORK_DEVICE;
-            }
-            int device = Beats.ALL;
-            int longest = -1;
-            for (int i = 0; i < devices.length; i++) {
-                String directory = registered.get(i);
-                int length = directory.endsWith("/") ? directory.length() - 1 : directory.length();
-                if (devices[i] != 0 && length > longest && s.block.length() > length && s.block.charAt(length) == '/'
-                        && s.block.startsWith(directory.substring(0, length))) {
-                    device = devices[i];
-                    longest = length;
-                }
-            }
-            return device;
-        }
-
         private void receive() throws IOException, Frames.Refused {
             int n = channel.read(in);
             if (n < 0) {
@@ -582,7 +616,7 @@ public final class Client implements Runnable {
                 throw new Frames.Refused(newDevices.length + " devices for " + registered.size() + " directories");
             }
             stride = newStride;
-            devices = newDevices;
+            governed = new Directories(registered, newDevices);
             lastHeartbeat = System.nanoTime();
             beats.begin(newDevices, lastHeartbeat);
             if (!connected) {
@@ -592,7 +626,8 @@ public final class Client implements Runnable {
                     touch(s);
                 }
                 if (!failures.isQuiet()) {
-                    Log.say("connected to " + path); // after a failure, logged only when the connection has lasted
+                    // After a failure, this is logged only when the connection has lasted.
+                    Log.say("connected to " + path + transport.way());
                 }
                 if (everConnected) {
                     reconnects.incrementAndGet();
@@ -616,10 +651,10 @@ public final class Client implements Runnable {
         }
 
         @Override
-        public void heartbeat(long tick, int newMode, long alive) {
+        public void heartbeat(long tick, int newMode, long alive, long free) {
             long now = System.nanoTime();
             lastHeartbeat = now;
-            beats.beat(alive, now);
+            beats.beat(alive, free, now);
             noteStalls(beats.stalled(now), now);
             if (connected) {
                 change(newMode);
@@ -632,6 +667,7 @@ public final class Client implements Runnable {
                 logStalled("the network");
             }
             long before = stalled | 1L << Frames.NETWORK_DEVICE;
+            byte[] devices = governed.devices;
             for (int i = 0; i < devices.length; i++) {
                 if ((devicesNow & ~before & 1L << devices[i]) != 0) {
                     before |= 1L << devices[i]; // one line for all its directories
@@ -680,7 +716,7 @@ public final class Client implements Runnable {
         try {
             return Integer.parseInt(new File("/proc/self").getCanonicalFile().getName());
         } catch (IOException | NumberFormatException e) {
-            return 0; // no /proc; the daemon gets the number from the socket anyway
+            return 0; // no /proc; the daemon gets the number from the Unix socket anyway
         }
     }
 }

@@ -7,7 +7,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.List;
 
 /**
- * The agent's half of the frame format, version 3: it writes HELLO, OPEN, PROGRESS and CLOSE, and reads WELCOME, MARK
+ * The agent's half of the frame format, version 4: it writes HELLO, OPEN, PROGRESS and CLOSE, and reads WELCOME, MARK
  * and HEARTBEAT. wire/README.md describes the bytes. The tests of this codec and of the daemon's codec read the same
  * vectors, wire/testdata/vectors.json. Every limit is checked in both directions. The connection to a daemon that sends
  * invalid frames is closed, which opens the gates.
@@ -31,8 +31,11 @@ public final class Frames extends Values {
 
         void mark(int stream, long position);
 
-        /** @param alive a bit for each device that lives */
-        void heartbeat(long tick, int mode, long alive);
+        /**
+         * @param alive a bit for each device that lives
+         * @param free a bit for each device whose small reads need not wait
+         */
+        void heartbeat(long tick, int mode, long alive, long free);
     }
 
     static void hello(ByteBuffer out, int pid, int role, String agent, String flow, int threads,
@@ -50,12 +53,13 @@ public final class Frames extends Values {
         end(out, start);
     }
 
-    static void open(ByteBuffer out, int stream, boolean write, int kind, boolean refusable, int patienceMillis,
-            String flow, String path, String meta, Peer peer, long from, long to) throws Refused {
+    static void open(ByteBuffer out, int stream, boolean write, int kind, boolean refusable, boolean passing,
+            int patienceMillis, String flow, String path, String meta, Peer peer, long from, long to) throws Refused {
         check(from >= 0 && (to >= from || write && to == 0), "offset out of range");
+        check(!passing || !write, "a write that passes");
         int start = begin(out, OPEN);
         out.putInt(stream).put((byte) (write ? 2 : 1)).put((byte) kind);
-        out.put((byte) (refusable ? 1 : 0)).putInt(patienceMillis);
+        out.put((byte) ((refusable ? 1 : 0) | (passing ? 2 : 0))).putInt(patienceMillis);
         string(out, flow, 1, MAX_FLOW);
         string(out, path, 1, MAX_PATH);
         string(out, meta, 0, MAX_PATH);
@@ -127,10 +131,13 @@ public final class Frames extends Values {
                 return;
             }
             case HEARTBEAT: {
-                check(length == 17, "HEARTBEAT of " + length + " bytes");
+                check(length == 25, "HEARTBEAT of " + length + " bytes");
                 long tick = in.getLong();
                 int mode = mode(in);
-                handler.heartbeat(tick, mode, in.getLong());
+                long alive = in.getLong();
+                long free = in.getLong();
+                check((free & 1L << NETWORK_DEVICE) == 0, "free network");
+                handler.heartbeat(tick, mode, alive, free);
                 return;
             }
             default:

@@ -45,6 +45,7 @@ public final class Gates {
     static final LongAdder WAIT_NANOS = new LongAdder();
     static final LongAdder BACKSTOPS = new LongAdder();
     static final LongAdder STALLED_WAITS = new LongAdder();
+    static final LongAdder PASSED = new LongAdder();
     static final LongAdder REFUSALS = new LongAdder();
     static final Orphans ORPHANS = new Orphans();
     static final LongAdder FAILED_OPENS = new LongAdder();
@@ -111,14 +112,18 @@ public final class Gates {
             return "the agent has switched itself off";
         }
         if (client == null) {
-            UnixSockets sockets;
+            Transport transport;
             try {
-                sockets = UnixSockets.find();
-            } catch (UnsupportedOperationException e) {
-                return "this JVM (Java " + System.getProperty("java.version") + ") has no Unix sockets";
+                transport = Transport.named(System.getProperty(Transport.PROPERTY));
+            } catch (RuntimeException e) {
+                return e.getMessage();
+            }
+            String obstacle = transport.obstacle(socket);
+            if (obstacle != null) {
+                return obstacle;
             }
             Log.to(say);
-            Client c = new Client(sockets, socket, Client.agent(), role, flow, Patience.USUAL);
+            Client c = new Client(transport, socket, Client.agent(), role, flow, Patience.USUAL);
             c.quitAtExit();
             client = c;
         }
@@ -200,8 +205,8 @@ public final class Gates {
     // ---- reads
 
     /**
-     * Announces a read before its meta file is opened, and waits until the daemon has staged the meta file. A negative
-     * length means to the end.
+     * Announces a read before its meta file is opened, and waits until the daemon has staged the meta file. A small
+     * read on a free device does not wait, here or later. A negative length means to the end.
      *
      * @return null if the read is not governed
      */
@@ -497,6 +502,9 @@ public final class Gates {
      * Waits until the mark reaches need. In the operation's first wait, a refusal by the daemon ends the wait as well.
      */
     private static void await(Client c, Stream s, long need, boolean first) {
+        if (s.passing) {
+            return;
+        }
         long start = System.nanoTime();
         if (!c.enforcing(s, start)) {
             return;

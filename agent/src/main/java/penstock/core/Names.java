@@ -13,7 +13,8 @@ import java.util.regex.Pattern;
  * or more digits>_...}, which is not an application; in the flow {@code clients}, a whole executor's I/O would count as
  * a shell's. So its flow is {@code unattributed}, like every name that cannot be parsed. A client of Penstock's own
  * file system for Spark is named after its application, {@code DFSClient_attempt_<time>_<number>_spark_...} on YARN and
- * {@code DFSClient_app-<date>-<number>_...} on a standalone cluster.
+ * {@code DFSClient_app-<date>-<number>_...} on a standalone cluster, {@code DFSClient_spark-<digits>_...} on
+ * Kubernetes.
  *
  * <p>The name is the client's claim, which the daemon verifies.
  */
@@ -32,9 +33,17 @@ public final class Names {
     private static final String ATTEMPT = "DFSClient_attempt_";
     private static final String CLIENT = "DFSClient_NONMAPREDUCE_";
     private static final int STAMP_DIGITS = 13;
-    /** A standalone master's id: the date to the second, in 14 digits, and a number of four or more. */
-    private static final Pattern STANDALONE = Pattern.compile("app-[0-9]{14}-[0-9]{4,10}");
-    private static final Pattern STANDALONE_CLIENT = Pattern.compile("DFSClient_(" + STANDALONE + ")_-?[0-9]{1,20}_.*");
+    /**
+     * An id of Spark without YARN. A standalone master's: the date to the second, in 14 digits, and a number of four or
+     * more. On Kubernetes: 32 hexadecimal digits, or in old versions the time in milliseconds. On Mesos: the
+     * framework's id, which is the master's UUID and a number; if Spark's dispatcher has started the driver, followed by
+     * the driver's id.
+     */
+    private static final Pattern ID = Pattern.compile(
+            "app-[0-9]{14}-[0-9]{4,10}|spark-[0-9a-f]{32}|spark-application-[0-9]{13}"
+            + "|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]{4,10}"
+            + "(?:-driver-[0-9]{14}-[0-9]{4,10}(?:-retry-[0-9]{1,10})?)?");
+    private static final Pattern ID_CLIENT = Pattern.compile("DFSClient_(" + ID + ")_-?[0-9]{1,20}_.*");
     private static final Pattern CONTAINER =
             Pattern.compile("container_(?:e[0-9]{2,9}_)?([0-9]{13}_[0-9]{4,10})_[0-9]{2,10}_[0-9]{6,12}");
 
@@ -54,8 +63,8 @@ public final class Names {
             return CLIENTS;
         }
         if (!name.startsWith(ATTEMPT)) {
-            Matcher standalone = STANDALONE_CLIENT.matcher(name);
-            return standalone.matches() ? standalone.group(1) : UNATTRIBUTED;
+            Matcher client = ID_CLIENT.matcher(name);
+            return client.matches() ? client.group(1) : UNATTRIBUTED;
         }
         int stamp = ATTEMPT.length();
         int stampEnd = digitsEnd(name, stamp);
@@ -91,7 +100,7 @@ public final class Names {
      */
     public static String ofProcess(String container, String application) {
         String flow = ofContainer(container);
-        return flow != null || application == null || !STANDALONE.matcher(application).matches() ? flow : application;
+        return flow != null || application == null || !ID.matcher(application).matches() ? flow : application;
     }
 
     /**

@@ -115,6 +115,11 @@ public final class Status implements AgentMXBean {
     }
 
     @Override
+    public long getPassingReads() {
+        return Gates.PASSED.sum();
+    }
+
+    @Override
     public long getRefusedReads() {
         return Gates.REFUSALS.sum();
     }

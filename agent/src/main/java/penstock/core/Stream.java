@@ -32,6 +32,8 @@ public final class Stream {
     final Patience patience;
     /** Whether the operation may still end before any data is moved. */
     final boolean refusable;
+    /** Whether the stream never waits: a small read that began while its device was free. */
+    final boolean passing;
 
     /** Index of the stream's device in the client's beats; {@link Beats#ALL} until the device is known. */
     volatile int device = Beats.ALL;
@@ -62,7 +64,7 @@ public final class Stream {
     long sent;
 
     Stream(int id, boolean prompt, boolean write, int kind, String flow, File block, File meta, Peer peer, long from,
-            long to, Patience patience, boolean refusable, Runnable again) {
+            long to, Patience patience, boolean refusable, boolean passing, Runnable again) {
         this.id = id;
         this.prompt = prompt;
         this.write = write;
@@ -75,7 +77,8 @@ public final class Stream {
         this.from = from;
         this.to = to;
         this.patience = patience;
-        this.refusable = refusable;
+        this.refusable = refusable && !passing;
+        this.passing = passing;
         this.position = from;
         this.reported = from;
     }

@@ -10,10 +10,11 @@ import java.nio.channels.SocketChannel;
 
 /**
  * Unix stream sockets, which Java has had since version 16. This class is compiled for Java 8, and therefore loads the
- * classes of these sockets by name. On an older JVM {@link #find} throws an exception that explains why the agent
- * cannot run.
+ * classes of these sockets by name. On an older JVM {@link #find} throws an exception, and {@link Transport#named}
+ * chooses a loopback connection.
  */
-public final class UnixSockets {
+public final class UnixSockets implements Transport {
+    static final String ADDRESSES = "java.net.UnixDomainSocketAddress";
     private final Method addressOf;
     private final Method open;
     private final ProtocolFamily unix;
@@ -25,7 +26,7 @@ public final class UnixSockets {
     }
 
     public static UnixSockets find() {
-        return find("java.net.UnixDomainSocketAddress");
+        return find(ADDRESSES);
     }
 
     /** @throws UnsupportedOperationException on a JVM without Unix sockets */
@@ -36,12 +37,12 @@ public final class UnixSockets {
                     StandardProtocolFamily.valueOf("UNIX"));
         } catch (ReflectiveOperationException | IllegalArgumentException e) {
             throw new UnsupportedOperationException("this JVM (Java " + System.getProperty("java.version")
-                    + ") has no Unix sockets; run the DataNode on Java 16 or later", e);
+                    + ") has no Unix sockets: use Java 16 or later", e);
         }
     }
 
-    /** Starts to connect without waiting, because a stopped daemon must not block the caller. */
-    SocketChannel connect(String path) throws IOException {
+    @Override
+    public SocketChannel connect(String path) throws IOException {
         SocketChannel channel = null;
         try {
             channel = (SocketChannel) open.invoke(null, unix);
@@ -58,6 +59,22 @@ public final class UnixSockets {
             close(channel);
             throw new IOException(e);
         }
+    }
+
+    /** The permissions of the socket's folder decide who may listen there. */
+    @Override
+    public boolean reaches(SocketChannel channel) {
+        return true;
+    }
+
+    @Override
+    public String obstacle(String path) {
+        return null;
+    }
+
+    @Override
+    public String way() {
+        return "";
     }
 
     private static void close(SocketChannel channel) throws IOException {

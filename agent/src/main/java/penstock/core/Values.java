@@ -2,7 +2,7 @@ package penstock.core;
 
 /** The version, limits and enumerations of the frame format, as in wire/README.md. */
 public abstract class Values {
-    static final int VERSION = 3;
+    static final int VERSION = 4;
     static final int HEADER = 4;
     static final int MAX_PAYLOAD = 12288;
     static final int MAX_FRAME = HEADER + MAX_PAYLOAD;
@@ -15,6 +15,8 @@ public abstract class Values {
     static final int MAX_STRIDE = 1 << 30;
     /** The largest device number; a directory that is not governed has number 0. */
     static final int MAX_DEVICE = 63;
+    /** The largest range of a read that does not wait for its marks while its device is free. */
+    static final int MAX_PASSING = 128 << 10;
     /** The bit of a HEARTBEAT's devices that stands for the network. */
     static final int NETWORK_DEVICE = 0;
     /** The MARK by which the daemon refuses an operation. The agent then ends the operation, if it still can. */

@@ -72,11 +72,19 @@ class AgentTest {
         assertEquals(Map.of("socket", "/a,b=c", "role", "executor"), Agent.options("socket=/a,b=c,role=executor"));
         assertEquals(Map.of("socket", "/x", "role", "datanode"), Agent.options("role=datanode,socket=/x"));
         assertEquals(Map.of("socket", "/x"), Agent.options("socket=/x"));
+        assertEquals(Map.of("socket", "/x", "transport", "loopback"), Agent.options("transport=loopback,socket=/x"));
         assertEquals(Role.NODEMANAGER, Role.named("nodemanager"));
         assertThrows(IllegalArgumentException.class, () -> Role.named("task"));
         Status status = Agent.start("role=namenode,socket=/x", instrumentation);
         assertTrue(status.getState().startsWith("out: give the agent role=datanode, nodemanager or executor"),
                 status.getState());
+    }
+
+    @Test
+    void theTransportMayBeChosen() {
+        assertEquals("woven", Agent.start("socket=/x,transport=loopback", instrumentation).getState());
+        assertEquals("out: transport tcp: use unix or loopback",
+                Agent.start("socket=/x,transport=tcp", instrumentation).getState());
     }
 
     @Test
@@ -92,7 +100,7 @@ class AgentTest {
     void anOldJvmIsTold() {
         UnsupportedOperationException e = assertThrows(UnsupportedOperationException.class,
                 () -> UnixSockets.find("java.net.NoSuchAddress"));
-        assertTrue(e.getMessage().contains("has no Unix sockets; run the DataNode on Java 16 or later"), e.getMessage());
+        assertTrue(e.getMessage().contains("has no Unix sockets: use Java 16 or later"), e.getMessage());
     }
 
     @Test

@@ -81,7 +81,8 @@ class FramesTest {
                 break;
             case "open":
                 Frames.open(out, stream(m), m.get("direction").asInt() == 2, m.get("kind").asInt(),
-                        m.get("refusable").asBoolean(), (int) m.get("patience").asLong(), m.get("flow").asText(),
+                        m.get("refusable").asBoolean(), m.path("passing").asBoolean(),
+                        (int) m.get("patience").asLong(), m.get("flow").asText(),
                         m.get("path").asText(), m.get("meta").asText(),
                         new Peer(m.get("client").asText(), m.get("server").asText(), m.get("user").asText()),
                         m.get("from").asLong(), m.get("to").asLong());
@@ -102,7 +103,8 @@ class FramesTest {
             case "mark":
                 return "mark " + stream(m) + " " + m.get("position");
             default:
-                return "heartbeat " + m.get("tick") + " " + m.get("mode") + " " + m.get("alive");
+                return "heartbeat " + m.get("tick") + " " + m.get("mode") + " " + m.get("alive") + " "
+                        + m.get("free");
         }
     }
 
@@ -125,8 +127,9 @@ class FramesTest {
         }
 
         @Override
-        public void heartbeat(long tick, int mode, long alive) {
-            said.add("heartbeat " + tick + " " + mode + " " + Long.toUnsignedString(alive));
+        public void heartbeat(long tick, int mode, long alive, long free) {
+            said.add("heartbeat " + tick + " " + mode + " " + Long.toUnsignedString(alive) + " "
+                    + Long.toUnsignedString(free));
         }
     }
 
@@ -137,20 +140,23 @@ class FramesTest {
         assertThrows(Frames.Refused.class,
                 () -> Frames.hello(out, 1, 1, "", "", 0, List.of(longPath, longPath, longPath)));
         assertThrows(Frames.Refused.class,
-                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/b", "", new Peer("c".repeat(65), "", ""), 0, 1));
+                () -> Frames.open(out, 1, false, 0, false, false, 0, "f", "/b", "",
+                        new Peer("c".repeat(65), "", ""), 0, 1));
         assertThrows(Frames.Refused.class,
-                () -> Frames.open(out, 1, false, 0, false, 0, "f", longPath + "p", "", Peer.UNKNOWN, 0, 1));
+                () -> Frames.open(out, 1, false, 0, false, false, 0, "f", longPath + "p", "", Peer.UNKNOWN, 0, 1));
         assertThrows(Frames.Refused.class,
-                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/" + "\u00e9".repeat(2048), "", Peer.UNKNOWN,
+                () -> Frames.open(out, 1, false, 0, false, false, 0, "f", "/" + "\u00e9".repeat(2048), "", Peer.UNKNOWN,
                         0, 1));
         assertThrows(Frames.Refused.class,
-                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/\ud800", "", Peer.UNKNOWN, 0, 1));
+                () -> Frames.open(out, 1, false, 0, false, false, 0, "f", "/\ud800", "", Peer.UNKNOWN, 0, 1));
         assertThrows(Frames.Refused.class,
-                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/\0", "", Peer.UNKNOWN, 0, 1));
+                () -> Frames.open(out, 1, false, 0, false, false, 0, "f", "/\0", "", Peer.UNKNOWN, 0, 1));
         assertThrows(Frames.Refused.class,
-                () -> Frames.open(out, 1, false, 0, false, 0, "", "/b", "", Peer.UNKNOWN, 0, 1));
+                () -> Frames.open(out, 1, false, 0, false, false, 0, "", "/b", "", Peer.UNKNOWN, 0, 1));
         assertThrows(Frames.Refused.class,
-                () -> Frames.open(out, 1, false, 0, false, 0, "f", "/b", "", Peer.UNKNOWN, 2, 1));
+                () -> Frames.open(out, 1, false, 0, false, false, 0, "f", "/b", "", Peer.UNKNOWN, 2, 1));
+        assertThrows(Frames.Refused.class,
+                () -> Frames.open(out, 1, true, 0, false, true, 0, "f", "/b", "", Peer.UNKNOWN, 0, 1));
         assertThrows(Frames.Refused.class, () -> Frames.progress(out, 1, -1));
         assertThrows(Frames.Refused.class, () -> Frames.close(out, 1, -1, false));
     }

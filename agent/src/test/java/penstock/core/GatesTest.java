@@ -32,6 +32,8 @@ class GatesTest {
     private static final String CLIENT = "DFSClient_attempt_1700000000000_0001_m_000000_0_1_1";
     private static final String APPLICATION = "application_1700000000000_0001";
 
+    /** Name of the transport; by default Unix sockets. */
+    String transport = "unix";
     private Path directory;
     private Path socket;
     private TestDaemon daemon;
@@ -56,14 +58,19 @@ class GatesTest {
         Files.delete(directory);
     }
 
+    /** As GatesLoopbackTest needs it: a daemon that {@link #transport} reaches. */
+    TestDaemon newDaemon(int mode) throws Exception {
+        return new TestDaemon(socket, mode, transport.equals("loopback"));
+    }
+
     private void start(int mode) throws Exception {
-        daemon = new TestDaemon(socket, mode);
+        daemon = newDaemon(mode);
         startClient(Patience.USUAL);
         connected();
     }
 
     private void startClient(Patience usual) {
-        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.DATANODE, "", usual);
+        client = new Client(Transport.named(transport), socket.toString(), "test", Role.DATANODE, "", usual);
         Gates.install(client);
         Gates.serve(List.of("/d", "/e"));
     }
@@ -286,7 +293,8 @@ class GatesTest {
         start(Frames.ENFORCE);
         Stream s = openReader();
         Worker<Boolean> packet = packet(s, 0, 4096).held();
-        await(() -> daemon.lastBeat != 0);
+        long held = System.nanoTime();
+        await(() -> client.lastHeartbeat() - held > 0); // an orphaned wait counts from the later of its start and this
         long orphaned = Gates.ORPHANS.count();
         daemon.beating = false;
         packet.result();
@@ -330,7 +338,7 @@ class GatesTest {
         assertEquals(orphaned + 1, Gates.ORPHANS.count());
         Gates.read(s, 7096, 11_192);
 
-        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon = newDaemon(Frames.ENFORCE);
         connected();
         Heard again = daemon.next(Frames.OPEN);
         assertEquals(s.id, again.stream());
@@ -353,7 +361,7 @@ class GatesTest {
         Stream staying = reader(0, -1).result();
         packet(staying, 8192, 12_288).result();
 
-        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon = newDaemon(Frames.ENFORCE);
         connected();
         Heard open = daemon.next(Frames.OPEN);
         assertEquals(staying.id, open.stream());
@@ -402,7 +410,7 @@ class GatesTest {
     /** A daemon that accepts connections and does nothing else, like a stopped daemon. */
     @Test
     void aDeafDaemonHoldsNobodyUp() throws Exception {
-        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon = newDaemon(Frames.ENFORCE);
         daemon.deaf = true;
         startClient(Patience.USUAL);
         Stream s = reader(0, -1).result();
@@ -462,7 +470,8 @@ class GatesTest {
     /** A process with only one flow may use all streams. */
     @Test
     void aTasksOwnFlowMayHaveThemAll() throws Exception {
-        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.TASK, "application", Patience.USUAL);
+        client = new Client(Transport.named(transport), socket.toString(), "test", Role.TASK, "application",
+                Patience.USUAL);
         Gates.install(client);
         for (int i = 0; i < Client.MAX_STREAMS; i++) {
             assertEquals("application", outputOf("application").flow);
@@ -516,7 +525,7 @@ class GatesTest {
 
     @Test
     void theBackstopEndsEveryWait() throws Exception {
-        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon = newDaemon(Frames.ENFORCE);
         startClient(new Patience(200, TimeUnit.MILLISECONDS.toNanos(300)));
         connected();
         long backstops = Gates.BACKSTOPS.sum();
@@ -655,7 +664,7 @@ class GatesTest {
 
     @Test
     void theBackstopCallsAnEventLoop() throws Exception {
-        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon = newDaemon(Frames.ENFORCE);
         startClient(new Patience(200, TimeUnit.MILLISECONDS.toNanos(300)));
         connected();
         long backstops = Gates.BACKSTOPS.sum();
@@ -700,8 +709,8 @@ class GatesTest {
 
     @Test
     void theDaemonHearsRoleFlowAndPeer() throws Exception {
-        daemon = new TestDaemon(socket, Frames.OBSERVE);
-        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.TASK, APPLICATION,
+        daemon = newDaemon(Frames.OBSERVE);
+        client = new Client(Transport.named(transport), socket.toString(), "test", Role.TASK, APPLICATION,
                 Patience.USUAL);
         Gates.install(client);
         Gates.serve(List.of());
@@ -722,7 +731,7 @@ class GatesTest {
 
     @Test
     void theFirstPlugInConnects() throws Exception {
-        daemon = new TestDaemon(socket, Frames.OBSERVE);
+        daemon = newDaemon(Frames.OBSERVE);
         List<String> said = Collections.synchronizedList(new ArrayList<>());
         try {
             assertNull(Gates.connect(socket.toString(), Role.EXECUTOR, APPLICATION, List.of("/l"), said::add));
@@ -783,9 +792,9 @@ class GatesTest {
 
     @Test
     void aStreamIsOfItsLongestGovernedDirectory() throws Exception {
-        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon = newDaemon(Frames.ENFORCE);
         daemon.devices = new byte[] {3, 63, 0, 3};
-        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.DATANODE, "", Patience.USUAL);
+        client = new Client(Transport.named(transport), socket.toString(), "test", Role.DATANODE, "", Patience.USUAL);
         Gates.install(client);
         Gates.serve(List.of("/a", "/a/b/", "/a/b/c", "/d"));
         await(client::isConnected);
@@ -799,6 +808,134 @@ class GatesTest {
         assertEquals(Frames.NETWORK_DEVICE, new Loop().deviceNumber());
     }
 
+    /** Device 1 has /d, and device 2 has /e. */
+    private void startFree() throws Exception {
+        start(Frames.ENFORCE);
+        daemon.free = 1 << 1;
+        await(() -> isFree(BLOCK));
+    }
+
+    private boolean isFree(File file) {
+        return client.isFree(Frames.PERSISTENT, file);
+    }
+
+    @Test
+    void aSmallReadOnAFreeDeviceDoesNotWait() throws Exception {
+        startFree();
+        long passed = Gates.PASSED.sum();
+        Stream s = reader(512, Frames.MAX_PASSING).result();
+        Heard open = daemon.next(Frames.OPEN);
+        assertTrue(open.passing());
+        assertFalse(open.refusable());
+        assertEquals(512, open.from());
+        assertEquals(512 + Frames.MAX_PASSING, open.to());
+        assertFalse(packet(s, 512, 512 + Frames.MAX_PASSING).result());
+        Gates.close(s, 512 + Frames.MAX_PASSING, false);
+        assertEquals(512 + Frames.MAX_PASSING, daemon.next(Frames.CLOSE).position());
+        assertEquals(passed + 1, Gates.PASSED.sum());
+    }
+
+    @Test
+    void aLongerReadOnAFreeDeviceWaits() throws Exception {
+        startFree();
+        Worker<Stream> longer = reader(0, Frames.MAX_PASSING + 1).held();
+        Heard open = daemon.next(Frames.OPEN);
+        assertFalse(open.passing());
+        daemon.mark(open.stream(), 0);
+        longer.result();
+    }
+
+    @Test
+    void beyondABoundOfOpenStreamsSmallReadsWait() throws Exception {
+        startFree();
+        List<Stream> all = new ArrayList<>();
+        for (int i = 0; i < Client.MAX_STREAMS_WITH_PASSING; i++) {
+            all.add(reader(0, 4096).result());
+            assertTrue(daemon.next(Frames.OPEN).passing());
+        }
+        Worker<Stream> further = reader(0, 4096).held();
+        Heard open = daemon.next(Frames.OPEN);
+        assertFalse(open.passing());
+        daemon.mark(open.stream(), 4096);
+        Gates.close(further.result(), 4096, false);
+        Gates.close(all.get(0), 4096, false);
+        await(() -> client.streamsOpen() == Client.MAX_STREAMS_WITH_PASSING - 1);
+        reader(0, 4096).result();
+        assertTrue(daemon.next(Frames.OPEN).passing());
+    }
+
+    /** A thread that reads faster than the client's thread sends. */
+    @Test
+    void smallReadsDoNotFillTheQueue() throws Exception {
+        startFree();
+        daemon.generous = true;
+        int most = 0;
+        for (int i = 0; i < 2 * Client.MAX_STREAMS; i++) {
+            await(() -> isFree(BLOCK)); // without heartbeats, gates are open
+            Stream s = outputOf(APPLICATION);
+            Gates.pass(s, 0, 4096);
+            most = Math.max(most, client.streamsOpen());
+            Gates.close(s, 4096, false);
+        }
+        assertTrue(most <= 2 * Client.MAX_STREAMS_WITH_PASSING, most + " streams are open");
+        await(() -> client.streamsOpen() == 0);
+    }
+
+    @Test
+    void aDeviceThatIsNoLongerFreeHoldsSmallReads() throws Exception {
+        startFree();
+        assertFalse(isFree(new File("/e/blk_1")), "only the other device is free");
+        assertFalse(isFree(new File("/x/blk_1")), "a file on an unknown device, of which one is not free");
+        daemon.free = 0;
+        daemon.beatNow();
+        await(() -> !isFree(BLOCK));
+        reader(0, 4096).held();
+        assertFalse(daemon.next(Frames.OPEN).passing());
+    }
+
+    @Test
+    void aDeviceWithoutHeartbeatsIsNotFree() throws Exception {
+        startFree();
+        daemon.beating = false;
+        await(() -> !isFree(BLOCK));
+        assertTrue(System.nanoTime() - client.lastHeartbeat() >= Beats.LOST_NANOS);
+        reader(0, 4096).result(); // gates are open
+        assertFalse(daemon.next(Frames.OPEN).passing());
+    }
+
+    @Test
+    void aNewConnectionKnowsNoFreeDevice() throws Exception {
+        startFree();
+        daemon.free = 0;
+        daemon.hangUp();
+        await(() -> client.reconnects() == 1);
+        assertFalse(isFree(BLOCK));
+    }
+
+    @Test
+    void noReadPassesInObserveMode() throws Exception {
+        start(Frames.OBSERVE);
+        daemon.free = 1 << 1;
+        long before = client.lastHeartbeat();
+        daemon.beatNow();
+        await(() -> client.lastHeartbeat() > before);
+        assertFalse(isFree(BLOCK));
+        Stream s = reader(0, 4096).result();
+        assertFalse(daemon.next(Frames.OPEN, h -> h.stream() == s.id).passing());
+    }
+
+    @Test
+    void aDeviceIsFreeUntilItsHeartbeatsAreTooOld() {
+        Beats beats = new Beats();
+        beats.begin(new byte[] {1}, 0);
+        assertFalse(beats.isFree(1, 0));
+        beats.beat(2, 2, 0);
+        assertTrue(beats.isFree(1, Beats.LOST_NANOS - 1));
+        assertTrue(beats.isFree(Beats.ALL, Beats.LOST_NANOS - 1));
+        assertFalse(beats.isFree(1, Beats.LOST_NANOS));
+        assertFalse(beats.isFree(2, 0));
+    }
+
     private int deviceOf(String path) throws Exception {
         Stream s = openedWrite(path);
         daemon.next(Frames.OPEN, h -> h.stream() == s.id);
@@ -807,8 +944,8 @@ class GatesTest {
 
     @Test
     void theDaemonHearsWhatTheClientBears() throws Exception {
-        daemon = new TestDaemon(socket, Frames.OBSERVE);
-        client = new Client(UnixSockets.find(), socket.toString(), "test", Role.DATANODE, "", Patience.USUAL);
+        daemon = newDaemon(Frames.OBSERVE);
+        client = new Client(Transport.named(transport), socket.toString(), "test", Role.DATANODE, "", Patience.USUAL);
         Gates.install(client);
         Gates.serve(List.of("/d"), 4096, 120_000, 5_000);
         assertEquals(4096, daemon.next(Frames.HELLO).threads());
@@ -856,7 +993,7 @@ class GatesTest {
     /** The time-out of the pipeline's next DataNode started at the last packet. */
     @Test
     void aWritersPatienceBeginsWithItsLastPacket() throws Exception {
-        daemon = new TestDaemon(socket, Frames.ENFORCE);
+        daemon = newDaemon(Frames.ENFORCE);
         startClient(new Patience(3_600_000, TimeUnit.HOURS.toNanos(1)));
         connected();
         Stream s = Gates.openWrite(BLOCK, META, 0);
@@ -937,7 +1074,7 @@ class GatesTest {
         List<String> said = Collections.synchronizedList(new ArrayList<>());
         Log.to(said::add);
         try {
-            daemon = new TestDaemon(socket, Frames.ENFORCE);
+            daemon = newDaemon(Frames.ENFORCE);
             daemon.refusing = true;
             long begun = System.nanoTime();
             startClient(Patience.USUAL);

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertNotNull;
 
 import java.io.DataInputStream;
 import java.io.IOException;
+import java.net.InetSocketAddress;
 import java.net.StandardProtocolFamily;
 import java.net.UnixDomainSocketAddress;
 import java.nio.ByteBuffer;
@@ -13,6 +14,8 @@ import java.nio.channels.SocketChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.nio.file.attribute.PosixFilePermissions;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.concurrent.BlockingQueue;
@@ -22,8 +25,8 @@ import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
 
 /**
- * A daemon for tests on a real Unix socket: it sends WELCOME and heartbeats, records every frame that it receives, and
- * otherwise follows the test.
+ * A daemon for tests on a real Unix socket or a real loopback port: it sends WELCOME and heartbeats, records every
+ * frame that it receives, and otherwise follows the test.
  */
 public final class TestDaemon implements AutoCloseable {
     public static final int STRIDE = 1000;
@@ -31,9 +34,10 @@ public final class TestDaemon implements AutoCloseable {
     /** A frame from the agent; the fields that its type lacks are zero or empty. */
     public record Heard(int type, int stream, boolean write, String flow, String block, String meta, long from,
             long to, long position, boolean failed, List<String> directories, int kind, int role, Peer peer,
-            int threads, int patience, boolean refusable) {
+            int threads, int patience, boolean refusable, boolean passing) {
         Heard(int type, int stream, long position, boolean failed) {
-            this(type, stream, false, "", "", "", 0, 0, position, failed, List.of(), 0, 0, Peer.UNKNOWN, 0, 0, false);
+            this(type, stream, false, "", "", "", 0, 0, position, failed, List.of(), 0, 0, Peer.UNKNOWN, 0, 0, false,
+                    false);
         }
     }
 
@@ -56,6 +60,8 @@ public final class TestDaemon implements AutoCloseable {
     public volatile long lastBeat;
     /** A bit in the heartbeats for each device that lives; by default all live. */
     public volatile long alive = -1;
+    /** A bit in the heartbeats for each device that is free. */
+    public volatile long free;
     /** The directories' devices, set before a connection is made. */
     public volatile byte[] devices = {};
     /** Set before a connection is made: read the HELLO and close the connection. */
@@ -71,13 +77,38 @@ public final class TestDaemon implements AutoCloseable {
     private volatile boolean closed;
 
     public TestDaemon(Path socket, int mode) throws IOException {
+        this(socket, mode, false);
+    }
+
+    /** @param loopback listen at a loopback port, and write its file beside the path of the socket */
+    public TestDaemon(Path socket, int mode, boolean loopback) throws IOException {
         this.socket = socket;
         this.mode = mode;
-        Files.deleteIfExists(socket);
-        server = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
-        server.bind(UnixDomainSocketAddress.of(socket));
+        if (loopback) {
+            server = ServerSocketChannel.open(StandardProtocolFamily.INET);
+            server.bind(new InetSocketAddress("127.0.0.1", 0));
+            announce(socket, port());
+        } else {
+            Files.deleteIfExists(socket);
+            server = ServerSocketChannel.open(StandardProtocolFamily.UNIX);
+            server.bind(UnixDomainSocketAddress.of(socket));
+        }
         start(this::accept);
         start(this::beat);
+    }
+
+    int port() throws IOException {
+        return ((InetSocketAddress) server.getLocalAddress()).getPort();
+    }
+
+    /** Writes the file that names a loopback port, as the daemon does. */
+    static void announce(Path socket, int port) throws IOException {
+        Path file = Path.of(PortFile.of(socket.toString()));
+        Path next = Path.of(file + ".new");
+        String namespace = Files.readSymbolicLink(Path.of("/proc/self/ns/net")).toString();
+        Files.writeString(next, "127.0.0.1:" + port + " " + namespace + " 1\n");
+        Files.setPosixFilePermissions(next, PosixFilePermissions.fromString("rw-r--r--"));
+        Files.move(next, file, StandardCopyOption.ATOMIC_MOVE);
     }
 
     private synchronized void start(Runnable body) {
@@ -107,8 +138,7 @@ public final class TestDaemon implements AutoCloseable {
             if (beating && !deaf) {
                 for (SocketChannel channel : connected) {
                     lastBeat = System.nanoTime();
-                    send(channel, frame(Frames.HEARTBEAT, 17).putLong(tick).put((byte) mode)
-                            .putLong(alive));
+                    send(channel, heartbeat(tick));
                 }
             }
             try {
@@ -117,6 +147,15 @@ public final class TestDaemon implements AutoCloseable {
                 return;
             }
         }
+    }
+
+    private ByteBuffer heartbeat(long tick) {
+        return frame(Frames.HEARTBEAT, 25).putLong(tick).put((byte) mode).putLong(alive).putLong(free);
+    }
+
+    /** Sends a heartbeat to the latest connection, as when a device stops being free. */
+    public void beatNow() {
+        send(current, heartbeat(0));
     }
 
     private void listen(SocketChannel channel) {
@@ -159,7 +198,7 @@ public final class TestDaemon implements AutoCloseable {
                     directories.add(string(in));
                 }
                 return new Heard(type, 0, false, flow, "", "", 0, 0, 0, false, directories, 0, role, Peer.UNKNOWN,
-                        threads, 0, false);
+                        threads, 0, false, false);
             }
             case Frames.OPEN:
                 return open(in);
@@ -176,14 +215,14 @@ public final class TestDaemon implements AutoCloseable {
         int stream = in.readInt();
         boolean write = in.readByte() == 2;
         int kind = in.readByte();
-        boolean refusable = in.readByte() == 1;
+        int flags = in.readByte();
         int patience = in.readInt();
         String flow = string(in);
         String path = string(in);
         String meta = string(in);
         Peer peer = new Peer(string(in), string(in), string(in));
         return new Heard(Frames.OPEN, stream, write, flow, path, meta, in.readLong(), in.readLong(), 0, false,
-                List.of(), kind, 0, peer, 0, patience, refusable);
+                List.of(), kind, 0, peer, 0, patience, (flags & 1) != 0, (flags & 2) != 0);
     }
 
     private static String string(DataInputStream in) throws IOException {
@@ -285,5 +324,6 @@ public final class TestDaemon implements AutoCloseable {
             channel.close();
         }
         Files.deleteIfExists(socket);
+        Files.deleteIfExists(Path.of(PortFile.of(socket.toString())));
     }
 }

@@ -1,4 +1,4 @@
-package isolation
+package contest
 
 import (
 	"context"
@@ -13,7 +13,7 @@ func TestJobGroup(t *testing.T) {
 	var killed []string
 	made := func(id string, started, elapsed time.Duration) (*Job, chan error) {
 		end := make(chan error)
-		j := newJob(id, func(ctx context.Context) (time.Time, time.Duration, error) {
+		j := NewJob(id, func(ctx context.Context) (time.Time, time.Duration, error) {
 			select {
 			case err := <-end:
 				return begin.Add(started), elapsed, err
@@ -21,13 +21,13 @@ func TestJobGroup(t *testing.T) {
 				return begin, 0, ctx.Err()
 			}
 		}, func(context.Context) error { killed = append(killed, id); return nil })
-		j.paths = []string{"/" + id}
+		j.Paths = []string{"/" + id}
 		return j, end
 	}
 	a, endA := made("application_1_1", 2*time.Second, 10*time.Second)
 	b, endB := made("application_1_2", time.Second, 20*time.Second)
-	c := together([]*Job{a, b})
-	if got := strings.Join(c.Applications, ",") + strings.Join(c.paths, ","); got != "application_1_1,application_1_2/application_1_1,/application_1_2" {
+	c := Together([]*Job{a, b})
+	if got := strings.Join(c.Applications, ",") + strings.Join(c.Paths, ","); got != "application_1_1,application_1_2/application_1_1,/application_1_2" {
 		t.Errorf("applications and paths %q", got)
 	}
 	endB <- nil
@@ -46,7 +46,7 @@ func TestJobGroup(t *testing.T) {
 
 	a, endA = made("application_1_3", 0, time.Second)
 	b, _ = made("application_1_4", 0, time.Second)
-	c = together([]*Job{a, b})
+	c = Together([]*Job{a, b})
 	lost := errors.New("lost")
 	endA <- lost
 	<-a.Done

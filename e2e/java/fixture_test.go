@@ -1,0 +1,193 @@
+package java
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/client"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/jre"
+	"penstock/lab/stand"
+	"penstock/node/status"
+)
+
+func TestMain(m *testing.M) {
+	disk.ServeIfChild()
+	stand.Recover()
+	os.Exit(m.Run())
+}
+
+// byLoopback is the setting for agents without Unix sockets.
+const byLoopback = "loopback: 127.0.0.1:0\n"
+
+// settings are those of a disk of 12 MB/s, with a quantum so small that a window of some seconds
+// holds many of them.
+const settings = `  quantum: 256KiB
+  ahead: 16
+  backlog: 8MiB
+  dirty: 16MiB
+  depth:
+    read: {fixed: 20ms, per_mib: 180ms}
+    write: {fixed: 20ms, per_mib: 180ms}
+`
+
+// servers is the number of agents in servers: DataNode and NodeManager.
+const servers = 2
+
+// cluster is a cluster on one version of Java.
+type cluster struct{ fixture.Stand }
+
+func start(t *testing.T, version int) *cluster {
+	t.Helper()
+	cache, err := filepath.Abs(filepath.Join("..", "..", ".cache"))
+	fixture.Must(t, err)
+	home, err := jre.Fetch(t.Context(), cache, version, t.Logf)
+	fixture.Must(t, err)
+	up, err := stand.Up(t.Context(), stand.Spec{
+		Name:   "java",
+		Public: true, // as in e2e/phases
+		Disks:  []disk.Options{{Name: "disk", Size: 4 << 30, Scheduler: "mq-deadline"}},
+		Nodes: func(*stand.Stand) []daemon.Options {
+			return []daemon.Options{{Mode: "enforce", Device: settings, More: byLoopback + "network: {rate: 1000MiB}\n"}}
+		},
+		Hadoop: func(s *stand.Stand) hadoop.Config {
+			return hadoop.Config{Java: home, DataNodes: s.DataNodes("dfs"),
+				LocalDirs: []string{filepath.Join(s.Disks[0].Mount(), "local")}, Governed: s.Governed(0)}
+		},
+		Clients: true, Agents: []int{servers}, Progress: t.Logf,
+	})
+	fixture.Must(t, err)
+	t.Cleanup(func() {
+		fixture.Check(t, up.Down())
+		if t.Failed() {
+			t.Logf("logs are kept in %s", up.Dir)
+		} else {
+			fixture.Check(t, os.RemoveAll(up.Dir))
+		}
+	})
+	return &cluster{fixture.Stand{Stand: up}}
+}
+
+// agent is the MBean of the agent in the DataNode.
+type agent struct {
+	State              string
+	Connected          bool
+	Mode               string
+	GateWaits          int64
+	GateBackstops      int64
+	ConnectionFailures int64
+	FailedOpen         int64
+}
+
+func (c *cluster) agent(t *testing.T) (a agent) {
+	t.Helper()
+	fixture.Bean(t, c.Hadoop.DataNodeURL(0), "penstock:type=Agent", &a)
+	return a
+}
+
+// runsOn fails the test unless the server whose web address is base runs on the given Java.
+func runsOn(t *testing.T, base string, version int) {
+	t.Helper()
+	var vm struct{ SpecVersion string }
+	fixture.Bean(t, base, "java.lang:type=Runtime", &vm)
+	if want := map[int]string{8: "1.8", 11: "11"}[version]; vm.SpecVersion != want {
+		t.Errorf("the server at %s runs on Java %s, not %s", base, vm.SpecVersion, want)
+	}
+}
+
+// connected fails the test if an agent is not connected by the loopback port. It adds the roles of
+// the others to the given set.
+func connected(t *testing.T, doc *status.Document, roles map[string]bool) {
+	t.Helper()
+	for _, a := range doc.Agents {
+		if !a.Loopback {
+			t.Errorf("the agent of process %d (%s) is connected by the Unix socket", a.PID, a.Role)
+		}
+		roles[a.Role] = roles[a.Role] || a.Loopback
+	}
+}
+
+// run waits until all jobs have succeeded. Meanwhile it looks at the agents, and returns the roles
+// of those that were connected.
+func (c *cluster) run(ctx context.Context, t *testing.T, jobs ...*hadoop.App) map[string]bool {
+	t.Helper()
+	ended := make(chan error, len(jobs))
+	for _, job := range jobs {
+		go func() {
+			_, err := job.Wait(ctx)
+			ended <- err
+		}()
+	}
+	roles := map[string]bool{}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for left := len(jobs); left > 0; {
+		select {
+		case err := <-ended:
+			fixture.Must(t, err)
+			left--
+		case <-tick.C:
+			connected(t, c.Look(t), roles)
+		}
+	}
+	return roles
+}
+
+// transfer is the operation of a client, which belongs to an application.
+type transfer struct {
+	what  string
+	ended chan error // receives nil when all bytes were right
+}
+
+// transfer starts to write ("put") or read ("get") the file of an application, which has the given
+// number of bytes.
+func (c *cluster) transfer(operation string, app int, bytes int64) *transfer {
+	x := &transfer{what: fmt.Sprintf("%s by application %d", operation, app), ended: make(chan error, 1)}
+	want := client.Sum(int64(app), bytes)
+	end := func(err error) {
+		select {
+		case x.ended <- err:
+		default: // it has ended before its JVM
+		}
+	}
+	c.Clients.Do(operation, fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1", file(app), client.Attempt(app), bytes, app, c.Hadoop.BlockSize()),
+		func(event, value string) {
+			switch {
+			case event == "done" && value == want:
+				end(nil)
+			case event == "done" || event == "error":
+				end(fmt.Errorf("%s: %s (the checksum should be %s)", x.what, value, want))
+			}
+		})
+	return x
+}
+
+func file(app int) string { return fmt.Sprintf("/file-%d", app) }
+
+// finish waits until the transfer has ended, and fails the test if it has failed.
+func (x *transfer) finish(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-x.ended:
+		fixture.Must(t, err)
+	case <-time.After(stand.Patience):
+		t.Fatalf("%s has not ended after %v", x.what, stand.Patience)
+	}
+}
+
+// running fails the test if the transfer has ended.
+func (x *transfer) running(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-x.ended:
+		t.Fatalf("%s has ended too early: %v", x.what, err)
+	default:
+	}
+}

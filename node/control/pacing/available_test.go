@@ -1,0 +1,27 @@
+package pacing
+
+import (
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"penstock/lab/seccomp"
+)
+
+func init() { seccomp.Apply() }
+
+func TestMissingCalls(t *testing.T) {
+	if !seccomp.Refused() {
+		for _, call := range []int{unix.SYS_PIDFD_OPEN, unix.SYS_PIDFD_GETFD} {
+			for _, errno := range []unix.Errno{unix.ENOSYS, unix.EPERM} {
+				seccomp.Rerun(t, errno, []int{call}, "^TestMissingCalls$", 1)
+			}
+		}
+		return
+	}
+	err := Available()
+	if err == nil || !strings.Contains(err.Error(), "system call pidfd_") || !strings.Contains(err.Error(), "the mechanism shaper") {
+		t.Errorf("without the calls: %v", err)
+	}
+}
