@@ -22,6 +22,7 @@
 // closes. Each further decision has its own file and type:
 //
 //	anticipation.go    idling for a flow that is about to return
+//	overtaken.go       reads that the kernel serves too late
 //	forced.go          streams that have waited for too long
 //	limits.go          rate limits of flows
 //	reserve.go         guaranteed rates of flows
@@ -165,6 +166,7 @@ type Arbiter struct {
 	streams []*Stream
 
 	running []*Request // in flight
+	started uint64     // requests so far
 	slotAt  time.Duration
 	// slotTime is the sum of the time with requests in flight, each moment divided by their number, in nanoseconds.
 	slotTime float64
@@ -179,6 +181,7 @@ type Arbiter struct {
 	roomSeq      int64                // sequence number of the last stream in roomQueue
 	forced       forced
 	anticipation anticipation
+	overtaking   overtaking
 	held         indexedHeap[*flow] // flows that wait for their limits, by flow.due
 	reserved     reservedQueue      // backlogged flows with guaranteed rates
 	reserveLag   time.Duration      // by which reserve time is behind
@@ -308,6 +311,7 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	sooner(a.strict.at)
 	sooner(a.pacer.at)
 	sooner(a.anticipation.until)
+	sooner(a.overtaking.until)
 	sooner(a.forced.nextCheck)
 	if len(a.grantQueue) > 0 {
 		sooner(now + 1)

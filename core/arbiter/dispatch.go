@@ -108,7 +108,9 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			a.delayStrict(now+wait, now)
 			return
 		default:
-			slots = a.slots(now)
+			if slots = a.slots(now); starved == nil && a.awaitsOvertaken(now) {
+				slots = 0
+			}
 		}
 		if a.latency.slice > 0 {
 			slots = min(slots, a.latency.depth)
@@ -181,6 +183,8 @@ func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 	f.draining += direction(r.Write)
 	a.running = append(a.running, r)
 	r.index = len(a.running)
+	a.started++
+	r.number = a.started
 	if a.cfg.Network {
 		a.permit(r, now)
 		return
@@ -222,6 +226,7 @@ func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
 func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	s, f := r.Stream, r.flow
 	a.removeRunning(r, now)
+	a.noteOvertaken(r, now)
 	if !s.Asked {
 		a.use(f, now)
 	}

@@ -157,6 +157,10 @@ type Request struct {
 	back        bool // the first such part after a small read with a goal: it pays no seek
 	index       int  // index in Arbiter.running, from 1
 
+	number    uint64        // in the order of starts
+	overtaken time.Duration // device time of other flows' later requests that have ended before this one
+	awaited   bool          // the device has waited for this read
+
 	served       int64         // device time that was expected at the start
 	clock        *limit.Bucket // guaranteed rate that pays for the request, or nil
 	reservedSize int64         // as charged to clock

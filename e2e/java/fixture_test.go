@@ -147,7 +147,8 @@ type transfer struct {
 }
 
 // transfer starts to write ("put") or read ("get") the file of an application, which has the given
-// number of bytes.
+// number of bytes. The file is one block, so that the shares of readers contain no time between two
+// blocks, in which a reader has no request.
 func (c *cluster) transfer(operation string, app int, bytes int64) *transfer {
 	x := &transfer{what: fmt.Sprintf("%s by application %d", operation, app), ended: make(chan error, 1)}
 	want := client.Sum(int64(app), bytes)
@@ -157,7 +158,7 @@ func (c *cluster) transfer(operation string, app int, bytes int64) *transfer {
 		default: // it has ended before its JVM
 		}
 	}
-	c.Clients.Do(operation, fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1", file(app), client.Attempt(app), bytes, app, c.Hadoop.BlockSize()),
+	c.Clients.Do(operation, fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1", file(app), client.Attempt(app), bytes, app, bytes),
 		func(event, value string) {
 			switch {
 			case event == "done" && value == want:

@@ -177,7 +177,7 @@ func (c *cluster) shares(ctx context.Context, t *testing.T) {
 	of := func(app int) float64 { return float64(account.Owners[client.Application(app)].ReadBytes) }
 	ratio := of(strong) / of(weak)
 	t.Logf("in %v the disk read %.1f and %.1f MB, %.2f:1", window, of(strong)/1e6, of(weak)/1e6, ratio)
-	if !(ratio >= 2.5 && ratio <= 3.5) { // so that NaN fails
+	if !(ratio >= 2.7 && ratio <= 3.3) { // so that NaN fails
 		t.Errorf("the applications with weights of 3:1 have shares of %.2f:1", ratio)
 	}
 	for _, app := range []int{strong, weak} {
