@@ -83,7 +83,7 @@ func sparkLocalDir(s *stand.Stand) string { return filepath.Join(sparkDir(s), "w
 // startSpark starts Spark and adds its addresses and folders to facts. It returns a text that
 // explains how to submit a program, and a function that stops Spark.
 func startSpark(ctx context.Context, s *stand.Stand, standalone bool, facts map[string]string) (usage string, stop func() error, err error) {
-	home, err := spark.Fetch(ctx, s.Spec.Cache, s.Spec.Progress)
+	home, err := spark.Fetch(ctx, s.Spec.Cache, spark.Version, s.Spec.Progress)
 	if err != nil {
 		return "", nil, err
 	}

@@ -33,13 +33,12 @@ func (a *Arbiter) noteOvertaken(ended *Request, now time.Duration) {
 	if len(a.running) == 0 || a.cfg.Network {
 		return
 	}
-	quantum := a.pricing.served(false, true, a.cfg.Quantum)
 	for _, q := range a.running {
 		if q.Write || q.number > ended.number || q.flow == ended.flow {
 			continue
 		}
 		q.overtaken += time.Duration(ended.served)
-		if o.request == nil && !q.awaited && q.overtaken >= time.Duration(a.depth)*quantum {
+		if o.request == nil && !q.awaited && q.overtaken >= time.Duration(a.depth)*a.pricing.served(false, true, a.cfg.Quantum) {
 			q.awaited = true
 			o.request, o.until = q, now+min(maxAwait, 2*(now-q.started))
 		}

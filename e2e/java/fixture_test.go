@@ -42,7 +42,10 @@ const settings = `  quantum: 256KiB
 const servers = 2
 
 // cluster is a cluster on one version of Java.
-type cluster struct{ fixture.Stand }
+type cluster struct {
+	fixture.Stand
+	home string // of the Java runtime
+}
 
 func start(t *testing.T, version int) *cluster {
 	t.Helper()
@@ -72,7 +75,7 @@ func start(t *testing.T, version int) *cluster {
 			fixture.Check(t, os.RemoveAll(up.Dir))
 		}
 	})
-	return &cluster{fixture.Stand{Stand: up}}
+	return &cluster{fixture.Stand{Stand: up}, home}
 }
 
 // agent is the MBean of the agent in the DataNode.

@@ -16,6 +16,7 @@ import (
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 	"penstock/lab/judge"
+	"penstock/lab/spark"
 )
 
 // TestOldJava runs the same scenario on each Java, on a cluster of its own.
@@ -31,6 +32,7 @@ func TestOldJava(t *testing.T) {
 				t.Fatalf("the agent in the DataNode is not at work: %+v", a)
 			}
 			c.jobs(ctx, t)
+			c.spark(ctx, t)
 			c.shares(ctx, t)
 			if version == 8 {
 				c.withoutPort(ctx, t)
@@ -104,6 +106,32 @@ func (c *cluster) jobs(ctx context.Context, t *testing.T) {
 	if _, err := c.Hadoop.VerifyRows(ctx, "/gen", genRows, true); err != nil {
 		t.Errorf("TeraGen's output: %v", err)
 	}
+}
+
+// spark runs a program on a standalone Spark of the last release line for this Java. Its executors are one flow,
+// whose bytes match Spark's own counts.
+func (c *cluster) spark(ctx context.Context, t *testing.T) {
+	home, err := spark.Fetch(ctx, c.Spec.Cache, spark.Earlier, t.Logf)
+	fixture.Must(t, err)
+	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path("spark"), Home: home, Java: c.home, Cluster: c.Hadoop, Standalone: true,
+		LocalDir: filepath.Join(c.Disks[0].Mount(), "local", "spark"), Governed: c.Governed(0), Progress: t.Logf,
+		Settings: map[string]string{
+			"spark.shuffle.sort.bypassMergeThreshold": "1", // otherwise small shuffles are written twice and read once more than Spark counts
+			"spark.executor.memory":                   "512m",
+		}})
+	fixture.Must(t, err)
+	defer func() { fixture.Check(t, s.Stop()) }()
+	_, err = c.Hadoop.WriteText(ctx, "/lines/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 16 * fixture.MiB})
+	fixture.Must(t, err)
+	fixture.Must(t, c.Forget())
+	before := c.Settled(t)
+	script, err := spark.Script(t.TempDir(), spark.Sort)
+	fixture.Must(t, err)
+	sort, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script,
+		Args: []string{c.Hadoop.DefaultFS() + "/lines/input", c.Hadoop.DefaultFS() + "/lines/output", "4"}})
+	fixture.Must(t, err)
+	fixture.Must(t, sort.Wait(ctx))
+	fixture.AlikeSpark(t, "Spark's sort", before, c.Settled(t), s, sort)
 }
 
 // history returns the size of the files that a job's application master has written about the job.

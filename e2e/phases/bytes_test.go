@@ -100,19 +100,13 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 		fixture.Alike(t, name+": shuffled", network.Read+network.Written, c["Reduce shuffle bytes"])
 	}
 	for name, app := range map[string]*spark.App{"Spark SQL": sql, "Spark's sort": lines} {
-		c, err := s.Counters(app)
-		fixture.Must(t, err)
-		hdfs, local := saw(app.ID, "persistent"), saw(app.ID, "intermediate")
-		fixture.Alike(t, name+": read from HDFS", hdfs.Read, c.Read)
-		fixture.Alike(t, name+": written to HDFS", hdfs.Written, c.Written)
-		fixture.Alike(t, name+": read from local disks", local.Read, c.ShuffleRead+c.Spilled)
-		fixture.Alike(t, name+": written to local disks", local.Written, c.ShuffleWrite+c.Spilled)
+		fixture.AlikeSpark(t, name, before, after, s, app)
 		if app != lines {
 			continue
 		}
 		size, err := cluster.FS().Size(ctx, "/lines/output")
 		fixture.Must(t, err)
-		fixture.Alike(t, name+": written to HDFS, by its output's size", hdfs.Written, size)
+		fixture.Alike(t, name+": written to HDFS, by its output's size", saw(app.ID, "persistent").Written, size)
 	}
 
 	// If a job's account lacks a copy of its history, the copy must be in this account.

@@ -45,7 +45,7 @@ func sparkDir(s *stand.Stand) string { return filepath.Join(s.Disks[0].Mount(), 
 // newSpark prepares Spark. The first call fetches it.
 func newSpark(ctx context.Context, t *testing.T, standalone bool, settings map[string]string) *spark.Spark {
 	t.Helper()
-	home, err := spark.Fetch(ctx, shared.Spec.Cache, fixture.Say)
+	home, err := spark.Fetch(ctx, shared.Spec.Cache, spark.Version, fixture.Say)
 	fixture.Must(t, err)
 	s, err := spark.Start(ctx, spark.Config{
 		RunDir: shared.Path("spark"), Home: home, Cluster: shared.Hadoop, Standalone: standalone,

@@ -41,25 +41,7 @@ func TestSparkStandalone(t *testing.T) {
 	known(ctx, t, s, policy.Facts{Flow: sort.ID, Name: "sort", User: owner(t), Type: "SPARK"})
 	fixture.Must(t, sort.Wait(ctx))
 	after := shared.Settled(t)
-	c, err := s.Counters(sort)
-	fixture.Must(t, err)
-	for _, a := range []struct {
-		what, kind string
-		write      bool
-		counted    int64
-	}{
-		{"read from HDFS", "persistent", false, c.Read},
-		{"written to HDFS", "persistent", true, c.Written},
-		{"read from local disks", "intermediate", false, c.ShuffleRead + c.Spilled},
-		{"written to local disks", "intermediate", true, c.ShuffleWrite + c.Spilled},
-	} {
-		from, to := fixture.Streamed(before, sort.ID, a.kind), fixture.Streamed(after, sort.ID, a.kind)
-		saw := to.Read - from.Read
-		if a.write {
-			saw = to.Written - from.Written
-		}
-		fixture.Alike(t, a.what, saw, a.counted)
-	}
+	fixture.AlikeSpark(t, "Spark's sort", before, after, s, sort)
 	if was, is := fixture.Streamed(before, "unattributed", "persistent"), fixture.Streamed(after, "unattributed", "persistent"); was != is {
 		t.Errorf("unattributed: %+v, and before %+v", is, was)
 	}

@@ -191,6 +191,7 @@ func (c *Cluster) site() properties {
 	maps.Copy(site, c.resourceManagerSettings())
 	maps.Copy(site, cfg.queueSettings())
 	maps.Copy(site, cfg.nodeSettings())
+	maps.Copy(site, cfg.kerberosSettings())
 	maps.Copy(site, cfg.Settings)
 	return site
 }
@@ -323,6 +324,7 @@ func (c *Cluster) jvmOpts(heapMB int, more ...string) []string {
 		"-Djava.io.tmpdir=" + filepath.Join(c.cfg.RunDir, "tmp"),
 		"-Djava.net.preferIPv4Stack=true",
 	}
+	opts = append(opts, c.KerberosOptions()...)
 	if len(c.cfg.Nodes) > 0 {
 		opts = append(opts, "-Djdk.net.hosts.file="+c.hostsFile())
 	}

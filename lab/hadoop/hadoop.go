@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"path"
 	"path/filepath"
@@ -109,6 +110,8 @@ type Config struct {
 	// NodeManagers the agent; nil: the cluster runs without Penstock, except for JVMArgs.
 	Governed *Governed
 
+	Kerberos *Kerberos // nil: the cluster believes the names of its users
+
 	// Settings override any generated property of any *-site.xml.
 	Settings map[string]string
 	// Progress receives one line per step; nil: silent.
@@ -117,10 +120,11 @@ type Config struct {
 
 // Cluster is a running Hadoop. Its methods may be called from any goroutine.
 type Cluster struct {
-	cfg   Config
-	ports ports
-	book  *ledger.Ledger
-	runs  atomic.Int64 // counts clients and tools; it is part of the names of their logs
+	cfg      Config
+	ports    ports
+	book     *ledger.Ledger
+	managers *http.Client // for requests to ResourceManagers
+	runs     atomic.Int64 // counts clients and tools; it is part of the names of their logs
 
 	mu     sync.Mutex
 	nn     *process.Process
@@ -158,6 +162,11 @@ func (cfg *Config) validate() error {
 	}
 	if _, err := os.Stat(filepath.Join(cfg.Lib, "hadoop-common-"+cfg.Version+".jar")); err != nil {
 		return fmt.Errorf("hadoop: no Hadoop %s in Lib %q (call Fetch first): %w", cfg.Version, cfg.Lib, err)
+	}
+	if cfg.Kerberos != nil {
+		if err := cfg.Kerberos.validate(); err != nil {
+			return err
+		}
 	}
 	if err := cfg.validateNodes(); err != nil {
 		return err

@@ -53,7 +53,7 @@ type Job struct {
 	Queue     string // QueueProtected or QueueAggressor, or one of Config.Queues
 	CPUs      string // taskset list for the job's client and all of its containers; empty: all
 	Cgroup    string // folder of the containers' cgroup (cgroup v1); empty: the NodeManager's cgroup
-	User      string // the user that submits it; empty: the user that runs the cluster
+	User      string // the user that submits it; empty: the user that runs the cluster or, with Kerberos, Kerberos.User
 	// Settings become -D options of the submission.
 	Settings map[string]string
 }
@@ -142,9 +142,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		client.args = append(client.args, "-D", k+"="+settings[k])
 	}
 	client.args = append(client.args, args...)
-	if job.User != "" {
-		client.env = []string{"HADOOP_USER_NAME=" + job.User}
-	}
+	client.env = c.cfg.userEnv(job.User)
 	p, err := c.java(client)
 	if err != nil {
 		return nil, err
@@ -223,7 +221,7 @@ func (a *App) Status(ctx context.Context) (Status, error) {
 			RunningContainers                      int // -1 when there are none
 		}
 	}
-	if err := ask(ctx, base+"/ws/v1/cluster/apps/"+a.ID, &doc); err != nil {
+	if err := a.c.askResourceManager(ctx, base+"/ws/v1/cluster/apps/"+a.ID, &doc); err != nil {
 		return Status{}, err
 	}
 	s := Status{State: doc.App.State, FinalStatus: doc.App.FinalStatus, Progress: doc.App.Progress, Diagnostics: doc.App.Diagnostics,
@@ -268,7 +266,7 @@ func (a *App) Kill(ctx context.Context) error {
 			return true, err
 		}
 		url := a.c.ResourceManagerURL() + "/ws/v1/cluster/apps/" + a.ID + "/state?user.name=" + user()
-		if _, err := fetch(ctx, web, http.MethodPut, url, strings.NewReader(`{"state":"KILLED"}`)); err != nil {
+		if _, err := fetch(ctx, a.c.managers, http.MethodPut, url, strings.NewReader(`{"state":"KILLED"}`)); err != nil {
 			return false, fmt.Errorf("kill %s: %w", a.ID, err)
 		}
 		return false, nil

@@ -28,7 +28,7 @@ func (cfg *Config) resourceManagers() int {
 // rmID returns the id that the configuration gives to a ResourceManager of a pair.
 func rmID(i int) string { return "rm" + strconv.Itoa(i+1) }
 
-// rmName returns the name of a ResourceManager's log and, in a pair, of its configuration folder.
+// rmName returns the name of a ResourceManager's log and, in a pair or with Kerberos, of its configuration folder.
 func (c *Cluster) rmName(i int) string {
 	if c.pair() {
 		return rmID(i)
@@ -74,7 +74,7 @@ func (c *Cluster) resourceManagerSettings() properties {
 // launchResourceManager starts the next ResourceManager.
 func (c *Cluster) launchResourceManager() error {
 	name, conf := c.rmName(len(c.rms)), "client"
-	if c.pair() {
+	if c.pair() || c.cfg.Kerberos != nil {
 		conf = name
 	}
 	rm, err := c.java(jvm{name: name, conf: conf, opts: []string{quick}, class: classResourceManager})
@@ -167,7 +167,7 @@ func (c *Cluster) haState(ctx context.Context, i int) (string, error) {
 	var doc struct {
 		ClusterInfo struct{ HAState string }
 	}
-	err := ask(ctx, c.resourceManagerURL(i)+"/ws/v1/cluster/info", &doc)
+	err := c.askResourceManager(ctx, c.resourceManagerURL(i)+"/ws/v1/cluster/info", &doc)
 	return doc.ClusterInfo.HAState, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,7 +43,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c := &Cluster{cfg: cfg, logf: cfg.Progress}
+	c := &Cluster{cfg: cfg, managers: web, logf: cfg.Progress}
 	if c.logf == nil {
 		c.logf = func(string, ...any) {}
 	}
@@ -92,6 +93,14 @@ func (c *Cluster) prepare() error {
 			confs[c.rmName(i)] = properties{"yarn.resourcemanager.ha.id": rmID(i)}
 		}
 	}
+	if c.cfg.Kerberos != nil {
+		for i := range c.ports.rm {
+			if name := c.rmName(i); confs[name] == nil {
+				confs[name] = properties{}
+			}
+			maps.Copy(confs[c.rmName(i)], c.resourceManagerSite())
+		}
+	}
 	for i := range c.cfg.DataNodes {
 		confs[fmt.Sprintf("dn%d", i)] = c.dataNodeSite(i)
 	}
@@ -111,6 +120,9 @@ func (c *Cluster) prepare() error {
 		if err := os.WriteFile(c.hostsFile(), []byte(text), 0o644); err != nil {
 			return err
 		}
+	}
+	if err := c.secure(); err != nil {
+		return err
 	}
 	return c.govern()
 }
@@ -234,7 +246,7 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 // tool runs a program of Hadoop to its end. It returns the path of the log with the program's
 // output, even after a failure.
 func (c *Cluster) tool(ctx context.Context, name string, heapMB int, class string, args ...string) (log string, err error) {
-	p, err := c.java(jvm{name: name, conf: "client", heapMB: heapMB, opts: []string{quick}, class: class, args: args})
+	p, err := c.java(jvm{name: name, conf: "client", heapMB: heapMB, opts: []string{quick}, env: c.cfg.userEnv(""), class: class, args: args})
 	if err != nil {
 		return "", err
 	}
@@ -416,7 +428,7 @@ func (c *Cluster) yarnReady(ctx context.Context) error {
 	var doc struct {
 		ClusterMetrics struct{ ActiveNodes int }
 	}
-	if err := ask(ctx, c.ResourceManagerURL()+"/ws/v1/cluster/metrics", &doc); err != nil {
+	if err := c.askResourceManager(ctx, c.ResourceManagerURL()+"/ws/v1/cluster/metrics", &doc); err != nil {
 		return err
 	}
 	if got := doc.ClusterMetrics.ActiveNodes; got < c.cfg.NodeManagers {

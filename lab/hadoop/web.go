@@ -35,7 +35,7 @@ func send(ctx context.Context, client *http.Client, method, url string, body io.
 	if err != nil {
 		return nil, err
 	}
-	if client == web {
+	if client != bulk {
 		req.Header.Set("Accept", "application/json")
 		if body != nil {
 			req.Header.Set("Content-Type", "application/json")
@@ -76,7 +76,16 @@ func fetch(ctx context.Context, client *http.Client, method, url string, body io
 
 // ask fetches a small JSON document and decodes it.
 func ask(ctx context.Context, url string, into any) error {
-	body, err := fetch(ctx, web, http.MethodGet, url, nil)
+	return askBy(ctx, web, url, into)
+}
+
+// askResourceManager is ask for a ResourceManager, which may want a ticket.
+func (c *Cluster) askResourceManager(ctx context.Context, url string, into any) error {
+	return askBy(ctx, c.managers, url, into)
+}
+
+func askBy(ctx context.Context, client *http.Client, url string, into any) error {
+	body, err := fetch(ctx, client, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}

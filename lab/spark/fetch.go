@@ -18,19 +18,27 @@ import (
 	"penstock/lab/fetch/pypi"
 )
 
-// Version is the Spark release that this package runs.
+// Version is the Spark release that runs where none is named. It needs Java 17.
 const Version = "4.1.3"
 
-var release = pypi.Package{
-	Name: "pyspark", Version: Version, Source: true,
-	SHA256: "b600238e771e45618a58beaf9d63cfd9aa06f61ce193244cedf890a04a4409f7",
+// Earlier is the last release line that runs on Java 8 and 11.
+const Earlier = "3.5.5"
+
+// digests are the SHA-256 sums of the releases' source archives on PyPI.
+var digests = map[string]string{
+	Version: "b600238e771e45618a58beaf9d63cfd9aa06f61ce193244cedf890a04a4409f7",
+	Earlier: "6effc9ce98edf231f4d683fd14f7270629bf8458c628d6a2620ded4bb34f3cb9",
 }
 
-// Fetch makes sure that Spark is in the cache and returns its home. It fetches the complete Spark
+// Fetch makes sure that a Spark release is in the cache and returns its home. It fetches the complete Spark
 // from PyPI (YARN's client is among its 330 jars) and arranges it as in Spark's own archive: jars,
 // bin, python.
-func Fetch(ctx context.Context, cacheDir string, progress func(format string, args ...any)) (home string, err error) {
-	if home, err = filepath.Abs(filepath.Join(cacheDir, "spark-"+Version)); err != nil {
+func Fetch(ctx context.Context, cacheDir, version string, progress func(format string, args ...any)) (home string, err error) {
+	digest, ok := digests[version]
+	if !ok {
+		return "", fmt.Errorf("spark: unknown release %q: use %s or %s", version, Version, Earlier)
+	}
+	if home, err = filepath.Abs(filepath.Join(cacheDir, "spark-"+version)); err != nil {
 		return "", err
 	}
 	if _, err := os.Stat(home); err == nil {
@@ -38,10 +46,10 @@ func Fetch(ctx context.Context, cacheDir string, progress func(format string, ar
 	}
 	if progress != nil {
 		begin := time.Now()
-		progress("Spark %s: fetching it (455 MB) with pip into %s, once", Version, home)
-		defer func() { progress("Spark %s: fetched in %.0f s", Version, time.Since(begin).Seconds()) }()
+		progress("Spark %s: fetching it (up to 455 MB) with pip into %s, once", version, home)
+		defer func() { progress("Spark %s: fetched in %.0f s", version, time.Since(begin).Seconds()) }()
 	}
-	return home, pypi.Fetch(ctx, home, release, unpack)
+	return home, pypi.Fetch(ctx, home, pypi.Package{Name: "pyspark", Version: version, Source: true, SHA256: digest}, unpack)
 }
 
 // folders are the parts of the archive to unpack: path in the archive -> path in Spark's home.

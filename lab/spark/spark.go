@@ -32,6 +32,9 @@ type Config struct {
 	RunDir  string // private; its folders conf, logs and work are replaced
 	Home    string // from Fetch
 	Cluster *hadoop.Cluster
+	// Java is the home of the Java runtime of drivers, and of a standalone master and worker; default: JAVA_HOME or,
+	// if that is not set, the java on the PATH. Containers on YARN run on the cluster's Java.
+	Java string
 	// Standalone runs applications on a master and a worker that this package starts, instead of YARN.
 	Standalone bool
 	// LocalDir is the folder in which a standalone worker's executors keep shuffle and spill files;
@@ -134,6 +137,11 @@ func (s *Spark) configure() error {
 		// The serial collector needs less memory, of which test machines have little.
 		"spark.executor.extraJavaOptions": "-XX:+UseSerialGC",
 	}
+	for name, options := range map[string]string{"driver": "", "yarn.am": "", "executor": settings["spark.executor.extraJavaOptions"]} {
+		if all := strings.TrimSpace(options + " " + strings.Join(s.cfg.Cluster.KerberosOptions(), " ")); all != "" {
+			settings["spark."+name+".extraJavaOptions"] = all
+		}
+	}
 	maps.Copy(settings, s.cfg.Settings)
 	var text strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
@@ -168,6 +176,11 @@ func (s *Spark) env() []string {
 			env = append(env, name+"="+v)
 		}
 	}
+	env = append(env, s.cfg.Cluster.KerberosUser()...)
+	if s.cfg.Java != "" {
+		env = slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "JAVA_HOME=") })
+		env = append(env, "JAVA_HOME="+s.cfg.Java)
+	}
 	if !s.cfg.Standalone {
 		// YARN sets this variable itself, and a worker's value would have precedence.
 		env = slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "SPARK_LOCAL_DIRS=") })
@@ -199,7 +212,7 @@ func (s *Spark) startDaemons(ctx context.Context) error {
 	}
 	s.master = fmt.Sprintf("spark://127.0.0.1:%d", ports[0])
 	s.web = fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	s.cfg.Progress("Spark %s: starting a master and a worker", Version)
+	s.cfg.Progress("%s: starting a master and a worker", filepath.Base(s.cfg.Home))
 	start := func(name, ready string, ownPIDs bool, argv ...string) error {
 		p, err := s.spawn(name, ownPIDs, append([]string{filepath.Join(s.cfg.Home, "bin", "spark-class")}, argv...)...)
 		if err != nil {

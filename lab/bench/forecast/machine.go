@@ -145,7 +145,7 @@ func (m *machine) prepare(ctx context.Context, r Row) error {
 }
 
 func (m *machine) startSpark(ctx context.Context) error {
-	home, err := spark.Fetch(ctx, m.request.Cache, m.request.Progress)
+	home, err := spark.Fetch(ctx, m.request.Cache, spark.Version, m.request.Progress)
 	if err != nil {
 		return err
 	}

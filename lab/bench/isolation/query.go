@@ -12,7 +12,7 @@ import (
 
 // startSpark starts Spark on the cluster.
 func (m *Machine) startSpark(ctx context.Context) error {
-	home, err := spark.Fetch(ctx, m.request.CacheDir, m.request.say)
+	home, err := spark.Fetch(ctx, m.request.CacheDir, spark.Version, m.request.say)
 	if err != nil {
 		return err
 	}

@@ -78,7 +78,7 @@ func startMachine(ctx context.Context, q Request, dir string) (_ *machine, err e
 			err = errors.Join(err, m.Down())
 		}
 	}()
-	home, err := spark.Fetch(ctx, q.Cache, q.Progress)
+	home, err := spark.Fetch(ctx, q.Cache, spark.Version, q.Progress)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,6 @@
+// Package kerberos tests Penstock on a secured cluster: a real Kerberos server, HDFS with SASL and
+// block tokens, and YARN whose web address asks for a ticket. The broker asks it with a keytab.
+//
+// Two things of a secured cluster cannot run here, because libhadoop and the container executor are
+// not published as artifacts: MapReduce's shuffle, and containers with the user ids of their users.
+package kerberos

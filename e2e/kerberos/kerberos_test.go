@@ -1,0 +1,95 @@
+package kerberos
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"penstock/e2e/internal/fixture"
+	"penstock/lab/hadoop"
+	"penstock/lab/spark"
+	"penstock/node/status"
+)
+
+func flow(t *testing.T, name string) status.Flow { return fixture.FlowOfAny(shared.Look(t), name) }
+
+// succeeds waits until a job has ended well, and returns its counters.
+func succeeds(ctx context.Context, t *testing.T, job *hadoop.App) map[string]int64 {
+	t.Helper()
+	_, err := job.Wait(ctx)
+	fixture.Must(t, err)
+	counters, err := job.Counters(ctx)
+	fixture.Must(t, err)
+	return counters
+}
+
+// TestSecuredCluster: two users write and one reads. Their bytes are attributed to their jobs, also where the DataNode sends
+// through SASL. Rules on queue and user turn the facts of the secured ResourceManager into weights on the node.
+func TestSecuredCluster(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	const rows = 1_000_000
+	fixture.Must(t, shared.SetPolicy("rules:\n  - {user: alice, weight: 5}\n  - {queue: 'root."+hadoop.QueueAggressor+"', weight: 3}\n"))
+	before := shared.Settled(t)
+	hers := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Output: "/alice", Queue: hadoop.QueueProtected})
+	his := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Output: "/bob", Queue: hadoop.QueueAggressor, User: bob})
+	fixture.Eventually(t, "rules on user and queue", func() bool {
+		return flow(t, hers.ID).Weight == 5 && flow(t, his.ID).Weight == 3
+	})
+	for name, job := range map[string]*hadoop.App{"alice's TeraGen": hers, "bob's TeraGen": his} {
+		counted := succeeds(ctx, t, job)["HDFS: Number of bytes written"]
+		if counted < rows*hadoop.RowBytes {
+			t.Errorf("%s wrote %d bytes, want at least %d", name, counted, rows*hadoop.RowBytes)
+		}
+		// The history, which no counter includes, is less than 1 % of this.
+		fixture.Alike(t, name+": written to HDFS", fixture.StreamedBetween(before, shared.Settled(t), job.ID, "persistent").Written, counted)
+	}
+
+	// The only reduce runs in the ApplicationMaster, which needs no shuffle handler.
+	fixture.Must(t, shared.Forget())
+	before = shared.Settled(t)
+	check := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraValidate, Input: "/alice", Output: "/checked", Queue: hadoop.QueueProtected,
+		Settings: map[string]string{"mapreduce.job.ubertask.enable": "true", "mapreduce.job.ubertask.maxbytes": "1000000000"}})
+	counted := succeeds(ctx, t, check)
+	if got := counted["Map input records"]; got != rows {
+		t.Errorf("TeraValidate read %d rows, want %d", got, rows)
+	}
+	after := shared.Settled(t)
+	fixture.Alike(t, "TeraValidate: read from HDFS", fixture.StreamedBetween(before, after, check.ID, "persistent").Read, counted["HDFS: Number of bytes read"])
+
+	var all, nobody int64
+	for _, kind := range []string{"persistent", "intermediate"} {
+		for _, name := range []string{hers.ID, his.ID, check.ID, "clients", "unattributed"} {
+			p := fixture.Streamed(after, name, kind)
+			if all += p.Read + p.Written; name == "unattributed" {
+				nobody += p.Read + p.Written
+			}
+		}
+	}
+	if nobody*200 > all {
+		t.Errorf("%d of %d bytes are unattributed", nobody, all)
+	}
+}
+
+// TestSpark: a program of Spark sorts on the secured cluster. Its bytes match Spark's own counts.
+func TestSpark(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	const rows = 300_000
+	succeeds(ctx, t, shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Output: "/lines", Queue: hadoop.QueueProtected}))
+	home, err := spark.Fetch(ctx, shared.Spec.Cache, spark.Version, fixture.Say)
+	fixture.Must(t, err)
+	s, err := spark.Start(ctx, spark.Config{RunDir: shared.Path("spark"), Home: home, Cluster: shared.Hadoop, Governed: shared.Governed(0), Progress: fixture.Say,
+		Settings: map[string]string{"spark.shuffle.sort.bypassMergeThreshold": "1"}}) // as in e2e/phases
+	fixture.Must(t, err)
+	t.Cleanup(func() { fixture.Check(t, s.Stop()) })
+	script, err := spark.Script(t.TempDir(), spark.Sort)
+	fixture.Must(t, err)
+	fixture.Must(t, shared.Forget())
+	before := shared.Settled(t)
+	sort, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script, Queue: hadoop.QueueProtected,
+		Args: []string{shared.Hadoop.DefaultFS() + "/lines", shared.Hadoop.DefaultFS() + "/sorted", "4"}})
+	fixture.Must(t, err)
+	fixture.Must(t, sort.Wait(ctx))
+	fixture.AlikeSpark(t, "Spark's sort", before, shared.Settled(t), s, sort)
+}
