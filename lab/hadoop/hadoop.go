@@ -123,7 +123,7 @@ type Cluster struct {
 	cfg      Config
 	ports    ports
 	book     *ledger.Ledger
-	managers *http.Client // for requests to ResourceManagers
+	managers *http.Client // for requests to secured ResourceManagers; otherwise nil
 	runs     atomic.Int64 // counts clients and tools; it is part of the names of their logs
 
 	mu     sync.Mutex

@@ -266,7 +266,7 @@ func (a *App) Kill(ctx context.Context) error {
 			return true, err
 		}
 		url := a.c.ResourceManagerURL() + "/ws/v1/cluster/apps/" + a.ID + "/state?user.name=" + user()
-		if _, err := fetch(ctx, a.c.managers, http.MethodPut, url, strings.NewReader(`{"state":"KILLED"}`)); err != nil {
+		if _, err := fetch(ctx, a.c.resourceManagerClient(), http.MethodPut, url, strings.NewReader(`{"state":"KILLED"}`)); err != nil {
 			return false, fmt.Errorf("kill %s: %w", a.ID, err)
 		}
 		return false, nil

@@ -140,3 +140,6 @@ func (cfg *Config) userEnv(name string) []string {
 	}
 	return []string{"HADOOP_USER_NAME=" + name}
 }
+
+// resourceManagerClient returns the client for requests to ResourceManagers.
+func (c *Cluster) resourceManagerClient() *http.Client { return cmp.Or(c.managers, web) }

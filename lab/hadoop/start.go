@@ -43,7 +43,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
-	c := &Cluster{cfg: cfg, managers: web, logf: cfg.Progress}
+	c := &Cluster{cfg: cfg, logf: cfg.Progress}
 	if c.logf == nil {
 		c.logf = func(string, ...any) {}
 	}

@@ -81,7 +81,7 @@ func ask(ctx context.Context, url string, into any) error {
 
 // askResourceManager is ask for a ResourceManager, which may want a ticket.
 func (c *Cluster) askResourceManager(ctx context.Context, url string, into any) error {
-	return askBy(ctx, c.managers, url, into)
+	return askBy(ctx, c.resourceManagerClient(), url, into)
 }
 
 func askBy(ctx context.Context, client *http.Client, url string, into any) error {
