@@ -92,7 +92,8 @@ type Broker struct {
 	staleGrants    map[string]struct{}         // applications whose facts have changed since their grants were computed
 	totalRates     map[string]*coord.TotalRate // by application
 	forecasts      map[string]*forecaster      // by application
-	history        forecast.History            // of this broker, also from times when it led before
+	history        forecast.History            // from the store, and of this broker, also from times when it led before
+	learning       learning                    // the state of history's record in the store
 	deadlines      map[string]*goal            // by application
 	orders         orders
 	slowdowns      slowdowns
@@ -184,7 +185,7 @@ type Life struct {
 	Finished       int64 // Unix ms; 0: not known
 }
 
-// New returns a broker with the store's newest policy in force. It fails if the store does not
+// New returns a broker with the store's newest policy in force, and with what forecasts have learned. It fails if the store does not
 // answer, or if this program cannot read that policy.
 func New(ctx context.Context, o Options) (*Broker, error) {
 	if o.Log == nil {
@@ -212,7 +213,8 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 		o.Leadership = leadership.NewStandalone("")
 	}
 	settles := startupWait
-	if _, alone := o.Leadership.(*leadership.Standalone); !alone {
+	_, alone := o.Leadership.(*leadership.Standalone)
+	if !alone {
 		settles = failoverWait
 	}
 	b := &Broker{options: o, log: o.Log, leadership: o.Leadership, startup: coord.Startup{Least: settles}, created: time.Now(), started: time.Now(), peerLog: newLogLimiter(), nodeLog: newLogLimiter(), reportLimits: reportLimiters{byNode: map[string]*rate.Limiter{}}, totals: coord.NewTotals(maxNodes, maxApps, cluster.MaxEntries),
@@ -224,6 +226,12 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 	if err := b.refresh(ctx); err != nil {
 		return nil, err
 	}
+	b.learning.shared = !alone
+	if alone { // others read when they begin to lead
+		if err := b.readLearned(ctx); err != nil {
+			b.log.Warn("what forecasts have learned cannot be read yet", "error", err)
+		}
+	}
 	return b, nil
 }
 
@@ -234,6 +242,7 @@ func (b *Broker) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { b.watchStore(ctx) })
+	watching.Go(func() { b.keepLearned(ctx) })
 	ticker := time.NewTicker(rightsInterval)
 	defer ticker.Stop()
 	for {

@@ -47,7 +47,7 @@ func (b *Broker) observeProgress(names []string) {
 		}
 		f := b.forecasts[name]
 		if f == nil {
-			if len(b.forecasts) >= maxForecasts {
+			if len(b.forecasts) >= maxForecasts || b.awaitsLearned() {
 				continue
 			}
 			f = b.newForecaster(name)
@@ -104,6 +104,9 @@ func (b *Broker) learn(name string, f *forecaster, now time.Duration) {
 	}
 	f.learns = false
 	learned := b.history.Learn(f.kind, &f.trace, end)
+	if learned {
+		b.learning.runs++
+	}
 	f.trace = forecast.Trace{}
 	b.log.Debug("an application has ended", "application", name, "kind", f.kind.Name, "learned", learned)
 }

@@ -59,6 +59,7 @@ func (b *Broker) beginEpoch(epoch uint64) {
 	b.startup.Reset(time.Since(b.created))
 	b.orders, b.forecasts, b.deadlines = orders{at: time.Since(b.created)}, nil, nil // sessions end, but not their applications
 	b.slowdowns = slowdowns{at: time.Since(b.created)}                               // a new leader begins with the policy's weights
+	b.learning.read = b.learning.read && !b.learning.shared                          // another leader may have written the record
 	if epoch != 0 {                                                                  // until now this broker could not see which applications are at work
 		for name := range b.lastActive {
 			b.lastActive[name] = b.started

@@ -175,6 +175,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	if d.remote != nil {
 		checks.Remote = d.remote
 	}
+	d.processes = newProcessWatch(settings.Identity.Cgroup)
 	if d.orchestrators = d.newOrchestrators(settings.Orchestrators); d.orchestrators != nil {
 		checks.Containers = evidence{d.orchestrators}
 	}
@@ -190,7 +191,6 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	}
 	d.users = newUsers(log)
 	d.users.names = d.orchestrators
-	d.processes = newProcessWatch(settings.Identity.Cgroup)
 	d.processes.nameBy(d.orchestrators)
 	d.connections = &connectionWatch{Watch: connections.New()}
 	d.connections.CountBypass(d.bypass)

@@ -586,9 +586,8 @@ func controlDocument(mode string, s control.Status) status.Control {
 		out.Mechanisms = append(out.Mechanisms, status.Mechanism{Name: string(m), Available: s.Machine[m].OK, Why: s.Machine[m].Why})
 	}
 	if j := s.Joined; j != nil {
-		n := j.Counts()
-		out.Joining = &status.Joining{Connections: n.Open, Joined: n.Joined, Translated: n.NAT, Released: n.Released, Bytes: n.Bytes, Sockets: j.Sockets,
-			Releases: j.Releases, LastRelease: j.LastRelease, Limited: j.Limited, Error: j.Error}
+		joining := j.Document()
+		out.Joining = &joining
 	}
 	for _, held := range s.Holds[:len(s.Holds)-out.LeftOff] {
 		o := status.Hold{Flow: held.Flow, Where: held.Where, Held: held.Holds, Weight: held.Weight, Limit: held.Limit, Error: held.Error, Passed: []status.Rung{}}

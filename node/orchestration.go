@@ -29,6 +29,9 @@ func (d *Daemon) newOrchestrators(o *config.Orchestrators) *orchestrators.Direct
 			d.apply()
 		}
 	}}
+	if d.processes.Watch != nil {
+		options.Running = d.processes.Containers
+	}
 	if k := o.Kubernetes; k != nil {
 		options.Kubernetes = &orchestrators.Source{URL: k.URL, Access: k.Access(), Period: time.Duration(k.Period), Resource: k.Resource, Applications: k.Applications}
 	}
@@ -101,8 +104,8 @@ const maxStatusOrchestrated = 256
 func (d *Daemon) orchestratorStatus() []status.Orchestrator {
 	all := []status.Orchestrator{}
 	for _, s := range d.orchestrators.States() {
-		o := status.Orchestrator{Kind: string(s.Kind), URL: s.URL, Answered: s.Answered, Error: s.Error, Failures: s.Failures,
-			Containers: s.Containers, Skipped: s.Skipped, LeftOut: s.LeftOut, Offered: s.Offered, Top: []status.Orchestrated{}}
+		o := status.Orchestrator{Kind: string(s.Kind), URL: s.URL, Answered: s.Answered, Error: s.Error, Failures: s.Failures, SlowFiles: s.SlowFiles,
+			Containers: s.Containers, Absent: s.Absent, Skipped: s.Skipped, LeftOut: s.LeftOut, Offered: s.Offered, Top: []status.Orchestrated{}}
 		if s.Kind == owner.Kubernetes && d.devicePlugin != nil {
 			k, p := d.settings.Orchestrators.Kubernetes, d.devicePlugin.State()
 			o.DevicePlugin = &status.DevicePlugin{Resource: k.Resource, Offered: k.DevicePlugin.Bandwidth, Registered: p.Registered, Watched: p.Watched, Error: p.Error}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -36,6 +37,7 @@ const (
 	suffix        = ".version"
 	partialSuffix = ".writing" // end of a file's name before its rename
 	lockName      = "lock"
+	learnedName   = "forecasts"
 )
 
 // OpenFile opens an existing folder. It fails if there is no such folder, if another broker
@@ -223,6 +225,30 @@ func syncDir(dir string) error {
 
 // Changes implements Store.
 func (f *File) Changes() <-chan struct{} { return f.changes }
+
+// Learned implements Store.
+func (f *File) Learned(context.Context) ([]byte, error) {
+	file, err := os.Open(filepath.Join(f.dir, learnedName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, MaxLearned+1)) // DecodeLearned refuses what is longer
+}
+
+// KeepLearned implements Store. After a crash, either the old record exists or the new one.
+func (f *File) KeepLearned(_ context.Context, record []byte) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	path := filepath.Join(f.dir, learnedName)
+	if err := write(path+partialSuffix, record); err != nil {
+		return err
+	}
+	return errors.Join(os.Rename(path+partialSuffix, path), syncDir(f.dir))
+}
 
 // Close implements Store.
 func (f *File) Close() error { return f.lock.Close() }

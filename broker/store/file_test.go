@@ -245,3 +245,51 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestLearnedInAFile: a broker that opens the folder again has the record. A damaged one does not affect the versions.
+func TestLearnedInAFile(t *testing.T) {
+	dir := t.TempDir()
+	open := func() *store.File {
+		t.Helper()
+		f, err := store.OpenFile(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	f := open()
+	if err := f.Append(t.Context(), store.Version{Number: 1, Text: []byte("default: 1\n"), Author: "a", Time: time.UnixMilli(1)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.KeepLearned(t.Context(), []byte("record")); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	// A write that a crash has interrupted.
+	if err := os.WriteFile(filepath.Join(dir, "forecasts.writing"), []byte("rec"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f = open()
+	if got, err := f.Learned(t.Context()); err != nil || string(got) != "record" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 3 {
+		t.Errorf("%v, %v", left, err)
+	}
+	f.Close()
+	if err := os.WriteFile(filepath.Join(dir, "forecasts"), make([]byte, 2*store.MaxLearned), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f = open()
+	defer f.Close()
+	got, err := f.Learned(t.Context())
+	if err != nil || len(got) > store.MaxLearned+1 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	if _, _, err := store.DecodeLearned(got); err == nil {
+		t.Error("a damaged record is used")
+	}
+	if v, err := f.Latest(t.Context()); err != nil || v.Number != 1 {
+		t.Errorf("%+v, %v", v, err)
+	}
+}

@@ -12,6 +12,7 @@ import (
 type Memory struct {
 	mu       sync.Mutex
 	versions []Version // oldest first
+	learned  []byte
 	changes  chan struct{}
 }
 
@@ -78,6 +79,21 @@ func (m *Memory) Append(_ context.Context, v Version) error {
 
 // Changes implements Store.
 func (m *Memory) Changes() <-chan struct{} { return m.changes }
+
+// Learned implements Store.
+func (m *Memory) Learned(context.Context) ([]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.learned), nil
+}
+
+// KeepLearned implements Store.
+func (m *Memory) KeepLearned(_ context.Context, record []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.learned = slices.Clone(record)
+	return nil
+}
 
 // Close implements Store.
 func (m *Memory) Close() error { return nil }

@@ -1,5 +1,6 @@
 // Package store keeps the decisions of operators: the versions of the policy, and the weights set
-// for single applications. All other state of a broker is soft.
+// for single applications. It also keeps what forecasts have learned from earlier runs, which a broker can do without.
+// All other state of a broker is soft.
 package store
 
 import (
@@ -44,5 +45,9 @@ type Store interface {
 	// Changes receives a value after the newest version has changed, also if another broker
 	// changed it.
 	Changes() <-chan struct{}
+	// Learned returns the record that KeepLearned has kept last, as it was found; nil if there is none.
+	Learned(ctx context.Context) ([]byte, error)
+	// KeepLearned replaces the record of what forecasts have learned (EncodeLearned). Whatever happens, the versions stay as they are.
+	KeepLearned(ctx context.Context, record []byte) error
 	Close() error
 }

@@ -35,6 +35,7 @@ const (
 const (
 	newestNode   = "newest"   // number of the newest version, in decimal
 	versionsNode = "versions" // one child for each version
+	learnedNode  = "forecasts"
 )
 
 // Fence provides the leadership under which versions are written. Each write is one transaction
@@ -277,6 +278,42 @@ func (z *ZooKeeper) watch(ctx context.Context) {
 
 // Changes implements Store.
 func (z *ZooKeeper) Changes() <-chan struct{} { return z.changes }
+
+// Learned implements Store.
+func (z *ZooKeeper) Learned(ctx context.Context) ([]byte, error) {
+	n, err := z.client.GetLatest(ctx, z.client.Path(learnedNode))
+	if errors.Is(err, zk.ErrNoNode) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read what forecasts have learned in ZooKeeper: %w", err)
+	}
+	if len(n.Data) == 0 { // made, but not written yet
+		return nil, nil
+	}
+	return n.Data, nil
+}
+
+// KeepLearned implements Store. It fails with ErrNotLeader if another broker has become the leader, whether or not this broker
+// knows that yet.
+func (z *ZooKeeper) KeepLearned(ctx context.Context, record []byte) error {
+	fence, fenceVersion, _, leading := z.fence.Fence()
+	if !leading {
+		return ErrNotLeader
+	}
+	path := z.client.Path(learnedNode)
+	if err := z.client.Ensure(ctx, path); err != nil {
+		return err
+	}
+	failed, err := z.client.Multi(ctx, zkclient.CheckOp(fence, fenceVersion), zkclient.SetOp(path, record, -1))
+	if failed == 0 && (errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNoNode)) {
+		return ErrNotLeader
+	}
+	if err != nil {
+		return fmt.Errorf("keep what forecasts have learned in ZooKeeper: %w", err)
+	}
+	return nil
+}
 
 // Close implements Store.
 func (z *ZooKeeper) Close() error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 
@@ -13,9 +12,8 @@ import (
 
 func newBenchMonitor() *cobra.Command {
 	q := monitor.Request{Setup: monitor.DefaultSetup()}
-	var at place
-	var jsonFile, reportFile, wordCountSize, teraSortSize string
-	var rows []string
+	var flags rowsBench
+	var wordCountSize, teraSortSize string
 	cmd := &cobra.Command{
 		Use:   "monitor",
 		Short: "Measure what background activities cost a Spark job, and what control gives back",
@@ -45,8 +43,8 @@ Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 int
   penstock-lab bench monitor --runs 1 --rows alone,fio-writer*`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if q.Rows, err = monitor.ParseRows(rows); err != nil {
-				return cli.Usage(fmt.Errorf("--rows: %w", err))
+			if q.TableRequest, err = flags.request(cmd, monitor.RowNames()); err != nil {
+				return err
 			}
 			for _, size := range []struct {
 				flag, text string
@@ -62,30 +60,18 @@ Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 int
 			if err := q.Validate(); err != nil {
 				return cli.Usage(err)
 			}
-			if err := at.resolve(); err != nil {
+			if err := flags.locate(&q.TableRequest); err != nil {
 				return err
 			}
-			q.Binary, q.AgentJar, q.Cache, q.Dir = at.binary, at.agentJar, at.cache, at.runDir
-			q.Progress = func(format string, args ...any) { fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...) }
 			res, err := monitor.Perform(cmd.Context(), q)
-			if len(res.Turns) > 0 {
-				err = errors.Join(err, writeResult(cmd, jsonFile, res), res.Report().WriteFile(reportFile))
-			}
-			return err
+			return flags.write(cmd, res, len(res.Turns), err)
 		},
 	}
-	flags := cmd.Flags()
-	flags.IntVar(&q.Runs, "runs", 5, "number of runs of each row")
-	flags.StringSliceVar(&rows, "rows", nil, "measure these rows only; * matches any part of a name (default: all)")
-	flags.StringVar(&wordCountSize, "wordcount-size", "", "bytes of WordCount's input (K, M, G: powers of 1024)")
-	flags.StringVar(&teraSortSize, "terasort-size", "", "bytes of TeraSort's input")
-	flags.StringVar(&q.Setup.Scheduler, "scheduler", q.Setup.Scheduler, "I/O scheduler of the contested disk: bfq, mq-deadline, kyber or none")
-	flags.IntVar(&q.Setup.FioJobs, "fio-jobs", q.Setup.FioJobs, "threads of the reader and of the writer of local files")
-	flags.BoolVar(&q.KeepLogs, "keep-logs", false, "keep the run folder with all logs, even after success")
-	at.register(flags)
-	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished turns; made if missing")
-	flags.StringVar(&reportFile, "report", "", "write an HTML report to `FILE`")
-	flags.StringVar(&jsonFile, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
+	flags.register(cmd)
+	cmd.Flags().StringVar(&wordCountSize, "wordcount-size", "", "bytes of WordCount's input (K, M, G: powers of 1024)")
+	cmd.Flags().StringVar(&teraSortSize, "terasort-size", "", "bytes of TeraSort's input")
+	cmd.Flags().StringVar(&q.Setup.Scheduler, "scheduler", q.Setup.Scheduler, "I/O scheduler of the contested disk: bfq, mq-deadline, kyber or none")
+	cmd.Flags().IntVar(&q.Setup.FioJobs, "fio-jobs", q.Setup.FioJobs, "threads of the reader and of the writer of local files")
 	cmd.AddCommand(&cobra.Command{
 		Use: "load read|write FILE JOBS", Short: "Read or overwrite a file until a signal", Hidden: true, Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {

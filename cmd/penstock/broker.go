@@ -101,7 +101,7 @@ The broker needs no privileges except to listen on its port.`,
 			switch {
 			case o.Store != nil:
 			case storeDir == "":
-				log.Warn("no --store: the policy's versions and the weights set for single applications are kept in memory, until this broker ends")
+				log.Warn("no --store: the policy's versions, the weights set for single applications and the history of forecasts are kept in memory, until this broker ends")
 			default:
 				kept, err := store.OpenFile(storeDir)
 				if err != nil {
@@ -150,7 +150,7 @@ The broker needs no privileges except to listen on its port.`,
 	}
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9717", "`ADDRESS` for nodes")
 	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML); each change makes a new version of the policy")
-	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions and the weights set for single applications (default: they are kept in memory)")
+	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions, the weights set for single applications and the history of forecasts (default: they are kept in memory)")
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
 	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")

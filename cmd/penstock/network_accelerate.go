@@ -13,6 +13,7 @@ import (
 
 	"penstock/cmd/internal/cli"
 	"penstock/node/config"
+	"penstock/node/control/join"
 	"penstock/ops/accelerate"
 )
 
@@ -97,14 +98,14 @@ Needs Linux 6.13 or later, cgroup v2, and root (CAP_BPF, CAP_PERFMON, CAP_NET_AD
 					fmt.Fprintln(cmd.ErrOrStderr(), s)
 				}
 			})
-			if err != nil {
+			if err != nil && !errors.Is(err, join.ErrUnread) {
 				return err
 			}
 			if asJSON {
-				return cli.PrintJSON(cmd, last)
+				return errors.Join(err, cli.PrintJSON(cmd, last))
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "joined for %.0f s: %v\n", last.Seconds, last)
-			return nil
+			return err
 		},
 	}
 	usual := config.DefaultJoinedPorts()

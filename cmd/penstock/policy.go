@@ -51,7 +51,8 @@ func newPolicyCheck() *cobra.Command {
 		Use:   "check FILE",
 		Short: "Check a policy file, without a broker",
 		Long: `Check a policy file. All mistakes are listed, with line and column. A warning names each rule
-that never applies, because an earlier rule matches the same applications.
+that never applies, because an earlier rule matches the same applications; each deadline that
+has passed; and each deadline whose guaranteed rate is bounded by a limit of the same rule.
 
 Exit codes: 0 the file is good; 1 it is not; 2 wrong use.`,
 		Args: arguments(1, 1, "the policy FILE"),

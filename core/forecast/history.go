@@ -104,7 +104,7 @@ func withoutNumbers(word string) string {
 }
 
 // History keeps a curve for each kind of application. Its zero value is ready for use. Its memory is bounded: about 3 KB for each of
-// MaxKinds.
+// MaxKinds. Entries and Restore carry it over to another program.
 type History struct {
 	kinds  map[Kind]*list.Element // values are *learned
 	order  list.List              // last used first

@@ -322,6 +322,7 @@ func TestAnyHistory(t *testing.T) {
 		var m Model
 		c := h.Curve(k)
 		m.Use(c)
+		restored(t, &h)
 		o = Observation{}
 		for range rapid.IntRange(1, 50).Draw(t, "observations") {
 			m.Observe(next())

@@ -78,14 +78,19 @@ func TimeLeft() func(toDo int) string {
 	}
 }
 
+// RowResult is the result of a turn of a measurement whose table has rows. String returns its figures on a line.
+type RowResult interface {
+	fmt.Stringer
+	Key() RowTurn
+}
+
 // Table describes a measurement whose turns are rows of a table, each measured in several runs. A field
 // without a comment means the same as in Turns.
-type Table[S, R any] struct {
+type Table[S any, R RowResult] struct {
 	TableRequest
 	Name  string
 	Setup S
 
-	Key func(R) RowTurn // of a finished turn
 	// Start brings up the machine in a folder. It returns a function that performs one turn, and a
 	// function that restores the machine.
 	Start func(ctx context.Context, dir string) (turn func(context.Context, RowTurn) (R, error), stop func() error, err error)
@@ -96,7 +101,7 @@ type Table[S, R any] struct {
 func (t Table[S, R]) Perform(ctx context.Context) ([]R, error) {
 	missing := func(done []R) []RowTurn {
 		return RowTurns(t.Rows, t.Runs, func(k RowTurn) bool {
-			return slices.ContainsFunc(done, func(r R) bool { return t.Key(r) == k })
+			return slices.ContainsFunc(done, func(r R) bool { return r.Key() == k })
 		})
 	}
 	return Turns[S, RowTurn, R]{
@@ -117,22 +122,55 @@ func (t Table[S, R]) Perform(ctx context.Context) ([]R, error) {
 	}.Perform(ctx)
 }
 
-// TurnTable is the result of a measurement whose turns have one line each, in the form of --json.
-type TurnTable[S any, R fmt.Stringer] struct {
+// TurnTable is the result of a measurement whose table has rows, in the form of --json.
+type TurnTable[S any, R RowResult] struct {
 	Setup  S              `json:"setup"`
 	Turns  []R            `json:"turns"`
 	Claims []claims.Claim `json:"claims"`
 }
 
-// WriteTurns writes the turns, in the order of the rows.
-func (t TurnTable[S, R]) WriteTurns(w io.Writer, rows []string, key func(R) RowTurn) error {
+// Of returns the turns of a row.
+func (t TurnTable[S, R]) Of(row string) (all []R) {
+	for _, turn := range t.Turns {
+		if turn.Key().Row == row {
+			all = append(all, turn)
+		}
+	}
+	return all
+}
+
+// Values returns a figure of each turn of a row. figure returns false if a turn does not have it.
+func (t TurnTable[S, R]) Values(row string, figure func(R) (float64, bool)) (all []float64) {
+	for _, turn := range t.Of(row) {
+		if v, known := figure(turn); known {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// Pairs returns a figure of two turns for each run that has both rows. figure returns false if the turns do not have it.
+func (t TurnTable[S, R]) Pairs(row, base string, figure func(turn, base R) (float64, bool)) (all []float64) {
+	for _, turn := range t.Of(row) {
+		for _, b := range t.Of(base) {
+			if turn.Key().Run != b.Key().Run {
+				continue
+			}
+			if v, known := figure(turn, b); known {
+				all = append(all, v)
+			}
+		}
+	}
+	return all
+}
+
+// WriteTurns writes a line for each turn, in the order of the rows.
+func (t TurnTable[S, R]) WriteTurns(w io.Writer, rows []string) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ROW\tRUN\tRESULT")
 	for _, row := range rows {
-		for _, turn := range t.Turns {
-			if k := key(turn); k.Row == row {
-				fmt.Fprintf(table, "%s\t%d\t%s\n", row, k.Run, turn)
-			}
+		for _, turn := range t.Of(row) {
+			fmt.Fprintf(table, "%s\t%d\t%s\n", row, turn.Key().Run, turn)
 		}
 	}
 	return table.Flush()

@@ -1,7 +1,9 @@
 package experiment
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -30,5 +32,36 @@ func TestSelectRows(t *testing.T) {
 		if got, err := SelectRows(all, []string{wrong}); err == nil {
 			t.Errorf("%s: %v", wrong, got)
 		}
+	}
+}
+
+type oneTurn struct {
+	row   string
+	run   int
+	value float64
+}
+
+func (t oneTurn) Key() RowTurn   { return RowTurn{t.row, t.run} }
+func (t oneTurn) String() string { return fmt.Sprintf("%g s", t.value) }
+
+func TestTurnTable(t *testing.T) {
+	table := TurnTable[int, oneTurn]{Turns: []oneTurn{{"a", 1, 10}, {"b", 2, 4}, {"a", 2, 20}, {"a", 3, -1}, {"b", 3, 2}}}
+	positive := func(t oneTurn) (float64, bool) { return t.value, t.value > 0 }
+	if got := table.Of("b"); !slices.Equal(got, []oneTurn{{"b", 2, 4}, {"b", 3, 2}}) || table.Of("c") != nil {
+		t.Errorf("%v", got)
+	}
+	if got := table.Values("a", positive); !slices.Equal(got, []float64{10, 20}) {
+		t.Errorf("%v", got)
+	}
+	// A pair has both turns of one run.
+	if got := table.Pairs("a", "b", func(a, b oneTurn) (float64, bool) { return a.value / b.value, a.value > 0 }); !slices.Equal(got, []float64{5}) {
+		t.Errorf("%v", got)
+	}
+	var out strings.Builder
+	if err := table.WriteTurns(&out, []string{"b", "a"}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "ROW  RUN  RESULT\nb    2    4 s\nb    3    2 s\na    1    10 s\na    2    20 s\na    3    -1 s\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
 	}
 }

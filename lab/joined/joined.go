@@ -119,7 +119,7 @@ func (j *Joining) Bytes() uint64 {
 	if j.join != nil {
 		s = j.join.Status()
 	}
-	return s.Counts().Bytes
+	return s.Document().Bytes
 }
 
 // Any returns an error if no bytes went straight from one socket to another: figures are then not those of joined

@@ -125,6 +125,7 @@ type Control struct {
 	published atomic.Pointer[Status]
 	live      atomic.Pointer[gate.Gate]
 	joined    atomic.Pointer[join.Join]
+	unread    atomic.Bool // a warning that joined bytes are not read was logged
 
 	mu      sync.Mutex
 	status  Status
@@ -212,7 +213,7 @@ func (c *Control) Apply(w Want) {
 // publish makes the present status visible to Status.
 func (c *Control) publish() {
 	s := c.status
-	s.Machine, s.Holds, s.Changes = maps.Clone(c.machine), slices.Clone(s.Holds), len(c.journal.Changes())
+	s.Machine, s.Holds, s.Changes = maps.Clone(c.machine), slices.Clone(s.Holds), c.journal.Len()
 	c.published.Store(&s)
 	if c.gate != nil {
 		c.live.Store(c.gate.Gate)

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -29,6 +30,7 @@ type joining struct {
 	leaving chan struct{} // is closed when the last join has put everything back; nil: there was none
 	tried   time.Time     // when Start has failed
 	mistake error         // why
+	swept   time.Time     // when putBackJoined last looked
 }
 
 // applyJoining begins or ends to join connections.
@@ -41,24 +43,22 @@ func (c *Control) applyJoining(want *Joining) {
 		c.joined.Store(nil)
 		go func() {
 			defer close(done)
-			if err := old.Close(); err != nil {
-				c.options.Log.Error("end the joining of connections", "error", err)
-			}
+			c.noteEnd(old.Close())
 		}()
 	}
-	if want == nil || s.join != nil {
+	if want == nil {
+		c.putBackJoined(time.Now())
+		return
+	}
+	if s.join != nil {
 		return
 	}
 	if time.Since(s.tried) < retryAfter {
 		c.status.Error = s.mistake.Error()
 		return
 	}
-	if s.leaving != nil {
-		select {
-		case <-s.leaving:
-		default:
-			return // the next Apply tries again
-		}
+	if !s.left() {
+		return // the next Apply tries again
 	}
 	config := join.Config{Dir: want.Dir, Cgroup: want.Cgroup, Ports: slices.Clone(want.Ports), Journal: c.journal, Log: c.options.Log}
 	var err error
@@ -78,8 +78,61 @@ func (c *Control) applyJoining(want *Joining) {
 	c.joined.Store(s.join)
 }
 
+// left reports whether the last join has put back what it could.
+func (s *joining) left() bool {
+	if s.leaving == nil {
+		return true
+	}
+	select {
+	case <-s.leaving:
+		return true
+	default:
+		return false
+	}
+}
+
+// putBackJoined puts back what an earlier joining, also that of a crashed daemon, has left because readers had not read all
+// joined bytes. It does not wait, and tries again every retryAfter while the journal has the change.
+func (c *Control) putBackJoined(now time.Time) {
+	s := &c.joining
+	if !s.left() || now.Sub(s.swept) < retryAfter {
+		return
+	}
+	s.swept = now
+	var targets []string
+	for _, change := range c.journal.Changes() {
+		if change.Mechanism == join.Mechanism {
+			targets = append(targets, change.Target)
+		}
+	}
+	if len(targets) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	s.leaving = done
+	go func() {
+		defer close(done)
+		for _, target := range targets {
+			c.noteEnd(c.journal.PutBack(join.Mechanism, target))
+		}
+	}()
+}
+
+// noteEnd logs the error of an end of joining. One about unread bytes is expected, and is logged once until an end succeeds.
+func (c *Control) noteEnd(err error) {
+	switch unread := errors.Is(err, join.ErrUnread); {
+	case err == nil:
+		c.unread.Store(false)
+	case !unread:
+		c.options.Log.Error("end the joining of connections", "error", err)
+	case !c.unread.Swap(true):
+		c.options.Log.Warn("the joining of connections has ended, but not everything is put back yet", "error", err, "again_in", retryAfter)
+	}
+}
+
 // closeJoining ends the joining and waits until everything is put back.
 func (c *Control) closeJoining() {
+	c.joining.swept = time.Now() // the journal puts back what is left when it is closed
 	c.applyJoining(nil)
 	if c.joining.leaving != nil {
 		<-c.joining.leaving

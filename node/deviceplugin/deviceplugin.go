@@ -8,6 +8,10 @@
 // starts, and does not know plug-ins of before; so the plug-in looks every few seconds whether its socket and the kubelet's are
 // still the same, and otherwise begins again.
 //
+// The name of the socket is the same for all daemons, so a second daemon on the machine would take the place of the first. A
+// daemon therefore locks the folder itself while it offers bandwidth. (The kubelet would remove a file for the lock.) A
+// daemon without the lock touches nothing in the folder, and tries again later.
+//
 // No kubelet could be run for the tests. They use one of their own, with the real protocol.
 package deviceplugin
 
@@ -23,6 +27,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -44,6 +49,8 @@ const (
 	maxBackOff    = time.Minute
 	maxMessage    = 1 << 20 // bytes of a request
 )
+
+var errOther = errors.New("another daemon on this machine offers bandwidth to this kubelet: remove device_plugin from the settings of one of them. This daemon offers bandwidth when the other one ends")
 
 // Options configures a Plugin.
 type Options struct {
@@ -118,11 +125,16 @@ func (p *Plugin) Run(ctx context.Context) {
 // serve listens, registers, and serves until ctx ends or one of the sockets has changed.
 func (p *Plugin) serve(ctx context.Context) error {
 	path, kubelet := filepath.Join(p.options.Folder, endpoint), filepath.Join(p.options.Folder, kubeletSocket)
+	lock, err := lockFolder(p.options.Folder)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // after the socket is removed
 	theirs, err := identify(kubelet)
 	if err != nil {
 		return fmt.Errorf("the kubelet's socket: %w: does the kubelet run, and is this its folder (device_plugin.folder)?", err)
 	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier daemon
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) { // of an earlier daemon, which was killed
 		return fmt.Errorf("the plug-in's socket: %w: the daemon must have write access to the kubelet's folder", err)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", path)
@@ -167,6 +179,24 @@ func (p *Plugin) serve(ctx context.Context) error {
 			return nil // the kubelet has started again
 		}
 	}
+}
+
+// lockFolder locks a folder until the result is closed or the process ends. It returns errOther if another process has
+// locked the folder.
+func lockFolder(folder string) (*os.File, error) {
+	f, err := os.OpenFile(folder, os.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("the kubelet's folder: %w: does the kubelet run, and is this its folder (device_plugin.folder)?", err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, errOther
+	}
+	return nil, fmt.Errorf("lock the kubelet's folder %s: %w", folder, err)
 }
 
 func (p *Plugin) register(ctx context.Context, kubelet string) error {

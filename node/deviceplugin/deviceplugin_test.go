@@ -194,6 +194,62 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// A second daemon leaves the offer to the first, and its end does not take back the offer. It offers bandwidth when the
+// first one ends, also if the first one is killed.
+func TestTwoDaemons(t *testing.T) {
+	folder := shortDir(t)
+	k := startKubelet(t, folder, nil)
+	start := func() (p *Plugin, end func()) {
+		p = New(Options{Folder: folder, Resource: "penstock.io/disk-bandwidth", Bandwidth: 7, Log: slog.New(slog.DiscardHandler)})
+		p.period = 10 * time.Millisecond
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { p.Run(ctx); close(ended) }()
+		return p, func() {
+			cancel()
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Fatal("Run does not end")
+			}
+		}
+	}
+	first, endFirst := start()
+	eventually(t, "the first registration", func() bool { return !first.State().Registered.IsZero() })
+	stream, err := k.dial().ListAndWatch(t.Context(), &wire.Empty{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := identify(filepath.Join(folder, endpoint))
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, endSecond := start()
+	eventually(t, "the second one's error", func() bool { return strings.Contains(second.State().Error, "another daemon on this machine") })
+	endSecond()
+	if now, err := identify(filepath.Join(folder, endpoint)); err != nil || now != socket {
+		t.Errorf("the socket: %+v, then %+v, %v", socket, now, err)
+	}
+	if s := first.State(); s.Registered.IsZero() || s.Watched != 1 || len(k.registrations()) != 1 {
+		t.Errorf("%+v, %d registrations", s, len(k.registrations()))
+	}
+
+	third, endThird := start()
+	eventually(t, "the third one's error", func() bool { return third.State().Error != "" })
+	endFirst()
+	eventually(t, "the third one's registration", func() bool { return !third.State().Registered.IsZero() })
+	if _, err := k.dial().GetDevicePluginOptions(t.Context(), &wire.Empty{}); err != nil || len(k.registrations()) != 2 {
+		t.Errorf("%v, %d registrations", err, len(k.registrations()))
+	}
+	endThird()
+	if _, err := os.Stat(filepath.Join(folder, endpoint)); !os.IsNotExist(err) {
+		t.Errorf("the socket is left: %v", err)
+	}
+}
+
 // A kubelet that does not answer neither delays the end of the daemon nor makes it leave a socket.
 func TestAKubeletThatHangs(t *testing.T) {
 	folder := shortDir(t)

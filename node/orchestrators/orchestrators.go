@@ -48,6 +48,9 @@ const (
 	wakePause = time.Second
 	missedFor = time.Minute
 	maxMissed = 1024
+	// absentFor is how long what a container has requested counts while answers lack the container, or for three periods if
+	// these are longer.
+	absentFor = 2 * time.Minute
 	// addressesFor is how long the addresses of the last answer count, or for two periods if these are longer. The
 	// address of a pod that has ended gets another pod, which an orchestrator that does not answer cannot report.
 	addressesFor = 30 * time.Second
@@ -68,6 +71,9 @@ type Source struct {
 // Options configures a Directory. A nil source does not exist.
 type Options struct {
 	Kubernetes, Mesos *Source
+	// Running returns the owners of the cgroups of pods and Mesos containers that have processes; nil: it is not known
+	// which have. The caller does not change the result.
+	Running func() map[string]owner.Owner
 	// Changed is called when what applications have requested has changed; nil: nobody wants to know. It may call
 	// Requested.
 	Changed func()
@@ -106,17 +112,21 @@ type State struct {
 	Answered time.Time // zero: never
 	Error    string    // of the last request; empty: none
 	Failures int       // requests that have failed since the last answer
+	// SlowFiles counts the requests that were not made because a file with a token, a credential or certificates
+	// could not be read in time.
+	SlowFiles uint64
 	// Containers are those of the last answer; Skipped of them have invalid names or a UID of several pods, and
-	// LeftOut are beyond MaxContainers.
-	Containers, Skipped, LeftOut int
-	Offered                      int64 // MB/s that the agent offers (Mesos)
-	Applications                 []Application
+	// LeftOut are beyond MaxContainers. The answer lacks Absent others, which still count.
+	Containers, Skipped, LeftOut, Absent int
+	Offered                              int64 // MB/s that the agent offers (Mesos)
+	Applications                         []Application
 }
 
 // Directory knows the containers. Its methods may be called by several goroutines; those of a nil Directory know
 // nothing.
 type Directory struct {
 	log     *slog.Logger
+	running func() map[string]owner.Owner
 	changed func()
 	sources []*source
 }
@@ -135,28 +145,34 @@ type source struct {
 	last       answer           // without its containers
 	requested  map[string]int64 // MB/s, by application; never changed, only replaced
 	current    int              // containers of the last answer
+	absent     int              // containers that the last answer lacks, and that still count
 	answered   time.Time
 	err        error
 	failures   int
+	slowFiles  uint64
 	missed     map[string]time.Time
 }
 
+// kept is a container that is known. Answers that lack it do so since missing; zero: the last answer has it. While it
+// counts, it is treated as if the last answer had it.
 type kept struct {
 	Container
-	gone time.Time // zero: it was in the last answer
+	missing time.Time
+	counts  bool
 }
 
 // answer is what an orchestrator has answered.
 type answer struct {
 	containers       map[string]Container
 	addresses        map[netip.Addr]string // of pods, with the key of the pod
+	ended            map[string]bool       // keys of containers that have ended or are ambiguous; at most MaxContainers
 	skipped, leftOut int
 	offered          int64
 }
 
 // New returns a directory that knows nothing yet.
 func New(o Options) *Directory {
-	d := &Directory{log: o.Log, changed: o.Changed}
+	d := &Directory{log: o.Log, running: o.Running, changed: o.Changed}
 	add := func(s *Source, kind owner.Kind, read func(*json.Decoder) (answer, error)) {
 		d.sources = append(d.sources, &source{Source: *s, kind: kind, read: read, wake: make(chan struct{}, 1),
 			containers: map[string]kept{}, missed: map[string]time.Time{}})
@@ -181,15 +197,22 @@ func (s *Source) matches(name string) bool {
 }
 
 func (s *Source) readPods(d *json.Decoder) (answer, error) {
-	a := answer{containers: map[string]Container{}, addresses: map[netip.Addr]string{}}
+	a := answer{containers: map[string]Container{}, addresses: map[netip.Addr]string{}, ended: map[string]bool{}}
+	end := func(uid string) {
+		if len(a.ended) < MaxContainers {
+			a.ended[uid] = true
+		}
+	}
 	twice := map[string]bool{} // UIDs of several pods: mirrors of static pods that somebody has made up
 	rest, err := orchestrator.ReadPods(d, s.Resource, func(p orchestrator.Pod) error {
 		_, other := a.containers[p.UID]
 		switch {
 		case p.Ended:
+			end(p.UID)
 			return nil
 		case other || twice[p.UID]:
 			delete(a.containers, p.UID)
+			end(p.UID)
 			twice[p.UID] = true
 			return nil
 		case len(a.containers) >= MaxContainers:
@@ -294,9 +317,20 @@ func (s *source) ask(ctx context.Context, d *Directory) {
 		s.http.CloseIdleConnections()
 		s.http = nil // the certificates may have been replaced
 	}
-	first, changed, before := s.store(a, err, time.Now())
+	running := map[string]bool(nil)
+	if d.running != nil {
+		running = s.keys(d.running())
+	}
+	absent := s.absentNow()
+	first, changed, before := s.store(a, err, running, time.Now())
 	if changed && d.changed != nil {
 		d.changed()
+	}
+	switch now := s.absentNow(); {
+	case now > 0 && absent == 0:
+		d.log.Info("an orchestrator's answer lacks containers; they count for a while", "kind", s.kind, "url", s.URL, "containers", now, "at_most", s.absentFor())
+	case now == 0 && absent > 0:
+		d.log.Info("no container is missing from the orchestrator's answer any more, or the missing ones have ended", "kind", s.kind, "url", s.URL)
 	}
 	switch {
 	case err == nil && (before != nil || first):
@@ -348,42 +382,87 @@ func (s *source) request(ctx context.Context) (answer, error) {
 	return a, err
 }
 
-// store stores an answer, or an error. It returns whether this was the first answer, whether what applications have
-// requested has changed, and the error before.
-func (s *source) store(a answer, err error, now time.Time) (first, changed bool, before error) {
+// keys returns the keys of the containers of this kind that have processes.
+func (s *source) keys(running map[string]owner.Owner) map[string]bool {
+	all := map[string]bool{}
+	for _, o := range running {
+		if o.Kind == s.kind {
+			all[keyOf(o)] = true
+		}
+	}
+	return all
+}
+
+// keyOf returns the key of a container: a pod's UID, or a Mesos container's UUID.
+func keyOf(o owner.Owner) string {
+	if o.Kind == owner.Mesos {
+		return o.ID
+	}
+	return o.Pod
+}
+
+func (s *source) absentNow() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.absent
+}
+
+func (s *source) absentFor() time.Duration { return max(absentFor, 3*s.Period) }
+
+// store stores an answer, or an error. running are the keys of the containers that have processes; nil: not known. It
+// returns whether this was the first answer, whether what applications have requested has changed, and the error before.
+func (s *source) store(a answer, err error, running map[string]bool, now time.Time) (first, changed bool, before error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, first = s.err, s.answered.IsZero()
 	if s.err = err; err != nil {
 		s.failures++
+		if errors.Is(err, orchestrator.ErrSlowFile) {
+			s.slowFiles++
+		}
 		return first, false, before
 	}
+	s.failures, s.answered, s.current, s.absent = 0, now, len(a.containers), 0
+	for key, c := range s.containers {
+		if _, is := a.containers[key]; is {
+			continue
+		}
+		if c.missing.IsZero() {
+			c.missing = now
+		}
+		if now.Sub(c.missing) > max(keepFor, s.absentFor()) || len(s.containers) > 2*MaxContainers {
+			delete(s.containers, key)
+			continue
+		}
+		// A container that has ended does not count again.
+		if c.counts = c.counts && !a.ended[key] && (running == nil || running[key]) && now.Sub(c.missing) <= s.absentFor(); c.counts {
+			s.absent++
+		}
+		s.containers[key] = c
+	}
+	for key, c := range a.containers {
+		s.containers[key] = kept{Container: c, counts: true}
+		delete(s.missed, key)
+	}
 	requested := map[string]int64{}
-	for _, c := range a.containers {
-		if c.Bandwidth > 0 && c.Flow {
+	for _, c := range s.containers {
+		if c.counts && c.Bandwidth > 0 && c.Flow {
 			requested[c.Application] += c.Bandwidth
 		}
 	}
 	if changed = !maps.Equal(requested, s.requested); changed {
 		s.requested = requested
 	}
-	s.failures, s.answered, s.current = 0, now, len(a.containers)
-	for key, c := range s.containers {
-		switch _, is := a.containers[key]; {
-		case is:
-		case c.gone.IsZero():
-			c.gone = now
-			s.containers[key] = c
-		case now.Sub(c.gone) > keepFor || len(s.containers) > 2*MaxContainers:
-			delete(s.containers, key)
+	// Another pod may have the address of a container that is missing, unless the container's processes run.
+	addresses := map[netip.Addr]string{}
+	for address, key := range s.addresses {
+		if c := s.containers[key]; c.counts && !c.missing.IsZero() && running[key] {
+			addresses[address] = key
 		}
 	}
-	for key, c := range a.containers {
-		s.containers[key] = kept{Container: c}
-		delete(s.missed, key)
-	}
-	s.addresses, s.last = a.addresses, a
-	s.last.containers = nil
+	maps.Copy(addresses, a.addresses)
+	s.addresses, s.last = addresses, a
+	s.last.containers, s.last.addresses, s.last.ended = nil, nil, nil
 	return first, changed, before
 }
 
@@ -417,13 +496,9 @@ func (d *Directory) Of(o owner.Owner) (Container, Knowledge) {
 	if d == nil || o.Delegated {
 		return Container{}, NotAsked
 	}
-	key := o.Pod
-	if o.Kind == owner.Mesos {
-		key = o.ID
-	}
 	for _, s := range d.sources {
 		if s.kind == o.Kind {
-			return s.of(key, time.Now())
+			return s.of(keyOf(o), time.Now())
 		}
 	}
 	return Container{}, NotAsked
@@ -477,7 +552,7 @@ func (s *source) at(address netip.Addr, now time.Time) (Container, bool) {
 		return Container{}, false
 	}
 	c, ok := s.containers[s.addresses[address]]
-	return c.Container, ok && c.gone.IsZero()
+	return c.Container, ok && c.counts
 }
 
 // States returns the state of each orchestrator.
@@ -495,13 +570,13 @@ func (d *Directory) States() []State {
 func (s *source) state() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := State{Kind: s.kind, URL: s.URL, Answered: s.answered, Failures: s.failures, Containers: s.current, Skipped: s.last.skipped, LeftOut: s.last.leftOut, Offered: s.last.offered}
+	out := State{Kind: s.kind, URL: s.URL, Answered: s.answered, Failures: s.failures, SlowFiles: s.slowFiles, Containers: s.current, Absent: s.absent, Skipped: s.last.skipped, LeftOut: s.last.leftOut, Offered: s.last.offered}
 	if s.err != nil {
 		out.Error = s.err.Error()
 	}
 	var current []Container
 	for _, c := range s.containers {
-		if c.gone.IsZero() {
+		if c.counts {
 			current = append(current, c.Container)
 		}
 	}

@@ -79,6 +79,9 @@ func directory(t *testing.T, o Options) (*Directory, *bytes.Buffer) {
 
 func pod(uid string) owner.Owner { return owner.Owner{Kind: owner.Kubernetes, Pod: uid, ID: "x"} }
 
+// nothing is what a machine without processes in containers returns.
+func nothing() map[string]owner.Owner { return nil }
+
 func TestPods(t *testing.T) {
 	kubelet := start(t)
 	kubelet.say(http.StatusOK, recorded(t, "kubelet-pods.json"))
@@ -143,7 +146,7 @@ func TestPatterns(t *testing.T) {
 func TestChangesOfRequests(t *testing.T) {
 	kubelet := start(t)
 	changes := 0
-	d, _ := directory(t, Options{Kubernetes: &Source{URL: kubelet.URL, Resource: orchestrator.DefaultResource}, Changed: func() { changes++ }})
+	d, _ := directory(t, Options{Kubernetes: &Source{URL: kubelet.URL, Resource: orchestrator.DefaultResource}, Running: nothing, Changed: func() { changes++ }})
 	for i, c := range []struct {
 		answer string
 		want   int
@@ -218,17 +221,131 @@ func TestFailures(t *testing.T) {
 	if c, ok := d.At(netip.MustParseAddr("10.244.1.8")); ok {
 		t.Errorf("%+v", c)
 	}
-	s.store(answer{}, nil, time.Now().Add(keepFor-time.Second))
+	s.store(answer{}, nil, nil, time.Now().Add(keepFor-time.Second))
 	if _, k := d.Of(pod(driver)); k != Known {
 		t.Error("forgotten too early")
 	}
-	s.store(answer{}, nil, time.Now().Add(keepFor+time.Second))
+	s.store(answer{}, nil, nil, time.Now().Add(keepFor+time.Second))
 	if _, k := d.Of(pod(driver)); k != Missing {
 		t.Error("not forgotten")
 	}
 	s.failures = 1 << 20
 	if s.pause() != maxBackOff {
 		t.Error(s.pause())
+	}
+}
+
+// A kubelet that has just started answers before it knows all its pods. Those whose processes run keep their facts for
+// a while.
+func TestPartialAnswers(t *testing.T) {
+	const period = 5 * time.Second
+	d, _ := directory(t, Options{Kubernetes: &Source{Period: period, Resource: orchestrator.DefaultResource}})
+	s, now := d.sources[0], time.Now()
+	read := func(text []byte) answer {
+		t.Helper()
+		a, err := s.readPods(json.NewDecoder(bytes.NewReader(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	all := func() answer { return read(recorded(t, "kubelet-pods.json")) }
+	none := answer{containers: map[string]Container{}}
+	driversAddress, executorsAddress := netip.MustParseAddr("10.244.1.7"), netip.MustParseAddr("10.244.1.8")
+	check := func(when string, requested int64, absent int, driversIs, executorsIs bool) {
+		t.Helper()
+		if got := d.Requested()[spark]; got != requested {
+			t.Errorf("%s: %d MB/s are requested, want %d", when, got, requested)
+		}
+		if st := d.States()[0]; st.Absent != absent {
+			t.Errorf("%s: %d are absent, want %d", when, st.Absent, absent)
+		}
+		for address, want := range map[netip.Addr]bool{driversAddress: driversIs, executorsAddress: executorsIs} {
+			if _, is := s.at(address, now); is != want {
+				t.Errorf("%s: address %v: %v", when, address, is)
+			}
+		}
+		if _, k := s.of(driver, now); k != Known {
+			t.Errorf("%s: the driver's name is lost", when)
+		}
+	}
+	both := map[string]bool{driver: true, executor: true}
+	s.store(all(), nil, both, now)
+	check("a full answer", 65, 0, true, true)
+	now = now.Add(period)
+	if _, changed, _ := s.store(none, nil, both, now); changed {
+		t.Error("an answer without pods changes what they have requested")
+	}
+	check("an answer without pods", 65, 2, true, true)
+	now = now.Add(period)
+	s.store(none, nil, map[string]bool{driver: true}, now)
+	check("the executor's processes have ended", 5, 1, true, false)
+	s.store(none, nil, both, now)
+	check("other processes in its cgroup", 5, 1, true, false)
+	s.store(all(), nil, both, now)
+	check("the full answer again", 65, 0, true, true)
+
+	// The grace has an end, also if the processes run on.
+	missing := now.Add(period)
+	for now = missing; now.Sub(missing) <= absentFor; now = now.Add(period) {
+		s.store(none, nil, both, now)
+		check("within the grace", 65, 2, true, true)
+	}
+	s.store(none, nil, both, now)
+	check("after the grace", 0, 0, false, false)
+
+	// Another pod gets the address of one that is absent.
+	s.store(all(), nil, both, now)
+	now = now.Add(period)
+	s.store(read([]byte(`{"kind":"PodList","items":[{"metadata":{"name":"n","namespace":"n","uid":"99999999-0d5e-4c1b-9e77-8a6b5c4d3e2f"},"status":{"podIP":"10.244.1.8"}}]}`)), nil, both, now)
+	if c, ok := s.at(executorsAddress, now); !ok || c.Name != "n/n" {
+		t.Errorf("%+v", c)
+	}
+	if c, ok := s.at(driversAddress, now); !ok || c.Application != spark {
+		t.Errorf("%+v", c)
+	}
+	// A pod whose end is reported does not count, and neither does one whose UID several pods name.
+	s.store(all(), nil, both, now)
+	ended := read([]byte(`{"kind":"PodList","items":[{"metadata":{"name":"e","namespace":"n","uid":"` + executor + `"},"status":{"phase":"Failed"}}]}`))
+	s.store(ended, nil, both, now)
+	check("the executor has ended", 5, 1, true, false)
+	s.store(all(), nil, both, now)
+	twice := `{"metadata":{"name":"e","namespace":"n","uid":"` + executor + `"}}`
+	s.store(read([]byte(`{"kind":"PodList","items":[`+twice+","+twice+`]}`)), nil, both, now)
+	check("two pods with one UID", 5, 1, true, false)
+
+	// If it is not known which processes run, addresses do not count, as other pods may have them.
+	s.store(all(), nil, nil, now)
+	s.store(none, nil, nil, now)
+	if len(d.Requested()) != 1 || d.States()[0].Absent != 5 {
+		t.Errorf("%v, %+v", d.Requested(), d.States()[0])
+	}
+	if c, ok := s.at(driversAddress, now); ok {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Only containers of the orchestrator's kind count as running.
+func TestKeysOfRunningContainers(t *testing.T) {
+	running := map[string]owner.Owner{"/a": {Kind: owner.Kubernetes, Pod: "p", ID: "c"}, "/b": {Kind: owner.Mesos, ID: "m"}, "/c": {Kind: owner.Docker, ID: "d"}}
+	for kind, want := range map[owner.Kind]string{owner.Kubernetes: "p", owner.Mesos: "m"} {
+		if got := (&source{kind: kind}).keys(running); len(got) != 1 || !got[want] {
+			t.Errorf("%s: %v", kind, got)
+		}
+	}
+}
+
+// A request that is not made because a file hangs is counted, and the last answer counts.
+func TestSlowFiles(t *testing.T) {
+	d, _ := directory(t, Options{Kubernetes: &Source{Period: time.Second}})
+	s, now := d.sources[0], time.Now()
+	s.store(answer{containers: map[string]Container{driver: {Application: spark}}}, nil, nil, now)
+	for range 3 {
+		s.store(answer{}, fmt.Errorf("token: %w", orchestrator.ErrSlowFile), nil, now)
+	}
+	s.store(answer{}, errors.New("401"), nil, now)
+	if st := d.States()[0]; st.SlowFiles != 3 || st.Failures != 4 || st.Containers != 1 {
+		t.Errorf("%+v", st)
 	}
 }
 
@@ -287,8 +404,8 @@ func TestOldAddresses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.store(a, nil, now)
-		s.store(answer{}, errors.New("401"), now.Add(time.Second))
+		s.store(a, nil, nil, now)
+		s.store(answer{}, errors.New("401"), nil, now.Add(time.Second))
 		if c, ok := s.at(address, now.Add(most)); !ok || c.Application != spark {
 			t.Errorf("%v after %v: %+v", period, most, c)
 		}

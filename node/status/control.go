@@ -23,6 +23,7 @@ type Joining struct {
 	Translated  int    `json:"translated"`  // of the open ones, the ends see different addresses (NAT)
 	Released    int    `json:"released"`    // of the open ones, use TCP for the rest of their life
 	Bytes       uint64 `json:"bytes"`       // sent straight to the other end, also by connections that are closed
+	Closed      uint64 `json:"closed"`      // connections that are closed and were joined
 	Sockets     int    `json:"sockets"`     // the kernel can join these; some may have no other end here
 	Releases    int    `json:"releases"`    // times that all connections were released
 	LastRelease string `json:"last_release"`

@@ -9,9 +9,11 @@ type Orchestrator struct {
 	Answered   time.Time      `json:"answered"`   // the last answer; zero: none yet
 	Error      string         `json:"error"`      // of the last request; the last answer counts meanwhile
 	Failures   int            `json:"failures"`   // requests that have failed since the last answer
+	SlowFiles  uint64         `json:"slow_files"` // requests that were not made because a file with a token, a credential or certificates was not read in time
 	Containers int            `json:"containers"` // pods, or containers of executors
 	Skipped    int            `json:"skipped"`    // entries with invalid names
 	LeftOut    int            `json:"left_out"`   // containers beyond the bound
+	Absent     int            `json:"absent"`     // containers that the last answer lacks, and that still count
 	Offered    int64          `json:"offered_mb_per_second"`
 	Top        []Orchestrated `json:"top"` // applications, those that request most bandwidth first
 	LeftOff    int            `json:"left_off"`

@@ -17,6 +17,7 @@ import (
 	"penstock/node/control/gate"
 	"penstock/node/control/join"
 	"penstock/node/control/journal"
+	"penstock/node/status"
 )
 
 const applyEvery = time.Second
@@ -34,23 +35,12 @@ type Options struct {
 
 // State is the state of the joined connections, in the form of --json.
 type State struct {
-	Seconds     float64 `json:"seconds"`     // since connections are joined
-	Connections int     `json:"connections"` // open connections whose ends were found
-	Joined      int     `json:"joined"`      // of these, at least one end sends straight to the other end
-	Translated  int     `json:"translated"`  // of the open ones, the ends see different addresses (NAT)
-	Released    int     `json:"released"`    // of the open ones, use TCP for the rest of their life
-	Bytes       uint64  `json:"bytes"`       // sent straight to the other end, also by connections that are closed
-	Closed      uint64  `json:"closed"`      // connections that are closed and were joined
-	Releases    int     `json:"releases"`    // times that all connections were released
-	LastRelease string  `json:"last_release"`
-	Limited     string  `json:"limited"` // why nothing is joined at present; empty: nothing prevents it
-	Error       string  `json:"error"`   // the last error
+	Seconds float64 `json:"seconds"` // since connections are joined
+	status.Joining
 }
 
 func stateOf(s *join.Status, since time.Time) State {
-	n := s.Counts()
-	return State{Seconds: time.Since(since).Seconds(), Connections: n.Open, Joined: n.Joined, Translated: n.NAT, Released: n.Released, Bytes: n.Bytes,
-		Closed: s.ClosedConnections, Releases: s.Releases, LastRelease: s.LastRelease, Limited: s.Limited, Error: s.Error}
+	return State{time.Since(since).Seconds(), s.Document()}
 }
 
 // String returns the state as one line for people.
@@ -76,7 +66,8 @@ func removeFolder(folder string, log *slog.Logger) error {
 }
 
 // Run joins connections until ctx ends, and then puts everything back. It calls report with the state once a second. It fails
-// if connections cannot be joined, and with journal.ErrInUse if a node daemon uses the folder.
+// if connections cannot be joined, and with journal.ErrInUse if a node daemon uses the folder. If readers have not read all joined
+// bytes at the end, it returns join.ErrUnread with the last state, and the record stays in the folder.
 func Run(ctx context.Context, o Options, report func(State)) (last State, err error) {
 	if err := join.Available(); err != nil {
 		return State{}, err

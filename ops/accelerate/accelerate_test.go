@@ -2,6 +2,7 @@ package accelerate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 
 	"penstock/lab/ledger"
 	"penstock/lab/netns"
+	"penstock/node/control/join"
 	"penstock/node/control/journal"
 )
 
@@ -130,5 +132,15 @@ func TestRunFails(t *testing.T) {
 	}
 	if left, err := os.ReadDir(o.Folder); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v, %v", left, err)
+	}
+}
+
+// The state's JSON is flat, as before the status document had the same type.
+func TestStateAsJSON(t *testing.T) {
+	text, err := json.Marshal(stateOf(&join.Status{ClosedConnections: 3, ClosedBytes: 5, Limited: "x"}, time.Now()))
+	for _, want := range []string{`{"seconds":`, `"connections":0`, `"bytes":5`, `"closed":3`, `"limited":"x"`} {
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s lacks %s: %v", text, want, err)
+		}
 	}
 }

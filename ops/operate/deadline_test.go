@@ -46,6 +46,20 @@ func TestADeadlineInAPolicy(t *testing.T) {
 		w[0] != "line 4: rules[2]: the deadline 2021-01-01T00:00:00Z has passed" {
 		t.Error(w)
 	}
+	for rule, want := range map[string]string{
+		"deadline: 2h, limit: 50MiB":                        "line 2: rules[0]: deadline and limit: the guaranteed rate is at most 50.0 MiB/s on each device.",
+		"deadline: 2h, total_limit: 50MiB":                  "line 2: rules[0]: deadline and total_limit: the guaranteed rate is at most 50.0 MiB/s in all.",
+		"deadline: 2h, limit: 1MiB, total_limit: 50MiB":     "line 2: rules[0]: deadline and limit, total_limit: the guaranteed rate is at most 1.0 MiB/s on each device and 50.0 MiB/s in all.",
+		"limit: 1MiB, total_limit: 50MiB":                   "",
+		"deadline: 2h, weight: 3":                           "",
+		"deadline: 2021-01-01T00:00:00Z, limit: 50MiB":      "line 2: rules[0]: the deadline 2021-01-01T00:00:00Z has passed",
+		"deadline: 2199-01-01T00:00:00Z, total_limit: 1MiB": "line 2: rules[0]: deadline and total_limit",
+	} {
+		w := parse("rules:\n- {flow: app, " + rule + "}\n").Warnings()
+		if want == "" && len(w) > 0 || want != "" && (len(w) != 1 || !strings.HasPrefix(w[0], want)) {
+			t.Errorf("%s: %q, want %q", rule, w, want)
+		}
+	}
 	changes := Compare(parse("default: 1"), parse("rules: [{flow: app, deadline: 2h}]"), facts)
 	if c := changes[0]; !c.Differs() || c.New.Reserves() != "for the deadline 2h0m0s" {
 		t.Errorf("%+v", c)

@@ -61,15 +61,38 @@ func (p *Policy) Counts() (rules, queues, reserved int) {
 	return len(p.rules.Rules), len(p.rules.Queues), reserved
 }
 
-// Warnings returns a line for each rule that can never have an effect, and for each deadline that has passed.
+// Warnings returns a line for each rule that can never have an effect, for each deadline that has passed, and for each
+// deadline beside a limit.
 func (p *Policy) Warnings() []string {
 	all := policyfile.Warnings(p.Text)
-	for i, r := range p.rules.Rules {
-		if r.Deadline.At != 0 && r.Deadline.At <= time.Now().UnixMilli() && i < len(p.lines) {
-			all = append(all, fmt.Sprintf("line %d: rules[%d]: the deadline %v has passed", p.lines[i], i, r.Deadline))
+	for i, r := range p.rules.Rules[:min(len(p.rules.Rules), len(p.lines))] {
+		add := func(format string, args ...any) {
+			all = append(all, fmt.Sprintf("line %d: rules[%d]: ", p.lines[i], i)+fmt.Sprintf(format, args...))
+		}
+		if r.Deadline.At != 0 && r.Deadline.At <= time.Now().UnixMilli() {
+			add("the deadline %v has passed", r.Deadline)
+			continue
+		}
+		if words, most := bounds(r); r.Deadline != (policy.Deadline{}) && words != "" {
+			// Whether the limit suffices depends on the application's work, which no rule knows.
+			add("deadline and %s: the guaranteed rate is at most %s. An application that needs more to end in time has its weight and no guaranteed rate: its deadline is refused", words, most)
 		}
 	}
 	return all
+}
+
+// bounds returns the fields of a rule that bound the rate of a deadline, and the bound; empty: nothing bounds it.
+func bounds(r policy.Rule) (fields, most string) {
+	device, total := Rate(r.Limit)+" on each device", Rate(r.Total.Limit)+" in all"
+	switch {
+	case r.Limit > 0 && r.Total.Limit > 0:
+		return "limit, total_limit", device + " and " + total
+	case r.Limit > 0:
+		return "limit", device
+	case r.Total.Limit > 0:
+		return "total_limit", total
+	}
+	return "", ""
 }
 
 // Document returns the text, followed by comments with the weights that are set for single

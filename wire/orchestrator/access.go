@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -33,7 +34,12 @@ const (
 	maxAuthorities = 8 << 20  // bytes of a file with certificates
 	connectTimeout = 5 * time.Second
 	idleTimeout    = time.Minute
+	fileTimeout    = 2 * time.Second
 )
+
+// ErrSlowFile means that a file with a token, a credential or certificates was not read within fileTimeout, so the server
+// was not asked.
+var ErrSlowFile = fmt.Errorf("the file was not read within %v: is it on a file system that hangs (NFS)? Keep it on a disk of this machine", fileTimeout)
 
 // CheckURL checks the address of a server.
 func (a Access) CheckURL(address string) error {
@@ -68,7 +74,7 @@ func (a Access) Client() (*http.Client, error) {
 		MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName}}
 	if a.CA != "" {
-		text, err := read(a.CA, maxAuthorities)
+		text, err := ownFiles.read(a.CA, maxAuthorities)
 		if err != nil {
 			return nil, fmt.Errorf("certificates of authorities: %w", err)
 		}
@@ -106,6 +112,55 @@ func (a Access) Authorize(r *http.Request) error {
 	return nil
 }
 
+// files reads files with a bound on the time. A system call on a file system that hangs cannot be ended, so its goroutine
+// waits on; but there is at most one for each file.
+type files struct {
+	open  func(file string, most int64) ([]byte, error)
+	limit time.Duration
+
+	mu      sync.Mutex
+	pending map[string]*reading
+}
+
+// reading is a read of a file. The fields are set when done is closed.
+type reading struct {
+	done chan struct{}
+	text []byte
+	err  error
+}
+
+var ownFiles = files{open: read, limit: fileTimeout}
+
+// read returns the text of an ordinary file of at most so many bytes. If an earlier read of the file has not returned,
+// the result is that of the earlier read. It returns ErrSlowFile when the limit has passed.
+func (f *files) read(file string, most int64) ([]byte, error) {
+	f.mu.Lock()
+	r := f.pending[file]
+	if r == nil {
+		r = &reading{done: make(chan struct{})}
+		if f.pending == nil {
+			f.pending = map[string]*reading{}
+		}
+		f.pending[file] = r
+		go func() {
+			r.text, r.err = f.open(file, most)
+			f.mu.Lock()
+			delete(f.pending, file)
+			f.mu.Unlock()
+			close(r.done)
+		}()
+	}
+	f.mu.Unlock()
+	limit := time.NewTimer(f.limit)
+	defer limit.Stop()
+	select {
+	case <-r.done:
+		return r.text, r.err
+	case <-limit.C:
+		return nil, fmt.Errorf("%s: %w", file, ErrSlowFile)
+	}
+}
+
 // read returns the text of an ordinary file of at most so many bytes.
 func read(file string, most int64) ([]byte, error) {
 	// To open a pipe without a writer would take for ever.
@@ -129,7 +184,7 @@ func read(file string, most int64) ([]byte, error) {
 
 // secret returns the words of a small text file.
 func secret(file string) ([]string, error) {
-	text, err := read(file, maxSecret)
+	text, err := ownFiles.read(file, maxSecret)
 	if err != nil {
 		return nil, err
 	}

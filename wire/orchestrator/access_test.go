@@ -2,6 +2,7 @@ package orchestrator
 
 import (
 	"encoding/pem"
+	"errors"
 	"io"
 	"log"
 	"net/http"
@@ -9,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func write(t *testing.T, name, text string) string {
@@ -125,6 +128,43 @@ func TestURLs(t *testing.T) {
 		}
 		if err != nil && strings.Contains(err.Error(), "a:b@") {
 			t.Errorf("the error contains the password: %v", err)
+		}
+	}
+}
+
+// A file system that hangs does not hold up those who read its files: each gets an error in time, and one goroutine waits.
+func TestAFileThatHangs(t *testing.T) {
+	var mu sync.Mutex
+	opened := map[string]int{}
+	let := make(chan struct{})
+	f := files{limit: 10 * time.Millisecond, open: func(file string, _ int64) ([]byte, error) {
+		mu.Lock()
+		opened[file]++
+		mu.Unlock()
+		if file == "nfs" {
+			<-let
+		}
+		return []byte("of " + file), nil
+	}}
+	for range 3 {
+		if text, err := f.read("nfs", 1); !errors.Is(err, ErrSlowFile) || text != nil {
+			t.Errorf("%q, %v", text, err)
+		}
+		if text, err := f.read("disk", 1); err != nil || string(text) != "of disk" {
+			t.Errorf("another file: %q, %v", text, err)
+		}
+	}
+	mu.Lock()
+	if opened["nfs"] != 1 || opened["disk"] != 3 {
+		t.Errorf("%v", opened)
+	}
+	mu.Unlock()
+	// The file system answers again. The read that hung counts for those who wait, and the next one reads the file again.
+	f.limit = time.Minute
+	close(let)
+	for range 2 {
+		if text, err := f.read("nfs", 1); err != nil || string(text) != "of nfs" {
+			t.Errorf("%q, %v", text, err)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,27 @@ func Run(t *testing.T, place func(t testing.TB) Place) {
 		t.Cleanup(func() { closeStore(t, s) })
 		return s
 	}
+	t.Run("learned", func(t *testing.T) {
+		at := place(t)
+		s := at(t)
+		if record, err := s.Learned(t.Context()); err != nil || record != nil {
+			t.Errorf("an empty store: %q, %v", record, err)
+		}
+		appendAll(t, s, 1, 2)
+		long := make([]byte, store.MaxLearned)
+		for _, record := range [][]byte{[]byte("one"), long, []byte("two\n\x00")} {
+			if err := s.KeepLearned(t.Context(), record); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := s.Learned(t.Context()); err != nil || !bytes.Equal(got, record) {
+				t.Errorf("%d bytes instead of %d, %v", len(got), len(record), err)
+			}
+		}
+		if v, err := s.Latest(t.Context()); err != nil || !same(v, version(2)) {
+			t.Errorf("the newest version: %+v, %v", v, err)
+		}
+		closeStore(t, s)
+	})
 	t.Run("empty", func(t *testing.T) {
 		s := open(t)
 		if v, err := s.Latest(t.Context()); err != nil || v.Number != 0 {

@@ -19,7 +19,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 		return Result{}, err
 	}
 	turns, err := experiment.Table[Setup, Turn]{
-		TableRequest: q.TableRequest, Name: "containers", Setup: q.Setup, Key: Turn.key,
+		TableRequest: q.TableRequest, Name: "containers", Setup: q.Setup,
 		Start: func(_ context.Context, dir string) (func(context.Context, experiment.RowTurn) (Turn, error), func() error, error) {
 			// Each turn starts its machine, because the number of nodes changes, and stops it.
 			return func(ctx context.Context, k experiment.RowTurn) (Turn, error) { return q.turn(ctx, k, dir) }, func() error { return nil }, nil

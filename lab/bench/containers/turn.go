@@ -47,7 +47,8 @@ func (j Job) SwitchesPerMB() float64 {
 	return j.SwitchesPerSecond / j.MBPerSecond
 }
 
-func (t Turn) key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
+// Key returns the turn's key.
+func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
 
 func (t Turn) String() string {
 	var all []string

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"penstock/core/character"
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
 )
 
@@ -42,7 +43,7 @@ func (w which) selects(f Forecast) bool {
 
 // errors returns the errors of a row's forecasts, in per cent of the whole run time and of the rest.
 func (r Result) errors(row string, w which) (whole, rest []float64) {
-	for _, t := range r.of(row) {
+	for _, t := range r.Of(row) {
 		for _, f := range t.Forecasts {
 			if !w.selects(f) {
 				continue
@@ -115,10 +116,10 @@ func (r Result) claims() (all []claims.Claim) {
 	}
 	add(r.intervals(true), r.intervals(false))
 	same, profiled := []float64{}, map[int]int{}
-	for run := 1; run <= MaxRuns; run++ {
+	for run := 1; run <= experiment.MaxRuns; run++ {
 		equal := 0
 		for _, job := range Profiled {
-			for _, t := range r.of(profilePrefix + job) {
+			for _, t := range r.Of(profilePrefix + job) {
 				if t.Run == run && t.Profile != nil {
 					if profiled[run]++; slices.Equal(t.Profile.Intensive, paperClass[job]) {
 						equal++
@@ -134,7 +135,7 @@ func (r Result) claims() (all []claims.Claim) {
 	for _, job := range Profiled {
 		for _, resource := range []character.Resource{character.CPU, character.Memory, character.Disk} {
 			var uses []float64
-			for _, t := range r.of(profilePrefix + job) {
+			for _, t := range r.Of(profilePrefix + job) {
 				if t.Profile != nil {
 					uses = append(uses, 100*t.Profile.Mean[resource])
 				}

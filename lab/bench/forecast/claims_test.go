@@ -12,7 +12,8 @@ import (
 
 // measured has two runs of WordCount's forecasts, and one of all profiles.
 func measured() Result {
-	r := Result{Setup: DefaultSetup()}
+	r := Result{}
+	r.Setup = DefaultSetup()
 	at := func(mark, asked, expected, low, high float64) Forecast {
 		return Forecast{Of: ofProgress, Mark: mark, Progress: mark, Runs: 1, AtS: asked, ExpectedS: expected, LowS: low, HighS: high}
 	}

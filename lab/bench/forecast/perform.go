@@ -17,7 +17,6 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	}
 	turns, err := experiment.Table[Setup, Turn]{
 		TableRequest: q.TableRequest, Name: "forecast", Setup: q.Setup,
-		Key: func(t Turn) experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} },
 		Start: func(ctx context.Context, dir string) (func(context.Context, experiment.RowTurn) (Turn, error), func() error, error) {
 			m, err := startMachine(ctx, q, dir)
 			if err != nil {
@@ -26,5 +25,5 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 			return m.turn, m.Down, nil
 		},
 	}.Perform(ctx)
-	return Result{Setup: q.Setup, Turns: turns}, err
+	return Result{experiment.TurnTable[Setup, Turn]{Setup: q.Setup, Turns: turns}}, err
 }

@@ -21,7 +21,7 @@ func (r Result) charts() (all []chart.Chart) {
 	lines := chart.Lines{Title: "Progress (line) and forecasts of the end (rings: when asked, and the end that was foreseen); dashed: the end", Columns: 2, Width: 330, Height: 190}
 	for _, row := range rows {
 		t, found := Turn{}, false
-		for _, turn := range r.of(row.Name) { // the last one has the most history
+		for _, turn := range r.Of(row.Name) { // the last one has the most history
 			if len(turn.Curve) > 0 || turn.Profile != nil {
 				t, found = turn, true
 			}

@@ -10,7 +10,6 @@ import (
 
 	"penstock/core/character"
 	"penstock/lab/experiment"
-	"penstock/lab/experiment/claims"
 )
 
 // Forecast is one answer of the broker. Its times are in seconds since the application's submission.
@@ -85,6 +84,9 @@ type Turn struct {
 
 func round(x float64) float64 { return math.Round(1000*x) / 1000 }
 
+// Key returns the turn's key.
+func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
+
 // String returns the turn's figures on a line.
 func (t Turn) String() string {
 	text := []string{fmt.Sprintf("%.1f s", t.RuntimeS)}
@@ -111,9 +113,7 @@ func (t Turn) String() string {
 
 // Result is the benchmark's result, in the form of --json.
 type Result struct {
-	Setup  Setup          `json:"setup"`
-	Turns  []Turn         `json:"turns"`
-	Claims []claims.Claim `json:"claims"`
+	experiment.TurnTable[Setup, Turn]
 }
 
 // WriteJSON writes the result.
@@ -122,23 +122,13 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// of returns the turns of a row.
-func (r Result) of(row string) (all []Turn) {
-	for _, t := range r.Turns {
-		if t.Row == row {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
 // WriteTable writes a line for each forecast, and one for each profile.
 func (r Result) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "disk %.1f MB/s; history: earlier runs that the broker knew; errors of forecasts in %% of the whole run time, and of the time that remained\n", float64(r.Setup.DiskRate)/megabyte)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "ROW\tRUN\tWEIGHTS\tRUN TIME, s\tHISTORY\tMARK\tPROGRESS\tWORK\tASKED AT, s\tFORECAST, s\tINTERVAL, s\tHOLDS\tERROR\tOF THE REST")
 	for _, row := range rows {
-		for _, turn := range r.of(row.Name) {
+		for _, turn := range r.Of(row.Name) {
 			if row.Profile {
 				continue
 			}
@@ -171,7 +161,7 @@ func (r Result) WriteTable(w io.Writer) error {
 	fmt.Fprintln(t, "\nAPPLICATION\tRUN\tRUN TIME, s\tCPU\tMEMORY\tDISK\tNETWORK\tPHASES\tCLASS\tTABLE II")
 	profiles := 0
 	for _, job := range Profiled {
-		for _, turn := range r.of(profilePrefix + job) {
+		for _, turn := range r.Of(profilePrefix + job) {
 			p := turn.Profile
 			if p == nil {
 				continue

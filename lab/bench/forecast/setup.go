@@ -16,7 +16,6 @@ const (
 
 // Bounds of a request.
 const (
-	MaxRuns = 100
 	MinRate = 2 * megabyte
 	MaxRate = 1000 * megabyte
 )

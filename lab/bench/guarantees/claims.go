@@ -18,18 +18,6 @@ const (
 	brokenWithin    = 10.  // seconds
 )
 
-// values returns a figure of each turn of a row that has it.
-func (r Result) values(row string, of func(Turn) (float64, bool)) (values []float64) {
-	for _, t := range r.Turns {
-		if t.Row == row {
-			if v, ok := of(t); ok {
-				values = append(values, v)
-			}
-		}
-	}
-	return values
-}
-
 // reaching returns the per cent of the windows with at least the given part.
 func (p Parts) reaching(least float64) float64 {
 	n := 0
@@ -64,7 +52,7 @@ func (r Result) claims() (all []claims.Claim) {
 		{ssdTime, "solid-state disk, part of its time", ssdNative, 5},
 	} {
 		for _, length := range []float64{1, 5, 20} {
-			add(claims.Of(fmt.Sprintf("%s: most that a window of %g s lacks, less D+1", x.name, length), "quanta", r.values(x.row, func(t Turn) (float64, bool) {
+			add(claims.Of(fmt.Sprintf("%s: most that a window of %g s lacks, less D+1", x.name, length), "quanta", r.Values(x.row, func(t Turn) (float64, bool) {
 				p, ok := t.window(length)
 				if !ok {
 					return 0, false
@@ -72,7 +60,7 @@ func (r Result) claims() (all []claims.Claim) {
 				return p.ShortQuanta - float64(t.One.Depth+1), true
 			})...).AtMost(0).From("rate x t less D+1 quanta"))
 		}
-		add(claims.Of(fmt.Sprintf("%s: windows of %g s with at least %g of the rate", x.name, x.long, leastPart), "%", r.values(x.row, func(t Turn) (float64, bool) {
+		add(claims.Of(fmt.Sprintf("%s: windows of %g s with at least %g of the rate", x.name, x.long, leastPart), "%", r.Values(x.row, func(t Turn) (float64, bool) {
 			p, ok := t.window(x.long)
 			return p.reaching(leastPart), ok
 		})...).AtLeast(mostWindows).From("97 % of the rate in 99 % of the windows"))
@@ -87,7 +75,7 @@ func (r Result) claims() (all []claims.Claim) {
 		add(claims.Of(x.name+": the disk's throughput / native", "ratio", moved...).AtLeast(leastThroughput).From("at least 0.95 of native"))
 	}
 	of := func(row, name, unit string, value func(Turn) float64) claims.Claim {
-		return claims.Of(name, unit, r.values(row, func(t Turn) (float64, bool) { return value(t), true })...)
+		return claims.Of(name, unit, r.Values(row, func(t Turn) (float64, bool) { return value(t), true })...)
 	}
 	add(of(rowCluster, fmt.Sprintf("three nodes: windows of 30 s with at least %g of the total rate", leastTotal), "%", func(t Turn) float64 {
 		return t.Cluster.Windows.reaching(leastTotal)

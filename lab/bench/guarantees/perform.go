@@ -19,7 +19,6 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	}
 	turns, err := experiment.Table[Setup, Turn]{
 		TableRequest: q.TableRequest, Name: "guarantees", Setup: q.Setup,
-		Key: Turn.key,
 		Start: func(ctx context.Context, dir string) (func(context.Context, experiment.RowTurn) (Turn, error), func() error, error) {
 			m, err := start(ctx, q, dir)
 			if err != nil {
@@ -49,4 +48,4 @@ func (r Result) Report() report.Report {
 }
 
 // WriteTable writes the result of each turn.
-func (r Result) WriteTable(w io.Writer) error { return r.WriteTurns(w, Rows(), Turn.key) }
+func (r Result) WriteTable(w io.Writer) error { return r.WriteTurns(w, Rows()) }

@@ -84,7 +84,8 @@ type Halved struct {
 	RestoredS     float64 `json:"restored_after_s"` // until the second rate was admitted again
 }
 
-func (t Turn) key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
+// Key returns the turn's key.
+func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
 
 func (t Turn) String() string {
 	switch {

@@ -12,26 +12,12 @@ const (
 	mostAlone     = 1.1  // reads alone / native
 )
 
-// pairs returns a quotient for each run with both rows.
-func (r Result) pairs(row, base string, of func(row, base Turn) (float64, bool)) (values []float64) {
-	for _, t := range r.Turns {
-		for _, b := range r.Turns {
-			if t.Row == row && b.Row == base && t.Run == b.Run {
-				if v, ok := of(t, b); ok {
-					values = append(values, v)
-				}
-			}
-		}
-	}
-	return values
-}
-
 func quotient(a, b float64) (float64, bool) { return a / b, b > 0 }
 
 func (r Result) claims() (all []claims.Claim) {
 	add := func(c claims.Claim) { all = claims.Add(all, c) }
 	alone := func(name string, of func(a Alone) (own, native float64)) {
-		add(claims.Of(name+" / native", "ratio", r.pairs(rowAlone, rowAlone, func(t, _ Turn) (float64, bool) { return quotient(of(*t.Alone)) })...).
+		add(claims.Of(name+" / native", "ratio", r.Pairs(rowAlone, rowAlone, func(t, _ Turn) (float64, bool) { return quotient(of(*t.Alone)) })...).
 			AtMost(mostAlone).From("reads alone cost at most a tenth"))
 	}
 	alone("cold reads alone: mean", func(a Alone) (float64, float64) { return a.Cold.MeanMS, a.ColdNative.MeanMS })
@@ -42,7 +28,7 @@ func (r Result) claims() (all []claims.Claim) {
 		{writersNative, "beside writers, natively", ""}, {writersWeight, "beside writers, weight only", writersNative}, {writersGoal, "beside writers, with a goal", writersNative},
 		{teraGenNative, "beside TeraGen, natively", ""}, {teraGenGoal, "beside TeraGen, with a goal", teraGenNative},
 	} {
-		p99 := claims.Of(x.name+": p99 / alone natively", "ratio", r.pairs(x.row, rowAlone, func(t, b Turn) (float64, bool) {
+		p99 := claims.Of(x.name+": p99 / alone natively", "ratio", r.Pairs(x.row, rowAlone, func(t, b Turn) (float64, bool) {
 			return quotient(t.Beside.P99MS, b.Alone.ColdNative.P99MS)
 		})...)
 		goal := x.row == writersGoal || x.row == teraGenGoal
@@ -50,14 +36,14 @@ func (r Result) claims() (all []claims.Claim) {
 			p99 = p99.AtMost(mostContended).From("at most 5 times alone")
 		}
 		add(p99)
-		add(claims.Of(x.name+": mean", "ms", r.pairs(x.row, x.row, func(t, _ Turn) (float64, bool) { return t.Beside.MeanMS, true })...))
+		add(claims.Of(x.name+": mean", "ms", r.Pairs(x.row, x.row, func(t, _ Turn) (float64, bool) { return t.Beside.MeanMS, true })...))
 		if x.native == "" {
 			continue
 		}
-		active := claims.Of(x.name+": the disk's throughput while reads are made / native", "ratio", r.pairs(x.row, x.native, func(t, b Turn) (float64, bool) {
+		active := claims.Of(x.name+": the disk's throughput while reads are made / native", "ratio", r.Pairs(x.row, x.native, func(t, b Turn) (float64, bool) {
 			return quotient(t.Beside.Active, b.Beside.Active)
 		})...)
-		idle := claims.Of(x.name+": the disk's throughput without reads / native", "ratio", r.pairs(x.row, x.native, func(t, b Turn) (float64, bool) {
+		idle := claims.Of(x.name+": the disk's throughput without reads / native", "ratio", r.Pairs(x.row, x.native, func(t, b Turn) (float64, bool) {
 			return quotient(t.Beside.Idle, b.Beside.Idle)
 		})...)
 		if goal {

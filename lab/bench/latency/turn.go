@@ -72,7 +72,8 @@ type Beside struct {
 	DepthBound int     `json:"depth_bound,omitempty"`
 }
 
-func (t Turn) key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
+// Key returns the turn's key.
+func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
 
 func (t Turn) String() string {
 	if a := t.Alone; a != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"penstock/lab/experiment"
 	"penstock/lab/experiment/claims"
 )
 
@@ -46,7 +47,7 @@ func (r Result) claims() (all []claims.Claim) {
 	}
 	add := func(c ...claims.Claim) { all = claims.Add(all, c...) }
 
-	add(claims.Of("WordCount alone: part of the disk's rate", "ratio", r.values(rowAlone, func(t Turn) (float64, bool) {
+	add(claims.Of("WordCount alone: part of the disk's rate", "ratio", r.Values(rowAlone, func(t Turn) (float64, bool) {
 		if t.WordCount == nil || t.Disk.Rate == 0 {
 			return 0, false
 		}
@@ -66,7 +67,7 @@ func (r Result) claims() (all []claims.Claim) {
 			row := Row{Name: rowOf(a, c), Beside: a, Control: c}
 			by := fmt.Sprintf("%s held by %s", a, mechanism[row.mechanism()])
 			time := of(row.Name, "with "+by)
-			off := claims.Of(by+": its rate's deviation from its limit", "%", r.values(row.Name, deviation(a))...)
+			off := claims.Of(by+": its rate's deviation from its limit", "%", r.Values(row.Name, deviation(a))...)
 			if c == Penstock {
 				time, off = time.AtMost(mostSlower).From("within 10 % of the floor"), off.AtMost(mostOff).From("within 5 % of the limit")
 			} else {
@@ -85,7 +86,7 @@ func (r Result) claims() (all []claims.Claim) {
 	return all
 }
 
-// deviation returns a function for values. The function returns by how many per cent the rate of an activity
+// deviation returns a function for Values. The function returns by how many per cent the rate of an activity
 // differs from its limit.
 func deviation(a Activity) func(Turn) (float64, bool) {
 	rate := backgroundRate(a)
@@ -107,14 +108,14 @@ func (r Result) ordered() (all []float64) {
 	}
 	times := map[int]map[string]float64{} // by run
 	for _, row := range rows {
-		for _, t := range r.of(row) {
+		for _, t := range r.Of(row) {
 			if times[t.Run] == nil {
 				times[t.Run] = map[string]float64{}
 			}
 			times[t.Run][row] = t.WordCount.RuntimeS
 		}
 	}
-	for run := 1; run <= MaxRuns; run++ {
+	for run := 1; run <= experiment.MaxRuns; run++ {
 		one := times[run]
 		if len(one) < len(rows) {
 			continue

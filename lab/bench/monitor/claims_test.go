@@ -14,7 +14,8 @@ import (
 // measured has two runs. Natively, the activities harm WordCount in the paper's order in the first run, and
 // fio-writer and hdfs-writer in reverse in the second.
 func measured() Result {
-	r := Result{Setup: DefaultSetup()}
+	r := Result{}
+	r.Setup = DefaultSetup()
 	d := Disk{Rate: 20e6, Limit: 4e6}
 	turn := func(row string, run int, seconds, background float64) {
 		t := Turn{Row: row, Run: run, Disk: d, WordCount: &Job{RuntimeS: seconds, ReadMBps: 180 / seconds, Reads: []float64{1, 2}}}
@@ -105,8 +106,9 @@ func TestGoalsAtTheirEdges(t *testing.T) {
 		harm, difference string
 	}{{22, 4.2, "met", "met"}, {22.01, 4.21, "missed", "missed"}, {22, 3.8, "met", "met"}, {22, 3.79, "met", "missed"}} {
 		d := Disk{Rate: 20e6, Limit: 4e6}
-		r := Result{Turns: []Turn{{Row: rowAlone, Run: 1, Disk: d, WordCount: &Job{RuntimeS: 20}},
-			{Row: "hdfs-reader-penstock", Run: 1, Disk: d, WordCount: &Job{RuntimeS: c.seconds}, Background: &Background{ReadMBps: c.rate}}}}
+		var r Result
+		r.Turns = []Turn{{Row: rowAlone, Run: 1, Disk: d, WordCount: &Job{RuntimeS: 20}},
+			{Row: "hdfs-reader-penstock", Run: 1, Disk: d, WordCount: &Job{RuntimeS: c.seconds}, Background: &Background{ReadMBps: c.rate}}}
 		for _, claim := range r.claims() {
 			want := ""
 			switch {

@@ -7,43 +7,22 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
+	"penstock/lab/experiment"
 	"penstock/lab/poll"
 )
 
-func TestParseRows(t *testing.T) {
-	names := func(rows []Row) (all []string) {
-		for _, r := range rows {
-			all = append(all, r.Name)
-		}
-		return all
-	}
-	for _, c := range []struct {
-		patterns []string
-		want     string
-	}{
-		{[]string{"fio-writer-penstock", "alone"}, "alone fio-writer-penstock"},
-		{[]string{"hdfs-reader*"}, "hdfs-reader hdfs-reader-tc hdfs-reader-penstock"},
-		{[]string{"*-cgroup"}, "fio-reader-cgroup fio-writer-cgroup"},
-	} {
-		rows, err := ParseRows(c.patterns)
-		if got := strings.Join(names(rows), " "); err != nil || got != c.want {
-			t.Errorf("%q: %q, %v; want %q", c.patterns, got, err, c.want)
-		}
-	}
-	if rows, err := ParseRows(nil); err != nil || len(rows) != len(Rows()) {
-		t.Errorf("%v, %v", rows, err)
-	}
-	for _, wrong := range []string{"fio", "", "["} {
-		if rows, err := ParseRows([]string{"alone", wrong}); err == nil {
-			t.Errorf("%q: %v", wrong, rows)
-		}
-	}
-	if all := names(Rows()); len(slices.Compact(slices.Sorted(slices.Values(all)))) != len(all) {
+func TestRowNames(t *testing.T) {
+	all := RowNames()
+	if len(slices.Compact(slices.Sorted(slices.Values(all)))) != len(all) || len(all) != len(Rows()) {
 		t.Errorf("two rows have one name: %q", all)
+	}
+	for _, name := range append(all, calibration.Name) {
+		if got := rowNamed(name); got.Name != name {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }
 
@@ -60,12 +39,9 @@ func TestMechanisms(t *testing.T) {
 
 // An interrupted measurement continues with the missing turns, and each second run is in reverse.
 func TestMissing(t *testing.T) {
-	rows, err := ParseRows([]string{"alone", "fio-writer"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := Request{TableRequest: experiment.TableRequest{Rows: []string{rowAlone, "fio-writer"}, Runs: 2}}
 	keys := func(done ...Turn) (all []string) {
-		for _, k := range (Request{Rows: rows, Runs: 2}).missing(done) {
+		for _, k := range missing(q, done) {
 			all = append(all, k.String())
 		}
 		return all
@@ -80,13 +56,13 @@ func TestMissing(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	q := Request{Setup: DefaultSetup(), Runs: 1}
+	q := Request{Setup: DefaultSetup(), TableRequest: experiment.TableRequest{Runs: 1}}
 	q.Setup.Machine.CPUs = 2
 	if err := q.Validate(); err != nil {
 		t.Error(err)
 	}
 	for _, wrong := range []func(*Request){
-		func(q *Request) { q.Runs = 0 }, func(q *Request) { q.Runs = MaxRuns + 1 },
+		func(q *Request) { q.Runs = 0 }, func(q *Request) { q.Runs = experiment.MaxRuns + 1 },
 		func(q *Request) { q.Setup.WordCount.InputBytes = MinInput - 1 }, func(q *Request) { q.Setup.TeraSort.InputBytes = MaxInput + 1 },
 		func(q *Request) { q.Setup.Machine.CPUs = 1 }, func(q *Request) { q.Setup.Scheduler = "cfq" },
 		func(q *Request) { q.Setup.FioJobs = 0 }, func(q *Request) { q.Setup.FioJobs = MaxFioJobs + 1 },

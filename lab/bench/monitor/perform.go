@@ -2,33 +2,13 @@ package monitor
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"penstock/lab/experiment"
 )
 
 // Request is one benchmark with the options of the command line.
-type Request struct {
-	Setup    Setup
-	Rows     []Row // to measure
-	Runs     int   // 1..MaxRuns
-	Resume   string
-	Dir      string // of the run; "": a new folder
-	KeepLogs bool
-	Binary   string // penstock
-	AgentJar string
-	Cache    string // of Hadoop's and Spark's files
-	Progress func(format string, args ...any)
-}
-
-// Validate returns an error for a request that cannot be measured.
-func (q Request) Validate() error {
-	if q.Runs < 1 || q.Runs > MaxRuns {
-		return fmt.Errorf("--runs %d: use 1 to %d", q.Runs, MaxRuns)
-	}
-	return q.Setup.validate()
-}
+type Request = experiment.RowsRequest[Setup]
 
 // calibration is WordCount alone on a disk without a limit, from which the disk's rate follows.
 var calibration = Row{Name: "full-speed", WordCount: true, Control: Native}
@@ -37,27 +17,13 @@ var calibration = Row{Name: "full-speed", WordCount: true, Control: Native}
 const calibrations = 2
 
 // missing returns the turns that are still to be done.
-func (q Request) missing(done []Turn) []experiment.RowTurn {
+func missing(q Request, done []Turn) []experiment.RowTurn {
 	left := func(rows []string, runs int) []experiment.RowTurn {
 		return experiment.RowTurns(rows, runs, func(k experiment.RowTurn) bool {
-			return slices.ContainsFunc(done, func(t Turn) bool { return t.Row == k.Row && t.Run == k.Run })
+			return slices.ContainsFunc(done, func(t Turn) bool { return t.Key() == k })
 		})
 	}
-	var names []string
-	for _, r := range q.Rows {
-		names = append(names, r.Name)
-	}
-	return append(left([]string{calibration.Name}, calibrations), left(names, q.Runs)...)
-}
-
-// row returns the row with a name.
-func (q Request) row(name string) Row {
-	for _, r := range q.Rows {
-		if r.Name == name {
-			return r
-		}
-	}
-	return calibration
+	return append(left([]string{calibration.Name}, calibrations), left(q.Rows, q.Runs)...)
 }
 
 // Perform performs the turns that the journal lacks. It returns the result of all finished turns, also
@@ -68,7 +34,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	}
 	turns, err := experiment.Turns[Setup, experiment.RowTurn, Turn]{
 		Name: "monitor", Unit: "turns", Setup: q.Setup, Resume: q.Resume, RunDir: q.Dir, KeepLogs: q.KeepLogs, Say: q.Progress,
-		Missing: q.missing,
+		Missing: func(done []Turn) []experiment.RowTurn { return missing(q, done) },
 		Start: func(ctx context.Context, dir string) (func(context.Context, experiment.RowTurn, []Turn) (Turn, error), func() error, error) {
 			m, err := startMachine(ctx, q, dir)
 			if err != nil {
@@ -77,7 +43,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 			return m.counted(q), m.Down, nil
 		},
 	}.Perform(ctx)
-	return Result{Setup: q.Setup, Turns: turns}, err
+	return Result{experiment.TurnTable[Setup, Turn]{Setup: q.Setup, Turns: turns}}, err
 }
 
 // counted returns the function that performs a turn and reports how many turns are left.
@@ -85,7 +51,7 @@ func (m *machine) counted(q Request) func(context.Context, experiment.RowTurn, [
 	left := experiment.TimeLeft()
 	return func(ctx context.Context, k experiment.RowTurn, done []Turn) (t Turn, err error) {
 		if k.Row != calibration.Name && m.disk.Rate == 0 {
-			d, err := m.setup.disk(Result{Turns: done}.of(calibration.Name))
+			d, err := m.setup.disk(experiment.TurnTable[Setup, Turn]{Turns: done}.Of(calibration.Name))
 			if err != nil {
 				return t, err
 			}
@@ -95,8 +61,8 @@ func (m *machine) counted(q Request) func(context.Context, experiment.RowTurn, [
 				return t, err
 			}
 		}
-		q.Progress("%v%s", k, left(len(q.missing(done))))
-		if t, err = m.turn(ctx, q.row(k.Row), k.Run); err != nil {
+		q.Progress("%v%s", k, left(len(missing(q, done))))
+		if t, err = m.turn(ctx, rowNamed(k.Row), k.Run); err != nil {
 			return t, err
 		}
 		q.Progress("  %s", t)

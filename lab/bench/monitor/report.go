@@ -17,7 +17,7 @@ func (r Result) charts() []chart.Chart {
 	for _, p := range []struct{ row, title string }{
 		{rowTogether, "a) no limits"}, {rowPrefer, "b) WordCount preferred"}, {rowPreferTeraSort, "c) TeraSort preferred"},
 	} {
-		turns := r.of(p.row)
+		turns := r.Of(p.row)
 		if len(turns) == 0 || turns[0].WordCount == nil || turns[0].TeraSort == nil {
 			return nil
 		}

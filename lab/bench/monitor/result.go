@@ -52,6 +52,9 @@ type Turn struct {
 	Implausible bool `json:"implausible"`
 }
 
+// Key returns the turn's key.
+func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
+
 // waitsS returns the sum of all waits: those of the job's threads and of the DataNode's threads for block I/O,
 // as the kernel counts them, and those of the DataNode's threads at marks, where readers wait under Penstock.
 func (t Turn) waitsS(j Job) float64 { return j.BlockDelayS + t.DataNodeBlockDelayS + t.AtMarksS }
@@ -75,9 +78,7 @@ func (t Turn) String() string {
 
 // Result is the benchmark's result, in the form of --json.
 type Result struct {
-	Setup  Setup          `json:"setup"`
-	Turns  []Turn         `json:"turns"`
-	Claims []claims.Claim `json:"claims"`
+	experiment.TurnTable[Setup, Turn]
 }
 
 // WriteJSON writes the result.
@@ -86,41 +87,16 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// of returns the turns of a row.
-func (r Result) of(row string) (all []Turn) {
-	for _, t := range r.Turns {
-		if t.Row == row {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-// values returns a figure of each turn of a row. figure returns known false if a turn does not have it.
-func (r Result) values(row string, figure func(Turn) (value float64, known bool)) (all []float64) {
-	for _, t := range r.of(row) {
-		if v, known := figure(t); known {
-			all = append(all, v)
-		}
-	}
-	return all
-}
-
 // ratios returns the ratios of a figure in a row to the figure in another row, of the same run.
-func (r Result) ratios(row, base string, figure func(Turn) (float64, bool)) (all []float64) {
-	for _, t := range r.of(row) {
-		for _, b := range r.of(base) {
-			v, known := figure(t)
-			w, known2 := figure(b)
-			if t.Run == b.Run && known && known2 && w > 0 {
-				all = append(all, v/w)
-			}
-		}
-	}
-	return all
+func (r Result) ratios(row, base string, figure func(Turn) (float64, bool)) []float64 {
+	return r.Pairs(row, base, func(turn, base Turn) (float64, bool) {
+		v, known := figure(turn)
+		w, baseKnown := figure(base)
+		return v / w, known && baseKnown && w > 0
+	})
 }
 
-// jobFigure returns a function for values. The function returns a figure of a job.
+// jobFigure returns a function for Values. The function returns a figure of a job.
 func jobFigure(name string, of func(Job) float64) func(Turn) (float64, bool) {
 	return func(t Turn) (float64, bool) {
 		j := t.WordCount
@@ -136,7 +112,7 @@ func jobFigure(name string, of func(Job) float64) func(Turn) (float64, bool) {
 
 func runtime(j Job) float64 { return j.RuntimeS }
 
-// backgroundRate returns a function for values. The function returns the rate of an activity in MB/s.
+// backgroundRate returns a function for Values. The function returns the rate of an activity in MB/s.
 func backgroundRate(a Activity) func(Turn) (float64, bool) {
 	return func(t Turn) (float64, bool) {
 		if t.Background == nil {
@@ -151,20 +127,20 @@ func backgroundRate(a Activity) func(Turn) (float64, bool) {
 func (r Result) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	median := func(row, format string, figure func(Turn) (float64, bool)) string {
-		values := r.values(row, figure)
+		values := r.Values(row, figure)
 		if len(values) == 0 {
 			return ""
 		}
 		return fmt.Sprintf(format, claims.Of("", "", values...).Value)
 	}
-	if d, err := r.Setup.disk(r.of(calibration.Name)); err == nil {
+	if d, err := r.Setup.disk(r.Of(calibration.Name)); err == nil {
 		fmt.Fprintf(w, "disk %.1f MB/s, limit of a controlled background %.2f MB/s; WordCount %d MiB, TeraSort %d MiB\n",
 			float64(d.Rate)/megabyte, float64(d.Limit)/megabyte, r.Setup.WordCount.InputBytes/mib, r.Setup.TeraSort.InputBytes/mib)
 	}
 	fmt.Fprintln(t, "ROW\tJOB\tRUN TIME, s\tOF ALONE\tREAD, MB/s\tWRITTEN, MB/s\tblkio_delay, s\tDATANODE'S, s\tAT MARKS, s\tALL WAITS, s\tBACKGROUND, MB/s\tOF NATIVE")
 	for _, row := range append([]Row{calibration}, Rows()...) {
 		for _, j := range []struct{ name, title, base string }{{wordCount, "WordCount", rowAlone}, {teraSort, "TeraSort", rowTeraSort}} {
-			times := r.values(row.Name, jobFigure(j.name, runtime))
+			times := r.Values(row.Name, jobFigure(j.name, runtime))
 			if len(times) == 0 {
 				continue
 			}

@@ -1,11 +1,5 @@
 package monitor
 
-import (
-	"slices"
-
-	"penstock/lab/experiment"
-)
-
 // Activity is what runs beside WordCount.
 type Activity string
 
@@ -91,13 +85,20 @@ func Rows() []Row {
 	return all
 }
 
-// ParseRows returns the rows whose names match one of the patterns. Without patterns it returns all rows.
-func ParseRows(patterns []string) ([]Row, error) {
-	all := Rows()
-	var names []string
-	for _, r := range all {
+// RowNames returns the names of all rows, in the same order.
+func RowNames() (names []string) {
+	for _, r := range Rows() {
 		names = append(names, r.Name)
 	}
-	wanted, err := experiment.SelectRows(names, patterns)
-	return slices.DeleteFunc(all, func(r Row) bool { return !slices.Contains(wanted, r.Name) }), err
+	return names
+}
+
+// rowNamed returns the row with a name that RowNames has returned, or calibration.
+func rowNamed(name string) Row {
+	for _, r := range Rows() {
+		if r.Name == name {
+			return r
+		}
+	}
+	return calibration
 }

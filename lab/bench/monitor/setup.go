@@ -18,7 +18,6 @@ const (
 
 // Bounds of a request.
 const (
-	MaxRuns  = 100
 	MinInput = 16 * mib
 	MaxInput = 2048 * mib
 	// MaxFioJobs bounds the threads of a local activity.
@@ -72,8 +71,8 @@ func DefaultSetup() Setup {
 	}
 }
 
-// validate returns an error for a set-up that cannot be measured.
-func (s Setup) validate() error {
+// Validate returns an error for a set-up that cannot be measured.
+func (s Setup) Validate() error {
 	for flag, bytes := range map[string]int64{"wordcount-size": s.WordCount.InputBytes, "terasort-size": s.TeraSort.InputBytes} {
 		if bytes < MinInput || bytes > MaxInput {
 			return fmt.Errorf("--%s: %d bytes: use %dM to %dM", flag, bytes, MinInput/mib, MaxInput/mib)

@@ -75,7 +75,8 @@ type Turn struct {
 	network.Figures
 }
 
-func (t Turn) key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
+// Key returns the turn's key.
+func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
 
 func (t Turn) String() string {
 	var all []string
@@ -104,7 +105,7 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 		return Result{}, err
 	}
 	turns, err := experiment.Table[Setup, Turn]{
-		TableRequest: q.TableRequest, Name: "network", Setup: q.Setup, Key: Turn.key,
+		TableRequest: q.TableRequest, Name: "network", Setup: q.Setup,
 		// Each turn makes its namespaces, and they end with it. What changes more is recorded.
 		Start: func(_ context.Context, dir string) (func(context.Context, experiment.RowTurn) (Turn, error), func() error, error) {
 			book, err := ledger.Open(dir)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/bpf"
+	"penstock/node/control/journal"
 )
 
 // twins makes two namespaces that are connected to each other only, with the addresses 198.51.100.1 and .2, and
@@ -191,16 +192,39 @@ func TestARepairedSocketIsNotJoined(t *testing.T) {
 	r.ping(client, server, 10)
 }
 
-// TestCloseWithUnreadBytes: Close leaves what a reader has not read, and the next Start removes it.
+// TestCloseWithUnreadBytes: Close leaves what a reader has not read. The journal keeps the change until the reader has read.
 func TestCloseWithUnreadBytes(t *testing.T) {
 	r, client, server := joined(t)
 	r.write(client, []byte("unread, "))
-	r.must(r.join.Close())
-	r.must(r.journal.Close())
-	dir := r.config().Dir
-	if paths, err := generations(dir); err != nil || len(paths) != 1 {
-		t.Fatalf("%v, %v", paths, err)
+	if err := r.join.Close(); !errors.Is(err, ErrUnread) || r.journal.Len() != 1 {
+		t.Errorf("the end: %v, %d changes", err, r.journal.Len())
 	}
+	if err := r.journal.Close(); !errors.Is(err, ErrUnread) {
+		t.Errorf("the journal's end: %v", err)
+	}
+	dir := r.config().Dir
+	pinned := func() {
+		t.Helper()
+		if paths, err := generations(dir); err != nil || len(paths) != 1 {
+			t.Fatalf("%v, %v", paths, err)
+		}
+	}
+	pinned()
+	// A daemon that joins nothing finds the change.
+	reopen := func() *journal.Journal {
+		t.Helper()
+		book, err := journal.Open(filepath.Join(r.dir, "journal"), undo)
+		r.must(err)
+		return book
+	}
+	book := reopen()
+	if all := book.Restored(); len(all) != 1 || !errors.Is(all[0].Err, ErrUnread) || book.Len() != 1 {
+		t.Errorf("%+v, %d changes", all, book.Len())
+	}
+	if err := book.Close(); !errors.Is(err, ErrUnread) {
+		t.Errorf("the second end: %v", err)
+	}
+	pinned()
 	if _, err := client.Write([]byte("then by TCP")); err != nil {
 		t.Fatal(err)
 	}
@@ -213,10 +237,13 @@ func TestCloseWithUnreadBytes(t *testing.T) {
 	if string(got) != "unread, then by TCP" {
 		t.Errorf("%q", got)
 	}
-	r.start()
-	if paths, err := generations(dir); err != nil || len(paths) != 1 {
-		t.Errorf("%v, %v", paths, err)
+	book = reopen()
+	if all := book.Restored(); len(all) != 1 || all[0].Err != nil || book.Len() != 0 || isMounted(dir) {
+		t.Errorf("after the reader has read: %+v, %d changes", all, book.Len())
 	}
+	r.must(book.Close())
+	r.start()
+	pinned()
 	r.ping(client, server, 10)
 	if c, ok := r.connection(client); ok {
 		t.Errorf("an old connection: %+v", c)
@@ -258,14 +285,16 @@ func TestAnotherVersion(t *testing.T) {
 	joined, end := r.pair()
 	r.ping(joined, end, 10)
 	r.ping(client, server, 10)
-	r.must(errors.Join(r.join.Close(), r.journal.Close()))
+	if err := r.join.Close(); !errors.Is(err, ErrUnread) {
+		t.Errorf("the end: %v", err)
+	}
 	if paths, err := generations(dir); err != nil || len(paths) != 1 {
 		t.Errorf("%v, %v", paths, err)
 	}
 	client.Close()
 	server.Close()
-	if left, err := retire(dir, drainFor); left != 0 || err != nil {
-		t.Errorf("%d, %v", left, err)
+	r.must(r.journal.Close())
+	if isMounted(dir) {
+		t.Error("the BPF file system is left over")
 	}
-	r.must(unmount(dir))
 }

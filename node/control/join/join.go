@@ -37,6 +37,7 @@ import (
 	"penstock/bpf"
 	"penstock/node/control/journal"
 	"penstock/node/monitor/connections"
+	"penstock/node/status"
 )
 
 // Mechanism is the mechanism's name in the journal of changes.
@@ -135,31 +136,23 @@ type Status struct {
 	Error   string // the last error
 }
 
-// Counts are numbers of a Status.
-type Counts struct {
-	Open     int    // open connections whose ends were found
-	Joined   int    // of these, at least one end sends straight to the other end
-	NAT      int    // of the open ones, the ends see different addresses
-	Released int    // of the open ones, use TCP for the rest of their life
-	Bytes    uint64 // sent straight to the other end, also by connections that are closed
-}
-
-// Counts counts the connections.
-func (s Status) Counts() Counts {
-	n := Counts{Open: len(s.Connections), Bytes: s.ClosedBytes}
+// Document returns the state in the form of the status document.
+func (s Status) Document() status.Joining {
+	d := status.Joining{Connections: len(s.Connections), Bytes: s.ClosedBytes, Closed: s.ClosedConnections, Sockets: s.Sockets,
+		Releases: s.Releases, LastRelease: s.LastRelease, Limited: s.Limited, Error: s.Error}
 	for _, c := range s.Connections {
 		if c.Client.Joined || c.Server.Joined {
-			n.Joined++
+			d.Joined++
 		}
 		if c.NAT {
-			n.NAT++
+			d.Translated++
 		}
 		if c.Released != NotReleased {
-			n.Released++
+			d.Released++
 		}
-		n.Bytes += c.Client.Bytes + c.Server.Bytes
+		d.Bytes += c.Client.Bytes + c.Server.Bytes
 	}
-	return n
+	return d
 }
 
 // Join joins connections until it is closed. Its methods may be called by several goroutines.
@@ -614,8 +607,9 @@ func ownNamespace() (uint64, error) {
 	return cookie, nil
 }
 
-// Close releases all connections and puts everything back. Sockets whose readers do not read stay in the
-// kernel's map, pinned, until the next Start; their connections use TCP.
+// Close releases all connections and puts everything back. It returns ErrUnread if readers have not read all joined
+// bytes: their sockets stay in the kernel's map, pinned, and the change stays in the journal until Undo has removed
+// them. Their connections use TCP.
 func (j *Join) Close() error {
 	j.mu.Lock()
 	if j.closed {
@@ -652,11 +646,19 @@ func (j *Join) free() error {
 	return errors.Join(errs...)
 }
 
-// Undo detaches the programs of a Start. Sockets that have not read all their joined bytes stay pinned.
+// ErrUnread means that readers have not read all bytes that were joined.
+var ErrUnread = errors.New("joined bytes are not read yet")
+
+// Undo detaches the programs of a Start, and removes the sockets that have read all their joined bytes. If other sockets
+// are left, Undo returns ErrUnread, so that the journal keeps the change and Undo is called again: without the pins
+// the kernel would drop what these sockets have not read.
 func Undo(c journal.Change) error {
 	left, err := retire(c.Target, drainFor)
-	if err != nil || left > 0 {
+	if err != nil {
 		return err
+	}
+	if left > 0 {
+		return fmt.Errorf("%w: %d sockets. Their connections use TCP, and the programs stay pinned at %s until the readers have read, or have closed the connections", ErrUnread, left, c.Target)
 	}
 	return unmount(c.Target)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/lab/netns"
+	"penstock/node/status"
 )
 
 func TestContainersAreJoined(t *testing.T) {
@@ -137,5 +138,16 @@ func TestTableOfTooManyPorts(t *testing.T) {
 	c := Config{Dir: t.TempDir(), Ports: make([]uint16, maxPorts+1)}
 	if j, err := Start(t.Context(), c); j != nil || err == nil || !strings.Contains(err.Error(), "at most 1024") {
 		t.Errorf("%v, %v", j, err)
+	}
+}
+
+// The entries of the document count connections, and add up bytes of open and closed ones.
+func TestDocumentEntries(t *testing.T) {
+	s := Status{ClosedConnections: 7, ClosedBytes: 1000, Sockets: 9, Releases: 2, LastRelease: "x", Limited: "y", Error: "z", Connections: []Connection{
+		{Client: End{Joined: true, Bytes: 1}, Server: End{Joined: true, Bytes: 2}, NAT: true}, {Server: End{Joined: true, Bytes: 4}}, {Released: Ordered, NAT: true, Client: End{Bytes: 8}}, {},
+	}}
+	want := status.Joining{Connections: 4, Joined: 2, Translated: 2, Released: 1, Bytes: 1015, Closed: 7, Sockets: 9, Releases: 2, LastRelease: "x", Limited: "y", Error: "z"}
+	if got := s.Document(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -194,8 +194,11 @@ func TestLoadingAndUnloadingUnderLoad(t *testing.T) {
 		for _, c := range status.Connections {
 			bytes += c.Client.Bytes + c.Server.Bytes
 		}
-		r.check(r.join.Close())
-		r.check(r.journal.Close())
+		for _, end := range []func() error{r.join.Close, r.journal.Close} {
+			if err := end(); !errors.Is(err, ErrUnread) { // the readers may be slow; the next round removes what is left
+				r.check(err)
+			}
+		}
 		rounds++
 	})
 	t.Logf("%d rounds, %.1f MB joined", rounds, float64(bytes)/1e6)

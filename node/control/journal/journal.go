@@ -177,7 +177,9 @@ func (j *Journal) Make(c Change, do func() error) error {
 			return errors.Join(err, j.undoLocked(e))
 		}
 		e.change = old
-		e.earlier = append(e.earlier, c.After) // the change may have been made in part
+		if !slices.Contains(e.earlier, c.After) {
+			e.earlier = append(e.earlier, c.After) // the change may have been made in part
+		}
 		return errors.Join(err, j.append(e, line{Change: &old, Earlier: e.earlier}))
 	}
 	e.earlier = nil
@@ -265,6 +267,14 @@ func (j *Journal) Changes() []Change {
 		e.mu.Unlock()
 	}
 	return changes
+}
+
+// Len returns the number of changes that are in force. Unlike Changes, it does not wait for a change that is being made or
+// put back, and counts it.
+func (j *Journal) Len() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.order)
 }
 
 // lockedEntry returns the entry of a target, locked. It creates the entry if needed.

@@ -219,6 +219,28 @@ func TestTwoFailedChanges(t *testing.T) {
 	}
 }
 
+// The same change may fail again and again, as an attempt does that is repeated: its value is remembered once.
+func TestManyFailedChanges(t *testing.T) {
+	dir := t.TempDir()
+	a := fileWith(t, dir, "a", "old")
+	j := open(t, dir)
+	if err := set(j, a, "1"); err != nil {
+		t.Fatal(err)
+	}
+	failed := errors.New("failed")
+	for range 3 * maxEarlier {
+		if err := j.Make(Change{"file", a, "1", "2", ""}, func() error { return failed }); !errors.Is(err, failed) {
+			t.Fatal(err)
+		}
+	}
+	if n := j.Len(); n != 1 {
+		t.Errorf("%d changes", n)
+	}
+	if err := j.Close(); err != nil || content(t, a) != "old" || j.Len() != 0 {
+		t.Errorf("%v, %q", err, content(t, a))
+	}
+}
+
 func TestUndoThatFailsIsTriedAgain(t *testing.T) {
 	dir := t.TempDir()
 	a := fileWith(t, dir, "a", "old")
