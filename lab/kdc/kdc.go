@@ -133,6 +133,11 @@ func (s *Server) Keytab(ctx context.Context, file string, principals ...string) 
 	return s.each(ctx, "ktadd -k "+file, principals)
 }
 
+// Modify changes principals. The options are those of kadmin's modprinc.
+func (s *Server) Modify(ctx context.Context, options string, principals ...string) error {
+	return s.each(ctx, "modprinc "+options, principals)
+}
+
 // Delete deletes principals.
 func (s *Server) Delete(ctx context.Context, principals ...string) error {
 	return s.each(ctx, "delprinc -force", principals)

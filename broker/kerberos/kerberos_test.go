@@ -1,0 +1,554 @@
+package kerberos
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"penstock/broker/certs"
+	"penstock/lab/kdc"
+	"penstock/lab/ledger"
+	"penstock/lab/poll"
+	"penstock/wire/cluster"
+)
+
+// patience bounds each wait for an event.
+const patience = 20 * time.Second
+
+// realm is a real KDC with the principals penstock and HTTP/localhost, and the keytab of each.
+type realm struct {
+	*kdc.Server
+	dir, keytab, service string
+}
+
+func startRealm(t *testing.T, options string) *realm {
+	t.Helper()
+	dir := t.TempDir()
+	book, err := ledger.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := book.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	server, err := kdc.Start(t.Context(), kdc.Options{Book: book, Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &realm{Server: server, dir: dir, keytab: filepath.Join(dir, "penstock.keytab"), service: filepath.Join(dir, "http.keytab")}
+	if err := r.Add(t.Context(), options, "penstock", "HTTP/localhost"); err != nil {
+		t.Fatal(err)
+	}
+	r.export(t, r.keytab, "penstock")
+	r.export(t, r.service, "HTTP/localhost")
+	return r
+}
+
+// export gives principals new keys.
+func (r *realm) export(t *testing.T, file string, principals ...string) {
+	t.Helper()
+	if err := r.Keytab(t.Context(), file, principals...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *realm) access() Access {
+	return Access{Principal: "penstock", Keytab: r.keytab, Config: r.Config}
+}
+
+// config writes another krb5.conf.
+func (r *realm) config(t *testing.T, old, new string) string {
+	t.Helper()
+	text, err := os.ReadFile(r.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "krb5.conf")
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(string(text), old, new)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// echo answers with the user's name and, for a page of an application, sets a cookie.
+func echo(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/proxy/application_1_0001/" {
+		if c, err := r.Cookie("checked_application_1_0001"); err != nil || c.Value != "true" {
+			fmt.Fprint(w, "warning: ")
+		}
+		http.SetCookie(w, &http.Cookie{Name: "hadoop.auth", Value: "of the application"})
+	}
+	fmt.Fprint(w, r.Header.Get(kdc.UserHeader))
+}
+
+// start starts a site at localhost.
+func (r *realm) start(t *testing.T, handler http.HandlerFunc) (site *kdc.Site, address string) {
+	t.Helper()
+	site, err := kdc.NewSite(r.service, handler)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewServer(site)
+	t.Cleanup(s.Close)
+	return site, named(s.URL)
+}
+
+// named returns the URL of a server by its name instead of its address.
+func named(address string) string { return strings.Replace(address, "127.0.0.1", "localhost", 1) }
+
+func clientFor(t *testing.T, a Access, addresses ...string) *http.Client {
+	t.Helper()
+	var bases []*url.URL
+	for _, address := range addresses {
+		u, err := url.Parse(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bases = append(bases, u)
+	}
+	c, err := a.Client(bases...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseIdleConnections)
+	return c
+}
+
+// get returns the status and the text of a page.
+func get(t *testing.T, c *http.Client, address string) (string, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return fmt.Sprint(resp.StatusCode, " ", string(text)), err
+}
+
+func want(t *testing.T, c *http.Client, address, answer string) {
+	t.Helper()
+	if got, err := get(t, c, address); got != answer || err != nil {
+		t.Errorf("%q, %v; want %q", got, err, answer)
+	}
+}
+
+// fails expects an error that says what is wrong and what to do.
+func fails(t *testing.T, c *http.Client, address, found, do string) {
+	t.Helper()
+	got, err := get(t, c, address)
+	var e *Error
+	if !errors.As(err, &e) {
+		t.Errorf("%q, %v; want an error with %q", got, err, found)
+		return
+	}
+	if !strings.Contains(e.Found, found) || !strings.Contains(e.Do, do) {
+		t.Errorf("found %q, do %q; want %q, %q", e.Found, e.Do, found, do)
+	}
+}
+
+func loginOf(c *http.Client) *login { return c.Transport.(*transport).login }
+
+// Of many requests, only the first one needs a ticket, and only one ticket comes from the KDC.
+func TestTicketAndCookie(t *testing.T) {
+	r := startRealm(t, "")
+	site, address := r.start(t, echo)
+	c := clientFor(t, r.access(), address)
+	for range 3 {
+		want(t, c, address, "200 penstock")
+	}
+	if n := site.Tickets(); n != 1 {
+		t.Errorf("%d tickets for three requests", n)
+	}
+	// The KDC is away, and the server has forgotten its cookies.
+	r.Kill()
+	site.Forget(true)
+	want(t, c, address, "200 penstock")
+	site.Forget(false)
+	want(t, c, address, "200 penstock")
+	want(t, c, address, "200 penstock")
+	if n := site.Tickets(); n != 4 {
+		t.Errorf("%d tickets", n)
+	}
+	fails(t, clientFor(t, r.access(), address), address, "no KDC of the realm PENSTOCK.TEST answers", "krb5.conf")
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, clientFor(t, r.access(), address), address, "200 penstock")
+	fails(t, clientFor(t, r.access().Anonymous(), address), address, "requires authentication (Kerberos)", "--kerberos-principal")
+}
+
+// The cookies of pages that an application answers are not used for other requests.
+func TestPagesOfApplications(t *testing.T) {
+	r := startRealm(t, "")
+	site, address := r.start(t, echo)
+	c := clientFor(t, r.access(), address)
+	for range 2 {
+		want(t, c, address+"/proxy/application_1_0001/", "200 penstock")
+	}
+	want(t, c, address, "200 penstock")
+	for range 2 {
+		want(t, c, address+"/proxy/application_1_0001/", "200 penstock")
+		want(t, c, address, "200 penstock")
+	}
+	if n := site.Tickets(); n != 3 {
+		t.Errorf("%d tickets: two for an application's pages, and one for the server's own", n)
+	}
+}
+
+func TestFailuresSayWhatToDo(t *testing.T) {
+	r := startRealm(t, "")
+	_, address := r.start(t, echo)
+	if err := r.Add(t.Context(), "", "old", "gone", "locked", "HTTP/other"); err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string) string { return filepath.Join(r.dir, name) }
+	r.export(t, file("all"), "old", "gone", "locked")
+	r.export(t, file("other"), "HTTP/other")
+	r.export(t, file("new"), "old")
+	if err := r.Delete(t.Context(), "gone"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Modify(t.Context(), "-allow_tix", "locked"); err != nil {
+		t.Fatal(err)
+	}
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	for name, test := range map[string]struct {
+		change    func(*Access)
+		found, do string
+	}{
+		"another key":     {func(a *Access) { a.Principal, a.Keytab = "old", file("all") }, "the key of old@PENSTOCK.TEST in " + file("all") + " is not", "ktadd"},
+		"unknown":         {func(a *Access) { a.Principal, a.Keytab = "gone", file("all") }, "does not know gone@PENSTOCK.TEST", "--kerberos-principal"},
+		"locked":          {func(a *Access) { a.Principal, a.Keytab = "locked", file("all") }, "locked or has expired", "administrator"},
+		"no KDC in file":  {func(a *Access) { a.Config = r.config(t, "kdc = ", "admin_server = ") }, "names no KDC of the realm", "[realms]"},
+		"nothing listens": {func(a *Access) { a.Config = r.config(t, r.Address, "127.0.0.1:1") }, "no KDC of the realm PENSTOCK.TEST answers", "port 88"},
+		"clocks differ":   {func(a *Access) { a.Config = r.config(t, " rdns = false", " clockskew = 0") }, "clocks", "NTP"},
+		"no encryption": {func(a *Access) {
+			a.Config = r.config(t, " rdns = false", " default_tkt_enctypes = camellia128-cts-cmac")
+		}, "", ""},
+		"unreadable config": {func(a *Access) { a.Config = r.config(t, " rdns = false", " rdns = perhaps") }, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := r.access()
+			test.change(&a)
+			if test.found == "" { // the error is the library's, and must only be one
+				u, _ := url.Parse(address)
+				c, err := a.Client(u)
+				if err == nil {
+					_, err = get(t, c, address)
+				}
+				if err == nil {
+					t.Error("no error")
+				}
+				return
+			}
+			c := clientFor(t, a, address)
+			fails(t, c, address, test.found, test.do)
+			fails(t, c, address, test.found, test.do)
+		})
+	}
+	t.Run("no answer", func(t *testing.T) {
+		a := r.access()
+		a.Config = r.config(t, r.Address, silent.Addr().String())
+		c := clientFor(t, a, address)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		for range 2 { // the second one waits for its turn
+			if _, err := loginOf(c).ticket(ctx, "HTTP/localhost", nil); err == nil || !strings.Contains(err.Error(), "answers in time") || !errors.Is(err, context.DeadlineExceeded) {
+				t.Error(err)
+			}
+		}
+	})
+	t.Run("the server has other keys", func(t *testing.T) {
+		site, address := r.start(t, echo)
+		if err := site.Keys(file("other")); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, clientFor(t, r.access(), address), address, "refuses the ticket of penstock@PENSTOCK.TEST for HTTP/localhost", "keytab may be old")
+	})
+	t.Run("no service", func(t *testing.T) {
+		if err := r.Delete(t.Context(), "HTTP/localhost"); err != nil {
+			t.Fatal(err)
+		}
+		fails(t, clientFor(t, r.access(), address), address, "does not know the service HTTP/localhost", "host's name")
+	})
+	t.Run("no Negotiate", func(t *testing.T) {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}))
+		defer s.Close()
+		fails(t, clientFor(t, r.access(), named(s.URL)), named(s.URL), `does not offer Kerberos (Negotiate), but "Basic"`, "own address")
+	})
+}
+
+// Names and files that cannot work are errors at the start.
+func TestCheckedAtTheStart(t *testing.T) {
+	r := startRealm(t, "")
+	public := filepath.Join(r.dir, "public.keytab")
+	text, err := os.ReadFile(r.keytab)
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := filepath.Join(r.dir, "part.keytab")
+	if os.WriteFile(public, text, 0o600) != nil || os.Chmod(public, 0o604) != nil || os.WriteFile(part, text[:30], 0o600) != nil {
+		t.Fatal("no files")
+	}
+	for want, change := range map[string]func(*Access){
+		"give a principal":                                 func(a *Access) { a.Principal = "" },
+		"together with a keytab":                           func(a *Access) { a.Keytab = "" },
+		"instead of _HOST":                                 func(a *Access) { a.Principal = "penstock/_HOST@PENSTOCK.TEST" },
+		"give USER@REALM":                                  func(a *Access) { a.Principal = "@PENSTOCK.TEST" },
+		"has no key of other@PENSTOCK.TEST":                func(a *Access) { a.Principal = "other" },
+		"has no key of penstock@OTHER.TEST":                func(a *Access) { a.Principal = "penstock@OTHER.TEST" },
+		"none: no such file":                               func(a *Access) { a.Keytab = filepath.Join(r.dir, "none") },
+		"no ordinary file":                                 func(a *Access) { a.Keytab = r.dir },
+		"(mode 0604): run `chmod 0600 " + public + "`":     func(a *Access) { a.Keytab = public },
+		"part.keytab: it is no keytab":                     func(a *Access) { a.Keytab = part },
+		"krb5.conf.none: no such file":                     func(a *Access) { a.Config += ".none" },
+		"needs the certificate authority":                  func(a *Access) { a.Cert, a.Key = "x", "y" },
+		"give a certificate together with its key":         func(a *Access) { a.CA, a.Cert = "x", "y" },
+		"http://localhost:8088: only https has certificat": func(a *Access) { a.CA = "x" },
+	} {
+		a := r.access()
+		change(&a)
+		u := &url.URL{Scheme: "http", Host: "localhost:8088"}
+		if _, err := a.Client(u); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v; want %q", err, want)
+		}
+	}
+	if _, err := r.access().Client(&url.URL{Scheme: "http", Host: "127.0.0.1:8088"}); err == nil || !strings.Contains(err.Error(), "give the host's name") {
+		t.Error(err)
+	}
+}
+
+// A ticket is replaced before it ends, and no request fails or waits for that.
+func TestTicketsAreRenewed(t *testing.T) {
+	r := startRealm(t, `-maxlife "1 second"`)
+	site, address := r.start(t, echo)
+	site.Forget(false)
+	c := clientFor(t, r.access(), address)
+	want(t, c, address, "200 penstock")
+	l := loginOf(c)
+	renewed := func(since *ticket) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if err := poll.Until(ctx, 20*time.Millisecond, func() (bool, error) {
+			want(t, c, address, "200 penstock")
+			return l.held("HTTP/localhost").got.After(since.got), nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first := l.held("HTTP/localhost")
+	if life := first.ends.Sub(first.got); life > time.Second {
+		t.Errorf("the ticket lasts %v", life)
+	}
+	renewed(first)
+
+	if err := r.Modify(t.Context(), `-maxlife "6 hours"`, "penstock", "HTTP/localhost"); err != nil {
+		t.Fatal(err)
+	}
+	c = clientFor(t, r.access(), address)
+	l = loginOf(c)
+	want(t, c, address, "200 penstock")
+	before := l.held("HTTP/localhost")
+	r.Kill()
+	later := func(d time.Duration) { l.now = func() time.Time { return time.Now().Add(d) } }
+	later(5*time.Hour + 30*time.Minute)
+	want(t, c, address, "200 penstock") // begins to renew the ticket, which fails
+	l.turn <- struct{}{}                // the attempt has ended
+	<-l.turn
+	if now := l.held("HTTP/localhost"); !now.ends.Equal(before.ends) || !now.renew.After(l.now()) {
+		t.Errorf("without a KDC: the ticket ends at %v, the next attempt is at %v", now.ends, now.renew)
+	}
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	later(5*time.Hour + 45*time.Minute)
+	renewed(before)
+	// An outage that lasts longer than the ticket.
+	r.Kill()
+	later(7 * time.Hour)
+	fails(t, c, address, "no KDC", "krb5.conf")
+	if err := r.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want(t, c, address, "200 penstock")
+}
+
+// A key that the KDC rejects is not tried again and again, which could lock the user. A new file is tried at once.
+func TestRotatedKeytab(t *testing.T) {
+	r := startRealm(t, "")
+	site, address := r.start(t, echo)
+	site.Forget(false)
+	fresh := filepath.Join(r.dir, "fresh.keytab")
+	c := clientFor(t, r.access(), address)
+	r.export(t, fresh, "penstock")
+	const found = "is not the one that the KDC has"
+	fails(t, c, address, found, "ktadd")
+	before, err := os.ReadFile(r.Log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		fails(t, c, address, found, "ktadd")
+	}
+	if after, err := os.ReadFile(r.Log); err != nil || len(after) != len(before) {
+		t.Errorf("the KDC was asked again:\n%s, %v", after[len(before):], err)
+	}
+	l := loginOf(c)
+	l.now = func() time.Time { return time.Now().Add(firstWait + time.Second) }
+	fails(t, c, address, found, "ktadd")
+	if after, err := os.ReadFile(r.Log); err != nil || len(after) == len(before) || l.rejected.wait != 2*firstWait {
+		t.Errorf("the KDC was not asked again after a pause; %v, %v", l.rejected.wait, err)
+	}
+	if err := os.Rename(fresh, r.keytab); err != nil {
+		t.Fatal(err)
+	}
+	want(t, c, address, "200 penstock")
+	// A file with old and new keys is good, too, although they were made in the same second.
+	r.export(t, r.keytab, "penstock")
+	want(t, clientFor(t, r.access(), address), address, "200 penstock")
+
+	// The server has a new key; the ticket was made for the old one.
+	l.now = time.Now
+	r.export(t, fresh, "HTTP/localhost")
+	if err := site.Keys(fresh); err != nil {
+		t.Fatal(err)
+	}
+	l.mu.Lock()
+	young := *l.tickets["HTTP/localhost"]
+	young.got = time.Now()
+	l.tickets["HTTP/localhost"] = &young
+	l.mu.Unlock()
+	fails(t, c, address, "refuses the ticket", "its keytab may be old")
+	l.now = func() time.Time { return time.Now().Add(replaceAge + time.Second) }
+	want(t, c, address, "200 penstock")
+}
+
+// Each server of an HA pair gets a ticket for its own name. A redirect is not followed, and the host that it names gets nothing.
+func TestRedirects(t *testing.T) {
+	r := startRealm(t, "")
+	if err := r.Add(t.Context(), "", "HTTP/rm1.test", "HTTP/rm2.test", "HTTP/evil.test"); err != nil {
+		t.Fatal(err)
+	}
+	r.export(t, r.service, "HTTP/rm1.test", "HTTP/rm2.test", "HTTP/evil.test")
+	to := "http://rm2.test:8088/"
+	_, standby := r.start(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusTemporaryRedirect) })
+	_, active := r.start(t, echo)
+	hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		t.Errorf("the host of a redirect gets a request: %v", r.Header)
+		w.Header().Set("WWW-Authenticate", "Negotiate")
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	defer hostile.Close()
+	c := clientFor(t, r.access(), "http://rm1.test:8088", "http://RM2.test:8088")
+	at := map[string]string{"rm1.test:8088": standby, "rm2.test:8088": active, "RM2.test:8088": active, "evil.test:80": hostile.URL}
+	c.Transport.(*transport).base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(at[address], "http://"))
+	}
+	for range 2 {
+		if got, err := get(t, c, "http://rm1.test:8088"); err != nil || !strings.HasPrefix(got, "307") {
+			t.Errorf("%q, %v", got, err)
+		}
+		want(t, c, "http://RM2.test:8088", "200 penstock")
+	}
+	for _, service := range []string{"HTTP/rm1.test", "HTTP/rm2.test"} {
+		if loginOf(c).held(service) == nil {
+			t.Errorf("no ticket for %s", service)
+		}
+	}
+	to = "http://evil.test/"
+	if got, err := get(t, c, "http://rm1.test:8088"); err != nil || !strings.HasPrefix(got, "307") {
+		t.Errorf("%q, %v", got, err)
+	}
+	// Even if it were asked: it is not among the configured servers.
+	hostile.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(r.Cookies()) > 0 || r.Header.Get("Authorization") != "" {
+			t.Errorf("another host gets %v", r.Header)
+		}
+		w.Header().Set("WWW-Authenticate", "Negotiate")
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	fails(t, c, "http://evil.test", "requires authentication", "")
+	if loginOf(c).held("HTTP/evil.test") != nil {
+		t.Error("a ticket for another host")
+	}
+}
+
+func TestTLS(t *testing.T) {
+	r := startRealm(t, "")
+	dir := t.TempDir()
+	if _, err := certs.Make(dir, []string{"broker"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	file := func(name string) string { return filepath.Join(dir, name) }
+	site, err := kdc.NewSite(r.service, http.HandlerFunc(echo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(site)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	if s.TLS, err = (cluster.Files{CA: file("ca.pem"), Cert: file("broker.pem"), Key: file("broker.key")}).Server(); err != nil {
+		t.Fatal(err)
+	}
+	s.StartTLS()
+	defer s.Close()
+	address := named(s.URL)
+	a := r.access()
+	fails(t, clientFor(t, a, address), address, "unknown authority", "--hadoop-ca")
+	a.CA = file("ca.pem")
+	if got, err := get(t, clientFor(t, a, address), address); err == nil {
+		t.Errorf("%q without a certificate of this side", got)
+	}
+	a.Cert, a.Key = file("broker.pem"), file("broker.key")
+	c := clientFor(t, a, address)
+	want(t, c, address, "200 penstock")
+	// New certificates of another authority are used without a restart.
+	for _, name := range []string{"ca.pem", "ca.key", "broker.pem", "broker.key"} {
+		if err := os.Remove(file(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := certs.Make(dir, []string{"broker"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	c.CloseIdleConnections()
+	want(t, c, address, "200 penstock")
+}
+
+// A broken keytab is an error without anything of its contents.
+func FuzzKeytab(f *testing.F) {
+	f.Add([]byte{5, 2})
+	f.Add([]byte("\x05\x02\x00\x00\x00\x30\x00\x01\x00\x04REALsecret"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if _, err := parseKeytab(text); err != nil && err.Error() != "it is no keytab, or a part of one" {
+			t.Error(err)
+		}
+	})
+}
