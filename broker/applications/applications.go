@@ -152,7 +152,7 @@ func New(o Options) (*Directory, error) {
 	if len(o.ResourceManagers) > 0 {
 		s, err := newYARN(o.ResourceManagers, o.Hadoop, cmp.Or(o.Resource, DefaultResource), o.Log)
 		if err != nil {
-			return nil, fmt.Errorf("the ResourceManager's address: %w", err)
+			return nil, fmt.Errorf("the ResourceManager: %w", err)
 		}
 		d.sources = append(d.sources, &source{clusterManager: s})
 	}

@@ -18,7 +18,6 @@ import (
 
 	"penstock/broker/certs"
 	"penstock/lab/kdc"
-	"penstock/lab/ledger"
 	"penstock/lab/poll"
 	"penstock/wire/cluster"
 )
@@ -26,51 +25,12 @@ import (
 // patience bounds each wait for an event.
 const patience = 20 * time.Second
 
-// realm is a real KDC with the principals penstock and HTTP/localhost, and the keytab of each.
-type realm struct {
-	*kdc.Server
-	dir, keytab, service string
+func access(r *kdc.Realm) Access {
+	return Access{Principal: "penstock", Keytab: r.User, Config: r.Config}
 }
 
-func startRealm(t *testing.T, options string) *realm {
-	t.Helper()
-	dir := t.TempDir()
-	book, err := ledger.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := book.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	server, err := kdc.Start(t.Context(), kdc.Options{Book: book, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &realm{Server: server, dir: dir, keytab: filepath.Join(dir, "penstock.keytab"), service: filepath.Join(dir, "http.keytab")}
-	if err := r.Add(t.Context(), options, "penstock", "HTTP/localhost"); err != nil {
-		t.Fatal(err)
-	}
-	r.export(t, r.keytab, "penstock")
-	r.export(t, r.service, "HTTP/localhost")
-	return r
-}
-
-// export gives principals new keys.
-func (r *realm) export(t *testing.T, file string, principals ...string) {
-	t.Helper()
-	if err := r.Keytab(t.Context(), file, principals...); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (r *realm) access() Access {
-	return Access{Principal: "penstock", Keytab: r.keytab, Config: r.Config}
-}
-
-// config writes another krb5.conf.
-func (r *realm) config(t *testing.T, old, new string) string {
+// configOf writes another krb5.conf.
+func configOf(t *testing.T, r *kdc.Realm, old, new string) string {
 	t.Helper()
 	text, err := os.ReadFile(r.Config)
 	if err != nil {
@@ -93,21 +53,6 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 	fmt.Fprint(w, r.Header.Get(kdc.UserHeader))
 }
-
-// start starts a site at localhost.
-func (r *realm) start(t *testing.T, handler http.HandlerFunc) (site *kdc.Site, address string) {
-	t.Helper()
-	site, err := kdc.NewSite(r.service, handler)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := httptest.NewServer(site)
-	t.Cleanup(s.Close)
-	return site, named(s.URL)
-}
-
-// named returns the URL of a server by its name instead of its address.
-func named(address string) string { return strings.Replace(address, "127.0.0.1", "localhost", 1) }
 
 func clientFor(t *testing.T, a Access, addresses ...string) *http.Client {
 	t.Helper()
@@ -170,9 +115,9 @@ func loginOf(c *http.Client) *login { return c.Transport.(*transport).login }
 
 // Of many requests, only the first one needs a ticket, and only one ticket comes from the KDC.
 func TestTicketAndCookie(t *testing.T) {
-	r := startRealm(t, "")
-	site, address := r.start(t, echo)
-	c := clientFor(t, r.access(), address)
+	r := kdc.ForTest(t, "")
+	site, address := r.Site(t, http.HandlerFunc(echo))
+	c := clientFor(t, access(r), address)
 	for range 3 {
 		want(t, c, address, "200 penstock")
 	}
@@ -189,19 +134,19 @@ func TestTicketAndCookie(t *testing.T) {
 	if n := site.Tickets(); n != 4 {
 		t.Errorf("%d tickets", n)
 	}
-	fails(t, clientFor(t, r.access(), address), address, "no KDC of the realm PENSTOCK.TEST answers", "krb5.conf")
+	fails(t, clientFor(t, access(r), address), address, "no KDC of the realm PENSTOCK.TEST answers", "krb5.conf")
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	want(t, clientFor(t, r.access(), address), address, "200 penstock")
-	fails(t, clientFor(t, r.access().Anonymous(), address), address, "requires authentication (Kerberos)", "--kerberos-principal")
+	want(t, clientFor(t, access(r), address), address, "200 penstock")
+	fails(t, clientFor(t, access(r).Anonymous(), address), address, "requires authentication (Kerberos)", "--kerberos-principal")
 }
 
 // The cookies of pages that an application answers are not used for other requests.
 func TestPagesOfApplications(t *testing.T) {
-	r := startRealm(t, "")
-	site, address := r.start(t, echo)
-	c := clientFor(t, r.access(), address)
+	r := kdc.ForTest(t, "")
+	site, address := r.Site(t, http.HandlerFunc(echo))
+	c := clientFor(t, access(r), address)
 	for range 2 {
 		want(t, c, address+"/proxy/application_1_0001/", "200 penstock")
 	}
@@ -216,15 +161,15 @@ func TestPagesOfApplications(t *testing.T) {
 }
 
 func TestFailuresSayWhatToDo(t *testing.T) {
-	r := startRealm(t, "")
-	_, address := r.start(t, echo)
+	r := kdc.ForTest(t, "")
+	_, address := r.Site(t, http.HandlerFunc(echo))
 	if err := r.Add(t.Context(), "", "old", "gone", "locked", "HTTP/other"); err != nil {
 		t.Fatal(err)
 	}
-	file := func(name string) string { return filepath.Join(r.dir, name) }
-	r.export(t, file("all"), "old", "gone", "locked")
-	r.export(t, file("other"), "HTTP/other")
-	r.export(t, file("new"), "old")
+	file := func(name string) string { return filepath.Join(r.Dir, name) }
+	r.Export(t, file("all"), "old", "gone", "locked")
+	r.Export(t, file("other"), "HTTP/other")
+	r.Export(t, file("new"), "old")
 	if err := r.Delete(t.Context(), "gone"); err != nil {
 		t.Fatal(err)
 	}
@@ -243,16 +188,16 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 		"another key":     {func(a *Access) { a.Principal, a.Keytab = "old", file("all") }, "the key of old@PENSTOCK.TEST in " + file("all") + " is not", "ktadd"},
 		"unknown":         {func(a *Access) { a.Principal, a.Keytab = "gone", file("all") }, "does not know gone@PENSTOCK.TEST", "--kerberos-principal"},
 		"locked":          {func(a *Access) { a.Principal, a.Keytab = "locked", file("all") }, "locked or has expired", "administrator"},
-		"no KDC in file":  {func(a *Access) { a.Config = r.config(t, "kdc = ", "admin_server = ") }, "names no KDC of the realm", "[realms]"},
-		"nothing listens": {func(a *Access) { a.Config = r.config(t, r.Address, "127.0.0.1:1") }, "no KDC of the realm PENSTOCK.TEST answers", "port 88"},
-		"clocks differ":   {func(a *Access) { a.Config = r.config(t, " rdns = false", " clockskew = 0") }, "clocks", "NTP"},
+		"no KDC in file":  {func(a *Access) { a.Config = configOf(t, r, "kdc = ", "admin_server = ") }, "names no KDC of the realm", "[realms]"},
+		"nothing listens": {func(a *Access) { a.Config = configOf(t, r, r.Address, "127.0.0.1:1") }, "no KDC of the realm PENSTOCK.TEST answers", "port 88"},
+		"clocks differ":   {func(a *Access) { a.Config = configOf(t, r, " rdns = false", " clockskew = 0") }, "clocks", "NTP"},
 		"no encryption": {func(a *Access) {
-			a.Config = r.config(t, " rdns = false", " default_tkt_enctypes = camellia128-cts-cmac")
+			a.Config = configOf(t, r, " rdns = false", " default_tkt_enctypes = camellia128-cts-cmac")
 		}, "", ""},
-		"unreadable config": {func(a *Access) { a.Config = r.config(t, " rdns = false", " rdns = perhaps") }, "", ""},
+		"unreadable config": {func(a *Access) { a.Config = configOf(t, r, " rdns = false", " rdns = perhaps") }, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := r.access()
+			a := access(r)
 			test.change(&a)
 			if test.found == "" { // the error is the library's, and must only be one
 				u, _ := url.Parse(address)
@@ -271,8 +216,8 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 		})
 	}
 	t.Run("no answer", func(t *testing.T) {
-		a := r.access()
-		a.Config = r.config(t, r.Address, silent.Addr().String())
+		a := access(r)
+		a.Config = configOf(t, r, r.Address, silent.Addr().String())
 		c := clientFor(t, a, address)
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
@@ -283,17 +228,17 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 		}
 	})
 	t.Run("the server has other keys", func(t *testing.T) {
-		site, address := r.start(t, echo)
+		site, address := r.Site(t, http.HandlerFunc(echo))
 		if err := site.Keys(file("other")); err != nil {
 			t.Fatal(err)
 		}
-		fails(t, clientFor(t, r.access(), address), address, "refuses the ticket of penstock@PENSTOCK.TEST for HTTP/localhost", "keytab may be old")
+		fails(t, clientFor(t, access(r), address), address, "refuses the ticket of penstock@PENSTOCK.TEST for HTTP/localhost", "keytab may be old")
 	})
 	t.Run("no service", func(t *testing.T) {
 		if err := r.Delete(t.Context(), "HTTP/localhost"); err != nil {
 			t.Fatal(err)
 		}
-		fails(t, clientFor(t, r.access(), address), address, "does not know the service HTTP/localhost", "host's name")
+		fails(t, clientFor(t, access(r), address), address, "does not know the service HTTP/localhost", "host's name")
 	})
 	t.Run("no Negotiate", func(t *testing.T) {
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -301,19 +246,19 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 			w.WriteHeader(http.StatusUnauthorized)
 		}))
 		defer s.Close()
-		fails(t, clientFor(t, r.access(), named(s.URL)), named(s.URL), `does not offer Kerberos (Negotiate), but "Basic"`, "own address")
+		fails(t, clientFor(t, access(r), kdc.Named(s.URL)), kdc.Named(s.URL), `does not offer Kerberos (Negotiate), but "Basic"`, "own address")
 	})
 }
 
 // Names and files that cannot work are errors at the start.
 func TestCheckedAtTheStart(t *testing.T) {
-	r := startRealm(t, "")
-	public := filepath.Join(r.dir, "public.keytab")
-	text, err := os.ReadFile(r.keytab)
+	r := kdc.ForTest(t, "")
+	public := filepath.Join(r.Dir, "public.keytab")
+	text, err := os.ReadFile(r.User)
 	if err != nil {
 		t.Fatal(err)
 	}
-	part := filepath.Join(r.dir, "part.keytab")
+	part := filepath.Join(r.Dir, "part.keytab")
 	if os.WriteFile(public, text, 0o600) != nil || os.Chmod(public, 0o604) != nil || os.WriteFile(part, text[:30], 0o600) != nil {
 		t.Fatal("no files")
 	}
@@ -324,8 +269,8 @@ func TestCheckedAtTheStart(t *testing.T) {
 		"give USER@REALM":                                  func(a *Access) { a.Principal = "@PENSTOCK.TEST" },
 		"has no key of other@PENSTOCK.TEST":                func(a *Access) { a.Principal = "other" },
 		"has no key of penstock@OTHER.TEST":                func(a *Access) { a.Principal = "penstock@OTHER.TEST" },
-		"none: no such file":                               func(a *Access) { a.Keytab = filepath.Join(r.dir, "none") },
-		"no ordinary file":                                 func(a *Access) { a.Keytab = r.dir },
+		"none: no such file":                               func(a *Access) { a.Keytab = filepath.Join(r.Dir, "none") },
+		"no ordinary file":                                 func(a *Access) { a.Keytab = r.Dir },
 		"(mode 0604): run `chmod 0600 " + public + "`":     func(a *Access) { a.Keytab = public },
 		"part.keytab: it is no keytab":                     func(a *Access) { a.Keytab = part },
 		"krb5.conf.none: no such file":                     func(a *Access) { a.Config += ".none" },
@@ -333,24 +278,24 @@ func TestCheckedAtTheStart(t *testing.T) {
 		"give a certificate together with its key":         func(a *Access) { a.CA, a.Cert = "x", "y" },
 		"http://localhost:8088: only https has certificat": func(a *Access) { a.CA = "x" },
 	} {
-		a := r.access()
+		a := access(r)
 		change(&a)
 		u := &url.URL{Scheme: "http", Host: "localhost:8088"}
 		if _, err := a.Client(u); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	if _, err := r.access().Client(&url.URL{Scheme: "http", Host: "127.0.0.1:8088"}); err == nil || !strings.Contains(err.Error(), "give the host's name") {
+	if _, err := access(r).Client(&url.URL{Scheme: "http", Host: "127.0.0.1:8088"}); err == nil || !strings.Contains(err.Error(), "give the host's name") {
 		t.Error(err)
 	}
 }
 
 // A ticket is replaced before it ends, and no request fails or waits for that.
 func TestTicketsAreRenewed(t *testing.T) {
-	r := startRealm(t, `-maxlife "1 second"`)
-	site, address := r.start(t, echo)
+	r := kdc.ForTest(t, `-maxlife "1 second"`)
+	site, address := r.Site(t, http.HandlerFunc(echo))
 	site.Forget(false)
-	c := clientFor(t, r.access(), address)
+	c := clientFor(t, access(r), address)
 	want(t, c, address, "200 penstock")
 	l := loginOf(c)
 	renewed := func(since *ticket) {
@@ -373,7 +318,7 @@ func TestTicketsAreRenewed(t *testing.T) {
 	if err := r.Modify(t.Context(), `-maxlife "6 hours"`, "penstock", "HTTP/localhost"); err != nil {
 		t.Fatal(err)
 	}
-	c = clientFor(t, r.access(), address)
+	c = clientFor(t, access(r), address)
 	l = loginOf(c)
 	want(t, c, address, "200 penstock")
 	before := l.held("HTTP/localhost")
@@ -403,12 +348,12 @@ func TestTicketsAreRenewed(t *testing.T) {
 
 // A key that the KDC rejects is not tried again and again, which could lock the user. A new file is tried at once.
 func TestRotatedKeytab(t *testing.T) {
-	r := startRealm(t, "")
-	site, address := r.start(t, echo)
+	r := kdc.ForTest(t, "")
+	site, address := r.Site(t, http.HandlerFunc(echo))
 	site.Forget(false)
-	fresh := filepath.Join(r.dir, "fresh.keytab")
-	c := clientFor(t, r.access(), address)
-	r.export(t, fresh, "penstock")
+	fresh := filepath.Join(r.Dir, "fresh.keytab")
+	c := clientFor(t, access(r), address)
+	r.Export(t, fresh, "penstock")
 	const found = "is not the one that the KDC has"
 	fails(t, c, address, found, "ktadd")
 	before, err := os.ReadFile(r.Log)
@@ -427,17 +372,17 @@ func TestRotatedKeytab(t *testing.T) {
 	if after, err := os.ReadFile(r.Log); err != nil || len(after) == len(before) || l.rejected.wait != 2*firstWait {
 		t.Errorf("the KDC was not asked again after a pause; %v, %v", l.rejected.wait, err)
 	}
-	if err := os.Rename(fresh, r.keytab); err != nil {
+	if err := os.Rename(fresh, r.User); err != nil {
 		t.Fatal(err)
 	}
 	want(t, c, address, "200 penstock")
 	// A file with old and new keys is good, too, although they were made in the same second.
-	r.export(t, r.keytab, "penstock")
-	want(t, clientFor(t, r.access(), address), address, "200 penstock")
+	r.Export(t, r.User, "penstock")
+	want(t, clientFor(t, access(r), address), address, "200 penstock")
 
 	// The server has a new key; the ticket was made for the old one.
 	l.now = time.Now
-	r.export(t, fresh, "HTTP/localhost")
+	r.Export(t, fresh, "HTTP/localhost")
 	if err := site.Keys(fresh); err != nil {
 		t.Fatal(err)
 	}
@@ -453,21 +398,21 @@ func TestRotatedKeytab(t *testing.T) {
 
 // Each server of an HA pair gets a ticket for its own name. A redirect is not followed, and the host that it names gets nothing.
 func TestRedirects(t *testing.T) {
-	r := startRealm(t, "")
+	r := kdc.ForTest(t, "")
 	if err := r.Add(t.Context(), "", "HTTP/rm1.test", "HTTP/rm2.test", "HTTP/evil.test"); err != nil {
 		t.Fatal(err)
 	}
-	r.export(t, r.service, "HTTP/rm1.test", "HTTP/rm2.test", "HTTP/evil.test")
+	r.Export(t, r.Service, "HTTP/rm1.test", "HTTP/rm2.test", "HTTP/evil.test")
 	to := "http://rm2.test:8088/"
-	_, standby := r.start(t, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusTemporaryRedirect) })
-	_, active := r.start(t, echo)
+	_, standby := r.Site(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, to, http.StatusTemporaryRedirect) }))
+	_, active := r.Site(t, http.HandlerFunc(echo))
 	hostile := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t.Errorf("the host of a redirect gets a request: %v", r.Header)
 		w.Header().Set("WWW-Authenticate", "Negotiate")
 		w.WriteHeader(http.StatusUnauthorized)
 	}))
 	defer hostile.Close()
-	c := clientFor(t, r.access(), "http://rm1.test:8088", "http://RM2.test:8088")
+	c := clientFor(t, access(r), "http://rm1.test:8088", "http://RM2.test:8088")
 	at := map[string]string{"rm1.test:8088": standby, "rm2.test:8088": active, "RM2.test:8088": active, "evil.test:80": hostile.URL}
 	c.Transport.(*transport).base.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(at[address], "http://"))
@@ -502,13 +447,13 @@ func TestRedirects(t *testing.T) {
 }
 
 func TestTLS(t *testing.T) {
-	r := startRealm(t, "")
+	r := kdc.ForTest(t, "")
 	dir := t.TempDir()
 	if _, err := certs.Make(dir, []string{"broker"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	file := func(name string) string { return filepath.Join(dir, name) }
-	site, err := kdc.NewSite(r.service, http.HandlerFunc(echo))
+	site, err := kdc.NewSite(r.Service, http.HandlerFunc(echo))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -519,8 +464,8 @@ func TestTLS(t *testing.T) {
 	}
 	s.StartTLS()
 	defer s.Close()
-	address := named(s.URL)
-	a := r.access()
+	address := kdc.Named(s.URL)
+	a := access(r)
 	fails(t, clientFor(t, a, address), address, "unknown authority", "--hadoop-ca")
 	a.CA = file("ca.pem")
 	if got, err := get(t, clientFor(t, a, address), address); err == nil {

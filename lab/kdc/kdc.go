@@ -22,8 +22,8 @@ import (
 	"penstock/lab/process"
 )
 
-// Realm is the realm of all principals. Hosts belong to it whatever their names are.
-const Realm = "PENSTOCK.TEST"
+// Name is the realm of all principals. Hosts belong to it whatever their names are.
+const Name = "PENSTOCK.TEST"
 
 const (
 	patience = time.Minute
@@ -58,7 +58,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	if err := s.run(ctx, "", "kdb5_util", "create", "-s", "-r", Realm, "-P", "master"); err != nil {
+	if err := s.run(ctx, "", "kdb5_util", "create", "-s", "-r", Name, "-P", "master"); err != nil {
 		return nil, err
 	}
 	return s, s.Start(ctx)
@@ -76,7 +76,7 @@ func (s *Server) client() string {
  %[1]s = {
   kdc = %[2]s
  }
-`, Realm, s.Address)
+`, Name, s.Address)
 }
 
 func (s *Server) profile() string { return filepath.Join(s.options.Dir, "kdc.conf") }
@@ -96,7 +96,7 @@ func (s *Server) settings() string {
  }
 [logging]
  kdc = STDERR
-`, Realm, s.Address, s.options.Dir)
+`, Name, s.Address, s.options.Dir)
 }
 
 // Start starts a killed server again, at the same address.
@@ -149,7 +149,7 @@ func (s *Server) each(ctx context.Context, command string, principals []string) 
 	for _, p := range principals {
 		fmt.Fprintf(&input, "%s %s\n", command, p)
 	}
-	return s.run(ctx, input.String(), "kadmin.local", "-r", Realm)
+	return s.run(ctx, input.String(), "kadmin.local", "-r", Name)
 }
 
 // run runs a program of Kerberos. Some of them report errors only in their output.

@@ -2,36 +2,14 @@ package kdc
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"penstock/lab/ledger"
 )
 
 func TestServer(t *testing.T) {
-	dir := t.TempDir()
-	book, err := ledger.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := book.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	s, err := Start(t.Context(), Options{Book: book, Dir: dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Add(t.Context(), `-maxlife "2 seconds"`, "penstock", "HTTP/localhost"); err != nil {
-		t.Fatal(err)
-	}
-	file := filepath.Join(dir, "keytab")
-	if err := s.Keytab(t.Context(), file, "penstock", "HTTP/localhost"); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "penstock") || !strings.Contains(string(text), "localhost") {
+	s := ForTest(t, `-maxlife "2 seconds"`)
+	file := s.User
+	if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), "penstock") {
 		t.Errorf("%q, %v", text, err)
 	}
 	if err := s.Add(t.Context(), "", "penstock"); err == nil || !strings.Contains(err.Error(), "already exists") {
