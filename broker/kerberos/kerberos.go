@@ -81,10 +81,9 @@ func (a Access) Client(bases ...*url.URL) (*http.Client, error) {
 		t.login = l
 		for _, u := range bases {
 			name := strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
-			if net.ParseIP(name) != nil {
-				return nil, fmt.Errorf("%s: Kerberos knows services by the names of their hosts: give the host's name instead of its address", u.Host)
+			if net.ParseIP(name) == nil { // Kerberos knows services by the names of their hosts
+				t.hosts[origin(u)] = &host{service: "HTTP/" + name}
 			}
-			t.hosts[origin(u)] = &host{service: "HTTP/" + name}
 		}
 	}
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil

@@ -142,6 +142,19 @@ func TestTicketAndCookie(t *testing.T) {
 	fails(t, clientFor(t, access(r).Anonymous(), address), address, "requires authentication (Kerberos)", "--kerberos-principal")
 }
 
+// Keys may be only of the newest kinds of encryption.
+func TestKindsOfEncryption(t *testing.T) {
+	r := kdc.ForTest(t, "")
+	_, address := r.Site(t, http.HandlerFunc(echo))
+	for _, kind := range []string{"aes256-cts-hmac-sha384-192", "aes128-cts-hmac-sha256-128", "aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha1-96"} {
+		file := filepath.Join(r.Dir, kind)
+		r.Export(t, file, "-e "+kind+":normal penstock")
+		a := access(r)
+		a.Keytab = file
+		want(t, clientFor(t, a, address), address, "200 penstock")
+	}
+}
+
 // The cookies of pages that an application answers are not used for other requests.
 func TestPagesOfApplications(t *testing.T) {
 	r := kdc.ForTest(t, "")
@@ -285,9 +298,9 @@ func TestCheckedAtTheStart(t *testing.T) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
-	if _, err := access(r).Client(&url.URL{Scheme: "http", Host: "127.0.0.1:8088"}); err == nil || !strings.Contains(err.Error(), "give the host's name") {
-		t.Error(err)
-	}
+	_, address := r.Site(t, http.HandlerFunc(echo))
+	address = strings.Replace(address, "localhost", "127.0.0.1", 1)
+	fails(t, clientFor(t, access(r), address), address, "requires authentication (Kerberos), which knows", "give the host's name")
 }
 
 // A ticket is replaced before it ends, and no request fails or waits for that.

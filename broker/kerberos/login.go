@@ -16,6 +16,7 @@ import (
 
 	"github.com/jcmturner/gokrb5/v8/client"
 	"github.com/jcmturner/gokrb5/v8/config"
+	"github.com/jcmturner/gokrb5/v8/iana/etypeID"
 	"github.com/jcmturner/gokrb5/v8/iana/nametype"
 	"github.com/jcmturner/gokrb5/v8/keytab"
 	"github.com/jcmturner/gokrb5/v8/messages"
@@ -314,6 +315,12 @@ func readConfig(file string) (conf *config.Config, text []byte, err error) {
 	}
 	if !strings.Contains(string(text), "dns_lookup_kdc") {
 		conf.LibDefaults.DNSLookupKDC = true // as in MIT's libraries
+	}
+	// The library knows kinds of encryption that it does not ask for by default.
+	for name, kinds := range map[string]*[]int32{"default_tkt_enctypes": &conf.LibDefaults.DefaultTktEnctypeIDs, "default_tgs_enctypes": &conf.LibDefaults.DefaultTGSEnctypeIDs} {
+		if !strings.Contains(string(text), name) {
+			*kinds = append(*kinds, etypeID.AES256_CTS_HMAC_SHA384_192, etypeID.AES128_CTS_HMAC_SHA256_128)
+		}
 	}
 	return conf, text, nil
 }

@@ -44,8 +44,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case !negotiable(offers):
 		return nil, noNegotiate(offers)
-	case t.login == nil || h == nil:
+	case t.login == nil:
 		return nil, &Error{Asks: true, Found: "it requires authentication (Kerberos)", Do: "give --kerberos-principal and --kerberos-keytab"}
+	case h == nil:
+		return nil, &Error{Asks: true, Found: "it requires authentication (Kerberos), which knows services by the names of their hosts", Do: "give the host's name in the URL, instead of its address"}
 	}
 	var refused *ticket
 	for {

@@ -15,11 +15,16 @@ import (
 func TestBrokerWrongUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
 	for args, want := range map[string]string{
-		"--session 2s":                 "--session has no effect without --zookeeper",
-		"--advertise here:1":           "--advertise has no effect without --zookeeper",
-		"--zookeeper-auth FILE":        "--zookeeper-auth has no effect without --zookeeper",
-		"--zookeeper-ca FILE":          "--zookeeper-ca has no effect without --zookeeper",
-		"--zookeeper : --store " + dir: "give --store or --zookeeper",
+		"--session 2s":           "--session has no effect without --zookeeper",
+		"--advertise here:1":     "--advertise has no effect without --zookeeper",
+		"--zookeeper-auth FILE":  "--zookeeper-auth has no effect without --zookeeper",
+		"--zookeeper-ca FILE":    "--zookeeper-ca has no effect without --zookeeper",
+		"--kerberos-keytab FILE": "--kerberos-keytab has no effect without --resource-manager",
+		"--hadoop-ca FILE":       "--hadoop-ca has no effect without --resource-manager",
+		"--resource-manager http://rm:8088 --kerberos-keytab FILE":                                                          "give a principal",
+		"--resource-manager http://rm:8088 --hadoop-ca FILE":                                                                "only https has certificates",
+		"--resource-manager http://rm:8088 --kerberos-principal p@R --kerberos-keytab " + dir + " --kerberos-config " + dir: "no such file",
+		"--zookeeper : --store " + dir:                                                                                      "give --store or --zookeeper",
 	} {
 		_, err := run(t, append([]string{"broker", "--listen", "0.0.0.0:0"}, strings.Fields(args)...)...)
 		var usage cli.UsageError

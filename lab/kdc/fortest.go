@@ -44,7 +44,7 @@ func ForTest(t testing.TB, options string) *Realm {
 	return r
 }
 
-// Export gives principals new keys and writes them to a file.
+// Export gives principals new keys and adds them to a file. Options of ktadd may precede a name.
 func (r *Realm) Export(t testing.TB, file string, principals ...string) {
 	t.Helper()
 	if err := r.Keytab(t.Context(), file, principals...); err != nil {

@@ -75,7 +75,7 @@ func checkNodeManager(f *Facts) []Result {
 	switch {
 	case n.Err != nil && n.Asked:
 		return bad(Warn, n.Err.Error(), "it is unknown whether an agent is in the NodeManager",
-			"name its web address with --nodemanager http://HOST:PORT (yarn.nodemanager.webapp.address); TLS and Kerberos are not supported")
+			"name its web address with --nodemanager (http://HOST:PORT, yarn.nodemanager.webapp.address, or https://HOST:PORT, yarn.nodemanager.webapp.https.address)"+secured)
 	case n.Err != nil:
 		return good("no NodeManager answers at %s; if there is one elsewhere, name it with --nodemanager", n.URL)
 	case n.Agent == nil && (f.prepared() || n.Asked):
