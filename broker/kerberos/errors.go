@@ -52,9 +52,9 @@ var causes = []struct {
 func code(n int32) string { return errorcode.Lookup(n) }
 
 // explain describes a failed exchange. rejected reports that the KDC does not accept the key or the user.
-func (l *login) explain(service string, err error) (e *Error, rejected bool) {
+func (l *login) explain(realm, service string, err error) (e *Error, rejected bool) {
 	text := err.Error()
-	fill := strings.NewReplacer("PRINCIPAL", l.access.Principal, "KEYTAB", l.access.Keytab, "CONFIG", l.access.Config, "REALM", l.realm, "SERVICE", service)
+	fill := strings.NewReplacer("PRINCIPAL", l.access.Principal, "KEYTAB", l.access.Keytab, "CONFIG", l.access.Config, "REALM", realm, "SERVICE", service)
 	for _, c := range causes {
 		for _, part := range c.parts {
 			if strings.Contains(text, part) {
@@ -67,7 +67,7 @@ func (l *login) explain(service string, err error) (e *Error, rejected bool) {
 
 // unanswered is the error of a request that did not wait longer for the KDC.
 func (l *login) unanswered(cause error) error {
-	e, _ := l.explain("", errors.New("error sending to a KDC"))
+	e, _ := l.explain(l.realm, "", errors.New("error sending to a KDC"))
 	e.Found += " in time"
 	e.Cause = cause
 	return e
@@ -88,8 +88,11 @@ func noNegotiate(offers []string) error {
 	return e
 }
 
-// untrusted describes a certificate that is not accepted. It returns other errors unchanged.
+// untrusted describes a certificate that one of the sides does not accept. It returns other errors unchanged.
 func untrusted(err error) error {
+	if text := err.Error(); strings.Contains(text, "tls: certificate required") || strings.Contains(text, "tls: bad certificate") {
+		return &Error{Found: "it requires a certificate of this side, or another one", Do: "give --hadoop-cert and --hadoop-key", Cause: err}
+	}
 	var verify *tls.CertificateVerificationError
 	if !errors.As(err, &verify) {
 		return err

@@ -155,6 +155,33 @@ func TestKindsOfEncryption(t *testing.T) {
 	}
 }
 
+// The servers may be in a realm that trusts the user's.
+func TestAnotherRealm(t *testing.T) {
+	r := kdc.ForTest(t, "")
+	if err := r.Delete(t.Context(), "HTTP/localhost"); err != nil {
+		t.Fatal(err)
+	}
+	other := r.Another(t, "OTHER.TEST")
+	_, address := other.Site(t, http.HandlerFunc(echo))
+	a := access(r)
+	a.Config = configOf(t, r, "[realms]", "[domain_realm]\n localhost = OTHER.TEST\n[realms]\n OTHER.TEST = {\n  kdc = "+other.Address+"\n }")
+	want(t, clientFor(t, a, address), address, "200 penstock")
+	fails(t, clientFor(t, access(r), address), address, "does not know the service HTTP/localhost", "[domain_realm]")
+	other.Kill()
+	fails(t, clientFor(t, a, address), address, "no KDC of the realm OTHER.TEST answers", "port 88")
+}
+
+// The KDC is asked by UDP, too, unless krb5.conf prefers TCP.
+func TestUDP(t *testing.T) {
+	r := kdc.ForTest(t, "")
+	_, address := r.Site(t, http.HandlerFunc(echo))
+	a := access(r)
+	a.Config = configOf(t, r, " udp_preference_limit = 1\n", "")
+	want(t, clientFor(t, a, address), address, "200 penstock")
+	r.Kill()
+	fails(t, clientFor(t, a, address), address, "no KDC of the realm PENSTOCK.TEST answers", "port 88")
+}
+
 // The cookies of pages that an application answers are not used for other requests.
 func TestPagesOfApplications(t *testing.T) {
 	r := kdc.ForTest(t, "")
@@ -481,9 +508,7 @@ func TestTLS(t *testing.T) {
 	a := access(r)
 	fails(t, clientFor(t, a, address), address, "unknown authority", "--hadoop-ca")
 	a.CA = file("ca.pem")
-	if got, err := get(t, clientFor(t, a, address), address); err == nil {
-		t.Errorf("%q without a certificate of this side", got)
-	}
+	fails(t, clientFor(t, a, address), address, "requires a certificate of this side", "--hadoop-cert")
 	a.Cert, a.Key = file("broker.pem"), file("broker.key")
 	c := clientFor(t, a, address)
 	want(t, c, address, "200 penstock")

@@ -46,6 +46,7 @@ type login struct {
 	access Access
 	user   string // the principal without its realm
 	realm  string
+	named  *client.Client   // has the names for tokens, and no key
 	now    func() time.Time // time.Now, except in tests
 
 	turn chan struct{} // held by the goroutine that speaks with the KDC
@@ -95,6 +96,7 @@ func newLogin(a Access) (*login, error) {
 		return nil, fmt.Errorf("principal %q: give USER@REALM or USER/HOST@REALM", a.Principal)
 	}
 	l.access.Principal = l.user + "@" + l.realm
+	l.named = client.NewWithKeytab(l.user, l.realm, keytab.New(), config.New())
 	_, _, err = l.keys(text)
 	return l, err
 }
@@ -145,9 +147,7 @@ func (l *login) mayReplace(t *ticket) bool { return l.now().Sub(t.got) > replace
 // header returns the value of the Authorization header for one request.
 func (l *login) header(t *ticket) (value string, err error) {
 	defer recovered(&err)
-	// Only the names of this client are used.
-	named := client.NewWithKeytab(l.user, l.realm, keytab.New(), config.New())
-	init, err := spnego.NewNegTokenInitKRB5(named, t.ticket, t.key)
+	init, err := spnego.NewNegTokenInitKRB5(l.named, t.ticket, t.key)
 	if err != nil {
 		return "", err
 	}
@@ -193,12 +193,12 @@ func (l *login) request(service string) (t *ticket, err error) {
 	}
 	cl := client.NewWithKeytab(l.user, l.realm, keys, conf, client.DisablePAFXFAST(true))
 	defer cl.Destroy()
-	t, err = l.serviceTicket(cl, service)
+	t, realm, err := l.serviceTicket(cl, service)
 	if err == nil {
 		l.rejected = rejection{}
 		return t, nil
 	}
-	explained, rejected := l.explain(service, err)
+	explained, rejected := l.explain(realm, service, err)
 	if rejected {
 		wait := firstWait
 		if l.rejected.files == files {
@@ -209,34 +209,35 @@ func (l *login) request(service string) (t *ticket, err error) {
 	return nil, explained
 }
 
-// serviceTicket gets a ticket-granting ticket and, with it, a ticket for a service.
-func (l *login) serviceTicket(cl *client.Client, service string) (*ticket, error) {
+// serviceTicket gets a ticket-granting ticket and, with it, a ticket for a service. realm is the one whose KDC was asked last.
+func (l *login) serviceTicket(cl *client.Client, service string) (t *ticket, realm string, err error) {
+	realm = l.realm
 	name := types.NewPrincipalName(nametype.KRB_NT_PRINCIPAL, service)
-	ask, err := messages.NewASReqForTGT(l.realm, cl.Config, cl.Credentials.CName())
+	ask, err := messages.NewASReqForTGT(realm, cl.Config, cl.Credentials.CName())
 	if err != nil {
-		return nil, err
+		return nil, realm, err
 	}
-	granted, err := cl.ASExchange(l.realm, ask, 0)
+	granted, err := cl.ASExchange(realm, ask, 0)
 	if err != nil {
-		return nil, err
+		return nil, realm, err
 	}
-	tgt, key, realm := granted.Ticket, granted.DecryptedEncPart.Key, l.realm
-	if other := cl.Config.ResolveRealm(name.NameString[len(name.NameString)-1]); other != "" && other != l.realm {
+	tgt, key := granted.Ticket, granted.DecryptedEncPart.Key
+	if other := cl.Config.ResolveRealm(name.NameString[len(name.NameString)-1]); other != "" && other != realm {
 		across := types.PrincipalName{NameType: nametype.KRB_NT_SRV_INST, NameString: []string{"krbtgt", other}}
-		_, reply, err := cl.TGSREQGenerateAndExchange(across, l.realm, tgt, key, false)
+		_, reply, err := cl.TGSREQGenerateAndExchange(across, realm, tgt, key, false)
 		if err != nil {
-			return nil, err
+			return nil, realm, err
 		}
 		tgt, key, realm = reply.Ticket, reply.DecryptedEncPart.Key, other
 	}
 	_, reply, err := cl.TGSREQGenerateAndExchange(name, realm, tgt, key, false)
 	if err != nil {
-		return nil, err
+		return nil, realm, err
 	}
 	now := l.now()
-	t := &ticket{ticket: reply.Ticket, key: reply.DecryptedEncPart.Key, got: now, ends: reply.DecryptedEncPart.EndTime}
+	t = &ticket{ticket: reply.Ticket, key: reply.DecryptedEncPart.Key, got: now, ends: reply.DecryptedEncPart.EndTime}
 	t.renew = now.Add(t.ends.Sub(now) / 6 * 5)
-	return t, nil
+	return t, realm, nil
 }
 
 // keys reads the keytab. files identifies the contents of the keytab and of krb5.conf.

@@ -21,6 +21,21 @@ type Realm struct {
 // ForTest starts a realm that ends with the test. The options are those of Add.
 func ForTest(t testing.TB, options string) *Realm {
 	t.Helper()
+	return forTest(t, Name, options)
+}
+
+// Another starts a realm that trusts this one.
+func (r *Realm) Another(t testing.TB, name string) *Realm {
+	t.Helper()
+	other := forTest(t, name, "")
+	if err := other.Trust(t.Context(), r.Server); err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+func forTest(t testing.TB, name, options string) *Realm {
+	t.Helper()
 	dir := t.TempDir()
 	book, err := ledger.Open(dir)
 	if err != nil {
@@ -31,7 +46,7 @@ func ForTest(t testing.TB, options string) *Realm {
 			t.Error(err)
 		}
 	})
-	server, err := Start(t.Context(), Options{Book: book, Dir: dir})
+	server, err := Start(t.Context(), Options{Book: book, Dir: dir, Name: name})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ package kdc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -22,7 +23,7 @@ import (
 	"penstock/lab/process"
 )
 
-// Name is the realm of all principals. Hosts belong to it whatever their names are.
+// Name is the name of a realm, unless the options have another one.
 const Name = "PENSTOCK.TEST"
 
 const (
@@ -34,6 +35,7 @@ const (
 type Options struct {
 	Book *ledger.Ledger // ledger of the server's run
 	Dir  string         // folder of all files
+	Name string         // of the realm; default: Name
 }
 
 // Server is a Kerberos server. Only one goroutine may call its methods.
@@ -48,6 +50,7 @@ type Server struct {
 
 // Start makes an empty realm, starts its server and returns when the server answers.
 func Start(ctx context.Context, o Options) (*Server, error) {
+	o.Name = cmp.Or(o.Name, Name)
 	address, err := ports.Address()
 	if err != nil {
 		return nil, err
@@ -58,7 +61,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	if err := s.run(ctx, "", "kdb5_util", "create", "-s", "-r", Name, "-P", "master"); err != nil {
+	if err := s.run(ctx, "", "kdb5_util", "create", "-s", "-r", o.Name, "-P", "master"); err != nil {
 		return nil, err
 	}
 	return s, s.Start(ctx)
@@ -76,7 +79,7 @@ func (s *Server) client() string {
  %[1]s = {
   kdc = %[2]s
  }
-`, Name, s.Address)
+`, s.options.Name, s.Address)
 }
 
 func (s *Server) profile() string { return filepath.Join(s.options.Dir, "kdc.conf") }
@@ -96,7 +99,7 @@ func (s *Server) settings() string {
  }
 [logging]
  kdc = STDERR
-`, Name, s.Address, s.options.Dir)
+`, s.options.Name, s.Address, s.options.Dir)
 }
 
 // Start starts a killed server again, at the same address.
@@ -127,6 +130,17 @@ func (s *Server) Add(ctx context.Context, options string, principals ...string) 
 	return s.each(ctx, "addprinc -randkey "+options, principals)
 }
 
+// Trust makes the realm accept principals of another one. Their two servers then have a key in common.
+func (s *Server) Trust(ctx context.Context, other *Server) error {
+	name := []string{"krbtgt/" + s.options.Name + "@" + other.options.Name}
+	for _, one := range []*Server{s, other} {
+		if err := one.each(ctx, "addprinc -pw shared", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Keytab writes new keys of the principals to a file. The KDC then accepts no older key. If the file
 // exists, the keys are added to it.
 func (s *Server) Keytab(ctx context.Context, file string, principals ...string) error {
@@ -149,7 +163,7 @@ func (s *Server) each(ctx context.Context, command string, principals []string) 
 	for _, p := range principals {
 		fmt.Fprintf(&input, "%s %s\n", command, p)
 	}
-	return s.run(ctx, input.String(), "kadmin.local", "-r", Name)
+	return s.run(ctx, input.String(), "kadmin.local", "-r", s.options.Name)
 }
 
 // run runs a program of Kerberos. Some of them report errors only in their output.
