@@ -274,6 +274,30 @@ func TestFailuresSayWhatToDo(t *testing.T) {
 		}
 		fails(t, clientFor(t, access(r), address), address, "refuses the ticket of penstock@PENSTOCK.TEST for HTTP/localhost", "keytab may be old")
 	})
+	// Hadoop answers 403 to a ticket that it does not accept. With its cookie, 403 means that the user has no right.
+	t.Run("403", func(t *testing.T) {
+		cookie := false
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "" {
+				w.Header().Set("WWW-Authenticate", "Negotiate")
+				w.Header().Set("Set-Cookie", "hadoop.auth=; Path=/; HttpOnly")
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			if cookie {
+				w.Header().Set("Set-Cookie", `hadoop.auth="u=penstock&p=penstock@PENSTOCK.TEST&t=kerberos&e=1&s=x="; Path=/; HttpOnly`)
+			}
+			w.WriteHeader(http.StatusForbidden)
+		}))
+		defer s.Close()
+		c := clientFor(t, access(r), kdc.Named(s.URL))
+		fails(t, c, kdc.Named(s.URL), `refuses the ticket of penstock@PENSTOCK.TEST for HTTP/localhost ("403 Forbidden")`, "log")
+		cookie = true
+		want(t, c, kdc.Named(s.URL), "403 ")
+		if kept := c.Transport.(*transport).hosts[kdc.Named(s.URL)].session(); kept == nil || !strings.HasSuffix(kept.String(), `="u=penstock&p=penstock@PENSTOCK.TEST&t=kerberos&e=1&s=x="`) {
+			t.Errorf("the cookie is %v", kept)
+		}
+	})
 	t.Run("no service", func(t *testing.T) {
 		if err := r.Delete(t.Context(), "HTTP/localhost"); err != nil {
 			t.Fatal(err)

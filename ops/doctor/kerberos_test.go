@@ -71,6 +71,11 @@ func TestKerberos(t *testing.T) {
 	if len(got) != 1 || got[0].Verdict != Fail || !strings.Contains(got[0].Found, "requires authentication (Kerberos)") || !strings.Contains(got[0].Remedy, "--kerberos-keytab") {
 		t.Errorf("%+v", got)
 	}
+	// Without an address, a NodeManager at the usual one is reported if it requires Kerberos.
+	n := askNodeManager(t.Context(), openSite(node, kerberos.Access{}))
+	if got := checkNodeManager(&Facts{NodeManager: n}); len(got) != 1 || got[0].Verdict != Warn || !strings.Contains(got[0].Found, "requires authentication (Kerberos)") {
+		t.Errorf("%+v", got)
+	}
 	// The certificates are for the https addresses among them.
 	if s := openSite("http://127.0.0.1:9864", kerberos.Access{CA: "none"}); s.err != nil {
 		t.Error(s.err)
