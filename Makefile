@@ -21,7 +21,7 @@ MVN     := mvn -B -ntp -f agent/pom.xml
 AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 2>/dev/null)
 # Packages with goroutines of their own are tested under the race detector, except for those that
 # spend their time reading long answers.
-CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leadership ./ops/operate ./ops/top ./ops/doctor
+CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leadership ./broker/kerberos ./ops/operate ./ops/top ./ops/doctor
 
 # End-to-end tests by purpose. The tests of NODE share one cluster that is started once; together
 # with the unit tests they are `make test`. `make verify` runs all others. Those in ASIDE measure no

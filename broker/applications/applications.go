@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"penstock/broker/kerberos"
 	"penstock/core/policy"
 )
 
@@ -134,8 +135,9 @@ type entry struct {
 
 // Options configures the sources.
 type Options struct {
-	ResourceManagers []string // base URLs of YARN's ResourceManagers (both of an HA pair)
-	SparkMasters     []string // base URLs of Spark's standalone masters
+	ResourceManagers []string        // base URLs of YARN's ResourceManagers (both of an HA pair)
+	Hadoop           kerberos.Access // to the ResourceManagers
+	SparkMasters     []string        // base URLs of Spark's standalone masters
 	// Resource is the YARN resource type whose allocated amount is an application's bandwidth;
 	// empty: DefaultResource.
 	Resource   string
@@ -148,9 +150,9 @@ type Options struct {
 func New(o Options) (*Directory, error) {
 	d := &Directory{log: o.Log, tick: time.Second, period: period, apps: map[string]*entry{}, pending: map[string]bool{}, followed: map[string]*followed{}}
 	if len(o.ResourceManagers) > 0 {
-		s, err := newYARN(o.ResourceManagers, cmp.Or(o.Resource, DefaultResource), o.Log)
+		s, err := newYARN(o.ResourceManagers, o.Hadoop, cmp.Or(o.Resource, DefaultResource), o.Log)
 		if err != nil {
-			return nil, fmt.Errorf("the ResourceManager's address: %w", err)
+			return nil, fmt.Errorf("the ResourceManager: %w", err)
 		}
 		d.sources = append(d.sources, &source{clusterManager: s})
 	}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"penstock/broker/kerberos"
 	"penstock/wire/jsonstream"
 	"penstock/wire/orchestrator"
 )
@@ -22,11 +23,6 @@ const (
 	// answerTimeout is the maximum time until the last byte of an answer.
 	answerTimeout = 30 * time.Second
 	maxServers    = 16
-	// connectTimeout is the maximum time to connect. It can be short, because the kernel accepts
-	// the connection even if the server itself is slow. So an unreachable machine is noticed
-	// earlier than a slow server.
-	connectTimeout = 5 * time.Second
-	idleTimeout    = time.Minute
 )
 
 // servers are the servers of one cluster manager; one of them is active. Requests go to the last
@@ -39,7 +35,7 @@ type servers struct {
 	bases    []*url.URL
 	timeout  time.Duration
 	maxBody  int64
-	access   *orchestrator.Access // nil: requests are anonymous
+	access   *orchestrator.Access // of Kubernetes and Mesos; nil: the client itself authenticates, if necessary
 	active   atomic.Int32
 	answered atomic.Bool
 	busy     time.Duration // how long requests kept servers busy since the last call of takeBusyTime
@@ -61,7 +57,7 @@ func (e errNotActive) Unwrap() error { return e.error }
 // errBadRequest means that an active server refused the request itself.
 type errBadRequest struct{ error }
 
-func newServers(addresses []string) (*servers, error) {
+func newServers(addresses []string, access kerberos.Access) (*servers, error) {
 	if len(addresses) > maxServers {
 		return nil, fmt.Errorf("%d addresses: at most %d", len(addresses), maxServers)
 	}
@@ -76,12 +72,18 @@ func newServers(addresses []string) (*servers, error) {
 		}
 		s.bases = append(s.bases, u)
 	}
-	s.http = &http.Client{
-		Transport: &http.Transport{Proxy: nil, DialContext: (&net.Dialer{Timeout: connectTimeout}).DialContext,
-			MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	client, err := access.Client(s.bases...)
+	if err != nil {
+		return nil, err
 	}
+	s.http = client
 	return s, nil
+}
+
+// proxy returns the same servers for requests to their proxies by another goroutine. Both have the same connections and, with
+// Kerberos, the same cookies.
+func (s *servers) proxy() *servers {
+	return &servers{http: s.http, bases: s.bases, timeout: proxyTimeout, maxBody: proxyMaxBody}
 }
 
 // use makes requests carry a token or a credential, and verifies certificates as access says.
@@ -194,8 +196,6 @@ func (s *servers) getFrom(ctx context.Context, base *url.URL, path string, query
 		return errNotFound
 	case (code == http.StatusUnauthorized || code == http.StatusForbidden) && s.access != nil:
 		return fmt.Errorf("%s: %w", base.Host, s.access.StatusError(resp))
-	case code == http.StatusUnauthorized:
-		return fmt.Errorf("%s: it requires authentication (Kerberos), which the broker does not support", base.Host)
 	case code/100 == 3:
 		return errNotActive{fmt.Errorf("%s is a standby%s", base.Host, s.redirectNote(base, resp))}
 	case code == http.StatusBadRequest:

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"time"
 
+	"penstock/broker/kerberos"
 	"penstock/core/policy"
 	"penstock/wire/orchestrator"
 )
@@ -57,7 +58,7 @@ func (k Kubernetes) addTo(d *Directory) error {
 	if len(k.URLs) == 0 {
 		return nil
 	}
-	s, err := newServers(k.URLs)
+	s, err := newServers(k.URLs, kerberos.Access{})
 	if err == nil {
 		err = s.use(k.Access)
 	}

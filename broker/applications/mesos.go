@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"penstock/broker/kerberos"
 	"penstock/core/policy"
 	"penstock/wire/orchestrator"
 )
@@ -33,7 +34,7 @@ func (m Mesos) addTo(d *Directory) error {
 	if len(m.URLs) == 0 {
 		return nil
 	}
-	s, err := newServers(m.URLs)
+	s, err := newServers(m.URLs, kerberos.Access{})
 	if err == nil {
 		err = s.use(m.Access)
 	}

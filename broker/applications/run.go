@@ -178,16 +178,6 @@ func (d *Directory) noteAnswer(flow string, got answer, err error) {
 	f.done = e != nil && e.Type == mapReduceType // the numbers of tasks do not change
 }
 
-// newProxy returns the servers of a cluster manager for requests to its proxy.
-func newProxy(addresses []string) (*servers, error) {
-	s, err := newServers(addresses)
-	if err != nil {
-		return nil, err
-	}
-	s.timeout, s.maxBody = proxyTimeout, proxyMaxBody
-	return s, nil
-}
-
 // askThrough asks an application's own server through a proxy.
 func askThrough(ctx context.Context, proxy *servers, a *Application) (got answer, err error) {
 	defer proxy.takeBusyTime()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"penstock/broker/kerberos"
 	"penstock/core/policy"
 	"penstock/wire/jsonstream"
 )
@@ -21,15 +22,11 @@ type spark struct {
 }
 
 func newSpark(addresses []string) (*spark, error) {
-	s, err := newServers(addresses)
+	s, err := newServers(addresses, kerberos.Access{})
 	if err != nil {
 		return nil, err
 	}
-	proxy, err := newProxy(addresses)
-	if err != nil {
-		return nil, err
-	}
-	return &spark{s, proxy}, nil
+	return &spark{s, s.proxy()}, nil
 }
 
 func (s *spark) ask(ctx context.Context, a *Application) (answer, error) {

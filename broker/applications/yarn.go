@@ -13,6 +13,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"penstock/broker/kerberos"
 )
 
 const (
@@ -46,16 +48,12 @@ type yarn struct {
 	queuesReadAt time.Time         // when they were read
 }
 
-func newYARN(addresses []string, resource string, log *slog.Logger) (*yarn, error) {
-	s, err := newServers(addresses)
+func newYARN(addresses []string, access kerberos.Access, resource string, log *slog.Logger) (*yarn, error) {
+	s, err := newServers(addresses, access)
 	if err != nil {
 		return nil, err
 	}
-	proxy, err := newProxy(addresses)
-	if err != nil {
-		return nil, err
-	}
-	return &yarn{servers: s, proxy: proxy, log: log, resource: resource, pageSize: pageSize}, nil
+	return &yarn{servers: s, proxy: s.proxy(), log: log, resource: resource, pageSize: pageSize}, nil
 }
 
 func (*yarn) name() string { return "YARN" }

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"penstock/broker/kerberos"
 	"penstock/core/policy"
 )
 
@@ -392,8 +393,7 @@ func TestMachineGone(t *testing.T) {
 	}
 	m := startManager(t)
 	m.set(nil, anApp(1, 1))
-	d, _ := directory(t, Options{ResourceManagers: []string{"http://" + address, m.URL}})
-	managers(d).http.Transport.(*http.Transport).DialContext = (&net.Dialer{Timeout: 100 * time.Millisecond}).DialContext
+	d, _ := directory(t, Options{ResourceManagers: []string{"http://" + address, m.URL}, Hadoop: kerberos.Access{Connect: 100 * time.Millisecond}})
 	if err := list(t, d); err != "" || d.Facts(id(1)).User == "" || d.Sources()[0].Address != m.URL {
 		t.Errorf("%s: %+v", err, d.Sources())
 	}

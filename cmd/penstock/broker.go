@@ -14,6 +14,7 @@ import (
 
 	"penstock/broker"
 	"penstock/broker/applications"
+	"penstock/broker/kerberos"
 	"penstock/broker/leadership"
 	"penstock/broker/store"
 	"penstock/settings"
@@ -65,7 +66,9 @@ The broker needs no privileges except to listen on its port.`,
   penstock broker run --store /var/lib/penstock --listen 0.0.0.0:9717 \
       --ca ca.pem --cert broker-1.pem --key broker-1.key --resource-manager http://rm:8088
   penstock broker run --zookeeper zk-1:2181,zk-2:2181,zk-3:2181/penstock --zookeeper-auth zk.auth \
-      --listen 0.0.0.0:9717 --ca ca.pem --cert broker-1.pem --key broker-1.key`,
+      --listen 0.0.0.0:9717 --ca ca.pem --cert broker-1.pem --key broker-1.key
+  penstock broker run ... --resource-manager https://rm1.example:8090,https://rm2.example:8090 --hadoop-ca hadoop-ca.pem \
+      --kerberos-principal penstock@EXAMPLE.COM --kerberos-keytab /etc/penstock/penstock.keytab`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := cli.NewLogger(format, level)
@@ -85,6 +88,9 @@ The broker needs no privileges except to listen on its port.`,
 				return cli.Usage(errors.New("give --store or --zookeeper: one of them keeps the policy"))
 			}
 			if err := several.check(cmd); err != nil {
+				return cli.Usage(err)
+			}
+			if err := needsResourceManager(cmd, len(who.ResourceManagers)); err != nil {
 				return cli.Usage(err)
 			}
 			who.Log = log
@@ -153,6 +159,7 @@ The broker needs no privileges except to listen on its port.`,
 	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions, the weights set for single applications and the history of forecasts (default: they are kept in memory)")
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
+	addHadoop(cmd, &who.Hadoop)
 	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")
 	cmd.Flags().IntVar(&perAddress, "connections-per-address", broker.PerAddress, "maximum number of connections from one address")
 	several.register(cmd)
@@ -183,6 +190,27 @@ func addWho(cmd *cobra.Command, who *applications.Options) {
 	cmd.Flags().StringVar(&m.Access.CA, "mesos-ca", "", "certificate `FILE` of the masters' CA (PEM; default: the machine's authorities)")
 	cmd.Flags().StringVar(&m.Access.CredentialFile, "mesos-credential-file", "", "`FILE` with a principal and its secret, separated by a space")
 	cmd.Flags().StringVar(&m.Resource, "mesos-resource", orchestrator.DefaultScalar, "`NAME` of the scalar resource with which tasks request bandwidth, in MB/s")
+}
+
+// addHadoop adds the flags for a secured Hadoop.
+func addHadoop(cmd *cobra.Command, access *kerberos.Access) {
+	flags := cmd.Flags()
+	flags.StringVar(&access.Principal, "kerberos-principal", "", "`PRINCIPAL` as which Hadoop's web interfaces are asked, USER@REALM or USER/HOST@REALM, if they require Kerberos")
+	flags.StringVar(&access.Keytab, "kerberos-keytab", "", "`FILE` with the principal's key, which other users cannot read")
+	flags.StringVar(&access.Config, "kerberos-config", kerberos.DefaultConfig, "Kerberos' configuration `FILE`, which names the KDCs of the realm")
+	flags.StringVar(&access.CA, "hadoop-ca", "", "certificate `FILE` of the CA of Hadoop's https:// servers (PEM; default: the machine's authorities)")
+	flags.StringVar(&access.Cert, "hadoop-cert", "", "own certificate `FILE` for Hadoop's servers that require one (PEM)")
+	flags.StringVar(&access.Key, "hadoop-key", "", "`FILE` with the private key of --hadoop-cert's certificate (PEM)")
+}
+
+// needsResourceManager refuses flags that have no effect without the address of a ResourceManager.
+func needsResourceManager(cmd *cobra.Command, addresses int) error {
+	for _, flag := range []string{"kerberos-principal", "kerberos-keytab", "kerberos-config", "hadoop-ca", "hadoop-cert", "hadoop-key"} {
+		if addresses == 0 && cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s has no effect without --resource-manager", flag)
+		}
+	}
+	return nil
 }
 
 // listenFor listens at the address. Without TLS it accepts only loopback addresses.

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -32,6 +32,8 @@ docs/reference/doctor.md describes the checks.
 Exit codes: 0 no check failed; 1 a check failed; 2 wrong flags.`,
 		Example: `  penstock doctor
   penstock doctor --datanode http://dn7.example:9864 --json | jq '.results[] | select(.verdict == "fail")'
+  penstock doctor --datanode https://dn7.example:9865 --resource-manager https://rm1.example:8090 \
+      --kerberos-principal penstock@EXAMPLE.COM --kerberos-keytab /etc/penstock/penstock.keytab
   penstock doctor --ignore short-circuit    # known and accepted`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,11 +42,12 @@ Exit codes: 0 no check failed; 1 a check failed; 2 wrong flags.`,
 					return cli.Usage(fmt.Errorf("--ignore %s: there is no such check; the checks are %s", name, strings.Join(doctor.Names(), ", ")))
 				}
 			}
-			if !strings.HasPrefix(where.DataNode, "http://") {
-				return cli.Usage(errors.New("--datanode: give http://HOST:PORT"))
-			}
-			if where.NodeManager != "" && !strings.HasPrefix(where.NodeManager, "http://") {
-				return cli.Usage(errors.New("--nodemanager: give http://HOST:PORT"))
+			for flag, addresses := range map[string][]string{"datanode": {where.DataNode}, "nodemanager": {where.NodeManager}, "resource-manager": where.ResourceManagers} {
+				for _, address := range addresses {
+					if u, err := url.Parse(address); address != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil) {
+						return cli.Usage(fmt.Errorf("--%s: give http://HOST:PORT or https://HOST:PORT", flag))
+					}
+				}
 			}
 			report := doctor.Judge(doctor.Gather(cmd.Context(), where, cli.Version), ignore)
 			if err := cmd.Context().Err(); err != nil {
@@ -67,6 +70,8 @@ Exit codes: 0 no check failed; 1 a check failed; 2 wrong flags.`,
 	addressFlag(cmd, &where.Address)
 	flags.StringVar(&where.DataNode, "datanode", "http://127.0.0.1:9864", "`URL` of the DataNode's web address")
 	flags.StringVar(&where.NodeManager, "nodemanager", "", "`URL` of the NodeManager's web address (default: "+doctor.DefaultNodeManager+", if one answers)")
+	flags.StringSliceVar(&where.ResourceManagers, "resource-manager", nil, "`URL` of a ResourceManager that the broker asks; for an HA pair give both (default: none is checked)")
+	addHadoop(cmd, &where.Hadoop)
 	flags.StringVar(&where.HadoopConf, "hadoop-conf", "", "Hadoop's configuration folder `DIR` (default: $HADOOP_CONF_DIR or /etc/hadoop/conf, if it is there)")
 	flags.StringVar(&where.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR` (default: $SPARK_CONF_DIR or /etc/spark/conf, if it is there)")
 	flags.StringSliceVar(&ignore, "ignore", nil, "report failures of these `CHECKS` as warnings")

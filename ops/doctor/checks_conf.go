@@ -1,9 +1,12 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+
+	"penstock/broker/kerberos"
 )
 
 // Checks of the folders that penstock install has prepared, and of the NodeManager. HDFS is
@@ -73,9 +76,9 @@ func checkNodeManager(f *Facts) []Result {
 	const ungoverned = "the data that reducers fetch from this node is not governed, and containers are not known by name"
 	const option = "prepare Hadoop's configuration folder with penstock install and restart the NodeManager"
 	switch {
-	case n.Err != nil && n.Asked:
+	case n.Err != nil && (n.Asked || errors.As(n.Err, new(*kerberos.Error))):
 		return bad(Warn, n.Err.Error(), "it is unknown whether an agent is in the NodeManager",
-			"name its web address with --nodemanager http://HOST:PORT (yarn.nodemanager.webapp.address); TLS and Kerberos are not supported")
+			"name its web address with --nodemanager (http://HOST:PORT, yarn.nodemanager.webapp.address, or https://HOST:PORT, yarn.nodemanager.webapp.https.address)"+secured)
 	case n.Err != nil:
 		return good("no NodeManager answers at %s; if there is one elsewhere, name it with --nodemanager", n.URL)
 	case n.Agent == nil && (f.prepared() || n.Asked):

@@ -78,7 +78,7 @@ func checkWeights(f *Facts) []Result {
 func checkDataNode(f *Facts) []Result {
 	if f.DataNode.Err != nil {
 		return bad(Fail, f.DataNode.Err.Error(), "it is unknown whether an agent is in the DataNode",
-			"name the DataNode's web address with --datanode http://HOST:PORT (dfs.datanode.http.address); TLS and Kerberos are not supported")
+			"name the DataNode's web address with --datanode (http://HOST:PORT, dfs.datanode.http.address, or https://HOST:PORT, dfs.datanode.https.address)"+secured)
 	}
 	return good("%s answers, process %d", f.DataNode.URL, f.DataNode.PID)
 }

@@ -80,6 +80,7 @@ var checks = []check{
 	{"foreign", checkForeign},
 	{"waits", checkWaits},
 	{"orchestrators", checkOrchestrators},
+	{"kerberos", checkKerberos},
 	{"control", checkControl},
 	{"promises", checkPromises},
 	{"latency", checkLatency},

@@ -23,6 +23,8 @@ type Facts struct {
 	DataNode    DataNode
 	NodeManager NodeManager
 
+	ResourceManagers []ResourceManager // those that were named
+
 	Folders []Folder // configuration folders that were named, or are in the usual places
 
 	Daemon    *Process // nil: see DaemonErr
@@ -65,6 +67,16 @@ type NodeManager struct {
 	Agent   *Agent
 	Conf    map[string]string
 	ConfErr error
+}
+
+// ResourceManager has the facts about a ResourceManager's web address.
+type ResourceManager struct {
+	URL       string
+	Principal string // as which it was asked; empty: none
+	Asks      bool   // it asks for Kerberos
+	Tried     bool   // it was asked as the principal
+	Wrong     bool   // the principal's files or names are wrong, so it could not be asked
+	Err       error  // of the last request
 }
 
 // Folder is a configuration folder and its inspection.

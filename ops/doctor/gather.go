@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,9 +18,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"penstock/broker/kerberos"
 	"penstock/node/status"
 	"penstock/ops/install"
-	"penstock/settings/plain"
 )
 
 const (
@@ -41,6 +40,9 @@ type Where struct {
 	// folders that the environment names, or the usual folders in /etc; it is no error if those do
 	// not exist.
 	HadoopConf, SparkConf string
+	// ResourceManagers are the web addresses of ResourceManagers, as the broker has them.
+	ResourceManagers []string
+	Hadoop           kerberos.Access // to all web addresses
 }
 
 // DefaultNodeManager is the web address of a NodeManager with Hadoop's own port.
@@ -54,8 +56,11 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	f.Before = monotonic()
 	f.Status, f.StatusErr = status.Fetch(ctx, where.Address)
 	f.After = monotonic()
-	f.DataNode = askDataNode(ctx, where.DataNode)
-	f.NodeManager = askNodeManager(ctx, cmp.Or(where.NodeManager, DefaultNodeManager))
+	f.DataNode = askDataNode(ctx, openSite(where.DataNode, where.Hadoop))
+	f.NodeManager = askNodeManager(ctx, openSite(cmp.Or(where.NodeManager, DefaultNodeManager), where.Hadoop))
+	for _, address := range where.ResourceManagers {
+		f.ResourceManagers = append(f.ResourceManagers, askResourceManager(ctx, address, where.Hadoop))
+	}
 	f.NodeManager.Asked = where.NodeManager != ""
 	f.DataNode.PID = f.seenFromHere(f.DataNode.PID, "datanode")
 	f.NodeManager.PID = f.seenFromHere(f.NodeManager.PID, "nodemanager")
@@ -89,17 +94,18 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	return f
 }
 
-func askDataNode(ctx context.Context, base string) DataNode {
-	d := DataNode{URL: strings.TrimSuffix(base, "/")}
+func askDataNode(ctx context.Context, at site) DataNode {
+	defer at.close()
+	d := DataNode{URL: at.url}
 	var info struct{ Version string }
-	if err := bean(ctx, d.URL, "Hadoop:service=DataNode,name=DataNodeInfo", &info, "DataNode"); err != nil {
+	if err := bean(ctx, at, "Hadoop:service=DataNode,name=DataNodeInfo", &info, "DataNode"); err != nil {
 		d.Err = err
 		return d
 	}
 	d.Version, _, _ = strings.Cut(info.Version, ",") // a revision follows
-	d.PID, d.Java = askJVM(ctx, d.URL)
-	d.Agent = askAgent(ctx, d.URL)
-	d.Conf, d.ConfErr = askConf(ctx, d.URL, "DataNode")
+	d.PID, d.Java = askJVM(ctx, at)
+	d.Agent = askAgent(ctx, at)
+	d.Conf, d.ConfErr = askConf(ctx, at, "DataNode")
 	return d
 }
 
@@ -121,31 +127,32 @@ func (f *Facts) seenFromHere(pid int, role string) int {
 	return pid
 }
 
-func askNodeManager(ctx context.Context, base string) NodeManager {
-	n := NodeManager{URL: strings.TrimSuffix(base, "/")}
-	if n.Err = bean(ctx, n.URL, "Hadoop:service=NodeManager,name=NodeManagerMetrics", &struct{}{}, "NodeManager"); n.Err != nil {
+func askNodeManager(ctx context.Context, at site) NodeManager {
+	defer at.close()
+	n := NodeManager{URL: at.url}
+	if n.Err = bean(ctx, at, "Hadoop:service=NodeManager,name=NodeManagerMetrics", &struct{}{}, "NodeManager"); n.Err != nil {
 		return n
 	}
-	n.PID, _ = askJVM(ctx, n.URL)
-	n.Agent = askAgent(ctx, n.URL)
-	n.Conf, n.ConfErr = askConf(ctx, n.URL, "NodeManager")
+	n.PID, _ = askJVM(ctx, at)
+	n.Agent = askAgent(ctx, at)
+	n.Conf, n.ConfErr = askConf(ctx, at, "NodeManager")
 	return n
 }
 
 // bean asks a Hadoop daemon for an MBean that only daemons of that kind have.
-func bean(ctx context.Context, base, name string, into any, kind string) error {
-	found, err := askBean(ctx, base, name, into)
+func bean(ctx context.Context, at site, name string, into any, kind string) error {
+	found, err := askBean(ctx, at, name, into)
 	if err == nil && !found {
 		err = errors.New("something answers there, but it is not a " + kind)
 	}
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", kind, base, err)
+		return fmt.Errorf("%s %s: %w", kind, at.url, err)
 	}
 	return nil
 }
 
-func askBean(ctx context.Context, base, name string, into any) (bool, error) {
-	body, err := get(ctx, base+"/jmx?qry="+url.QueryEscape(name))
+func askBean(ctx context.Context, at site, name string, into any) (bool, error) {
+	body, err := at.get(ctx, "/jmx?qry="+url.QueryEscape(name))
 	if err != nil {
 		return false, err
 	}
@@ -153,25 +160,25 @@ func askBean(ctx context.Context, base, name string, into any) (bool, error) {
 }
 
 // askJVM returns 0 and "" for values that the answer lacks.
-func askJVM(ctx context.Context, base string) (pid int, java string) {
+func askJVM(ctx context.Context, at site) (pid int, java string) {
 	var runtime struct{ Name, SpecVersion string }
-	if ok, err := askBean(ctx, base, "java.lang:type=Runtime", &runtime); ok && err == nil {
+	if ok, err := askBean(ctx, at, "java.lang:type=Runtime", &runtime); ok && err == nil {
 		number, _, _ := strings.Cut(runtime.Name, "@")
 		pid, _ = strconv.Atoi(number)
 	}
 	return pid, runtime.SpecVersion
 }
 
-func askAgent(ctx context.Context, base string) *Agent {
+func askAgent(ctx context.Context, at site) *Agent {
 	var agent Agent
-	if ok, err := askBean(ctx, base, "penstock:type=Agent", &agent); !ok || err != nil {
+	if ok, err := askBean(ctx, at, "penstock:type=Agent", &agent); !ok || err != nil {
 		return nil
 	}
 	return &agent
 }
 
-func askConf(ctx context.Context, base, kind string) (conf map[string]string, err error) {
-	body, err := get(ctx, base+"/conf")
+func askConf(ctx context.Context, at site, kind string) (conf map[string]string, err error) {
+	body, err := at.get(ctx, "/conf")
 	if err == nil {
 		conf, err = parseConf(body)
 	}
@@ -179,29 +186,6 @@ func askConf(ctx context.Context, base, kind string) (conf map[string]string, er
 		return nil, fmt.Errorf("the %s's configuration: %w", kind, err)
 	}
 	return conf, nil
-}
-
-func get(ctx context.Context, address string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, askWait)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, err
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil { // the outer error repeats the whole request
-		return nil, &plain.Error{What: plain.NetworkCause(err), Cause: err}
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("it answers %q", resp.Status)
-	}
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err == nil && len(body) > maxAnswer {
-		err = fmt.Errorf("its answer has over %d bytes", maxAnswer)
-	}
-	return body, err
 }
 
 func readProcess(pid int) (*Process, error) {
