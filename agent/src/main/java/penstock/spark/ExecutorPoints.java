@@ -19,6 +19,10 @@ public final class ExecutorPoints {
     private static final String COLLECTION = SPARK + "util.collection.";
     private static final String SPILL = COLLECTION + "ExternalSorter$SpillReader";
     private static final String SPILLED_MAP = COLLECTION + "ExternalAppendOnlyMap$DiskMapIterator";
+    private static final String TRANSPORT = SPARK + "network.TransportContext";
+    private static final String CHANNEL =
+            "(Lio/netty/channel/socket/SocketChannel;Lorg/apache/spark/network/server/RpcHandler;";
+    private static final String HANDLER = "Lorg/apache/spark/network/server/TransportChannelHandler;";
     private static final String COPY =
             "(Ljava/nio/channels/FileChannel;Ljava/nio/channels/WritableByteChannel;JJ)V";
     private static final String NEXT = "()Lorg/apache/spark/serializer/DeserializationStream;";
@@ -49,14 +53,15 @@ public final class ExecutorPoints {
                             SparkAdvice.SpilledMap.class)),
             new Feature("merging of spills",
                     new Point(SPARK + "util.SparkStreamUtils", "copyFileStreamNIO", COPY, SparkAdvice.Copy.class)),
+            new Feature("merging of spills", // 3.5
+                    new Point(SPARK + "util.Utils$", "copyFileStreamNIO", COPY, SparkAdvice.Copy.class)),
             new Feature("blocks read on this node",
                     new Point(SEGMENT, "createInputStream", "()Ljava/io/InputStream;", SparkAdvice.Segment.class),
                     new Point(SEGMENT, "nioByteBuffer", "()Ljava/nio/ByteBuffer;", SparkAdvice.SegmentWhole.class)),
             new Feature("blocks sent to other nodes",
-                    new Point(SPARK + "network.TransportContext", "initializePipeline",
-                            "(Lio/netty/channel/socket/SocketChannel;Lorg/apache/spark/network/server/RpcHandler;Z)"
-                                    + "Lorg/apache/spark/network/server/TransportChannelHandler;",
-                            SparkAdvice.Pipeline.class)),
+                    new Point(TRANSPORT, "initializePipeline", CHANNEL + "Z)" + HANDLER, SparkAdvice.Pipeline.class)),
+            new Feature("blocks sent to other nodes", // 3.5
+                    new Point(TRANSPORT, "initializePipeline", CHANNEL + ")" + HANDLER, SparkAdvice.Pipeline.class)),
             new Feature("cached blocks on disk",
                     new Point(SPARK + "storage.DiskStore", "openForWrite",
                             "(Ljava/io/File;)Ljava/nio/channels/WritableByteChannel;", SparkAdvice.Stored.class),
