@@ -1,23 +1,33 @@
 package penstock.agent;
 
+import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
+import java.lang.reflect.Constructor;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.net.URI;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
+import java.util.Map;
+import java.util.Random;
 import java.util.Set;
 import java.util.stream.Stream;
 import net.bytebuddy.dynamic.ClassFileLocator;
 import net.bytebuddy.pool.TypePool;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 import penstock.core.Feature;
@@ -102,7 +112,7 @@ class VersionsTest {
                         throw new ClassNotFoundException(name);
                     }
                     byte[] code = in.readAllBytes();
-                    byte[] woven = weaver.transform(this, file, null, null, code);
+                    byte[] woven = weaver == null ? null : weaver.transform(this, file, null, null, code);
                     code = woven == null ? code : woven;
                     return defineClass(name, code, 0, code.length);
                 } catch (IOException e) {
@@ -158,6 +168,42 @@ class VersionsTest {
             Object plugin = Class.forName(GovernedLocalFileSystem.class.getName(), true, release).getConstructor()
                     .newInstance();
             assertEquals("GovernedRaw", plugin.getClass().getMethod("getRaw").invoke(plugin).getClass().getSimpleName());
+        }
+    }
+
+    /** A task's files pass the gates, here without a daemon, and come back as they were written. */
+    @ParameterizedTest
+    @MethodSource("hadoops")
+    void aTaskWritesAndReads(Path folder, @TempDir Path local) throws Exception {
+        try (Release release = Release.of(folder)) {
+            Class<?> rawType = Class.forName("penstock.task.GovernedRaw", true, release);
+            Class<?> confType = Class.forName("org.apache.hadoop.conf.Configuration", true, release);
+            Class<?> pathType = Class.forName("org.apache.hadoop.fs.Path", true, release);
+            Constructor<?> make = rawType.getDeclaredConstructor(Map.class);
+            make.setAccessible(true);
+            Object raw = make.newInstance(Map.of("CONTAINER_ID", "container_1700000000000_0042_01_000002",
+                    "LOCAL_DIRS", local.toString()));
+            Object conf = confType.getConstructor(boolean.class).newInstance(false);
+            confType.getMethod("set", String.class, String.class).invoke(conf, "penstock.socket", local + "/none.sock");
+            Method initialize = rawType.getMethod("initialize", URI.class, confType);
+            initialize.setAccessible(true);
+            initialize.invoke(raw, URI.create("file:///"), conf);
+            Object file = pathType.getConstructor(String.class).newInstance(local + "/spill");
+            byte[] data = new byte[300_000];
+            new Random(7).nextBytes(data);
+            Method create = rawType.getMethod("create", pathType);
+            create.setAccessible(true);
+            try (OutputStream out = (OutputStream) create.invoke(raw, file)) {
+                out.write(data);
+            }
+            Method open = rawType.getMethod("open", pathType);
+            open.setAccessible(true);
+            try (InputStream in = (InputStream) open.invoke(raw, file)) {
+                assertArrayEquals(data, in.readAllBytes());
+            }
+            Field container = rawType.getDeclaredField("container");
+            container.setAccessible(true);
+            assertNotNull(container.get(raw), "not governed");
         }
     }
 
