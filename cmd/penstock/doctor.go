@@ -68,6 +68,7 @@ Exit codes: 0 no check failed; 1 a check failed; 2 wrong flags.`,
 	flags.StringVar(&where.DataNode, "datanode", "http://127.0.0.1:9864", "`URL` of the DataNode's web address")
 	flags.StringVar(&where.NodeManager, "nodemanager", "", "`URL` of the NodeManager's web address (default: "+doctor.DefaultNodeManager+", if one answers)")
 	flags.StringVar(&where.HadoopConf, "hadoop-conf", "", "Hadoop's configuration folder `DIR` (default: $HADOOP_CONF_DIR or /etc/hadoop/conf, if it is there)")
+	flags.StringVar(&where.ExecutorJar, "executor-jar", "", "the agent's jar that Spark's executors on this machine load, if Spark's folder is elsewhere: `FILE`")
 	flags.StringVar(&where.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR` (default: $SPARK_CONF_DIR or /etc/spark/conf, if it is there)")
 	flags.StringSliceVar(&ignore, "ignore", nil, "report failures of these `CHECKS` as warnings")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")

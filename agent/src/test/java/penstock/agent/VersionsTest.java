@@ -133,7 +133,7 @@ class VersionsTest {
                 try {
                     assertSame(this, Class.forName(type, true, this).getClassLoader());
                 } catch (ExceptionInInitializerError | NoClassDefFoundError e) {
-                    // Verified before, and not initialised for want of one of the release's libraries.
+                    // Verified before, and not initialised because the folder lacks one of the release's libraries.
                     assertTrue(initialises(e) || initialises(e.getCause()), () -> type + ": " + e);
                 }
             }

@@ -108,4 +108,17 @@ class WovenJvmIT {
                 + "\nleft out " + left + "suppressed 0\n"), said);
         assertTrue(said.contains(DN + type + " plain " + front), said);
     }
+
+    /** Without the method from which the agent learns the data directories, it does nothing, and all classes load. */
+    @Test
+    void aHadoopWithoutTheFirstFeatureIsLeftAlone() throws Exception {
+        String front = Doctored.jar(directory.resolve("front.jar"), DN + "DataNode", "runDatanodeDaemon");
+        String said = probe(List.of(front), types());
+        String reason = "this Hadoop lacks 1 of the methods and fields that the agent needs";
+        String symbol = DN + "DataNode.runDatanodeDaemon()V\n";
+        assertTrue(said.contains("penstock-agent: not active, nothing is instrumented: " + reason + ": " + symbol), said);
+        assertTrue(said.contains("\nstate out: " + reason + "\nmethods 0\nmissing " + symbol
+                + "left out \nsuppressed 0\n"), said);
+        assertEquals(types().size(), said.split(" plain /", -1).length - 1, said);
+    }
 }
