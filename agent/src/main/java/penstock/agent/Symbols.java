@@ -44,7 +44,7 @@ final class Symbols {
     private static final String OURS = "penstock/";
     /** Prefixes of the host's classes; all other classes belong to the JVM or to the agent. */
     private static final List<String> HOSTS = Arrays.asList("org/apache/hadoop/", "org/apache/spark/", "scala/",
-            "io/netty/");
+            "io/netty/", "org/jboss/netty/");
 
     /** A class of ours: its superclass, and its methods by name and descriptor. */
     private static final class Code {
