@@ -85,6 +85,7 @@ fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
 .PHONY: soak
 soak: setup build ## Send a million messages over joined sockets, kill the gate's processes and, under load, daemon and DataNodes SOAK_KILLS (300) times, and the daemon 50 times in TeraSort's phases, by SOAK_SEED (1), the broker 100 times; an interrupted campaign continues
 	@mkdir -p report
+	$(MVN) -Pversions test -Dtest=VersionsTest
 	PENSTOCK_ROUNDS=$(SOAK_KILLS) PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run TestKillsAndStops ./node/control/gate
 	PENSTOCK_JOIN_MESSAGES=1000000 PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run 'TestStreamsAreIdentical|TestLoadingAndUnloadingUnderLoad' ./node/control/join
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \

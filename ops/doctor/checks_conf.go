@@ -71,6 +71,33 @@ func (f *Facts) prepared() bool {
 	return slices.ContainsFunc(f.Folders, func(folder Folder) bool { return folder.Found != nil && folder.Found.Prepared })
 }
 
+// checkExecutors finds jars without which Spark's executors do not start. A JVM ends if it cannot open
+// the file of a -javaagent, before any code of Penstock or Spark runs.
+func checkExecutors(f *Facts) (results []Result) {
+	const meaning = "a JVM does not start without the file of its -javaagent: Spark's executors fail on this machine, and applications that lose too many of them end"
+	const remedy = "put the jar there, readable by all users, before applications use these settings; or penstock install --remove, where Spark's folder is"
+	for _, jar := range f.ExecutorJars {
+		switch {
+		case jar.Problem != "":
+			results = append(results, bad(Fail, jar.Problem+" (named by "+jar.For+")", meaning, remedy)...)
+		case jar.Closed != "":
+			results = append(results, bad(Warn, fmt.Sprintf("not every user may read %s, and so %s (named by %s)", jar.Closed, jar.Path, jar.For),
+				meaning+", if they run as such a user", remedy)...)
+		default:
+			results = append(results, good("%s is there for executors", jar.Path)...)
+		}
+	}
+	if len(results) == 0 {
+		return good("no folder of Spark that was prepared is here; if executors run here, name their jar with --executor-jar")
+	}
+	return results
+}
+
+// leftOut describes what an agent does not govern although it is woven.
+func (a *Agent) leftOut() string {
+	return fmt.Sprintf("woven into %d methods, but left out: %s", len(a.WovenMethods), strings.Join(a.LeftOut, "; "))
+}
+
 func checkNodeManager(f *Facts) []Result {
 	n := f.NodeManager
 	const ungoverned = "the data that reducers fetch from this node is not governed, and containers are not known by name"
@@ -96,6 +123,8 @@ func checkNodeManager(f *Facts) []Result {
 	case f.Status != nil && n.PID != 0 && !f.connectedPID(n.PID):
 		return bad(Warn, fmt.Sprintf("the agent of process %d is connected, but not to this daemon", n.PID), "another daemon governs this NodeManager",
 			"compare socket= of the agent with \"socket\" of the daemon's settings")
+	case len(n.Agent.LeftOut) > 0:
+		return bad(Warn, n.Agent.leftOut(), "this part is not governed, all other parts are", "use a supported Hadoop")
 	}
 	return good("woven into %d methods and connected, process %d", len(n.Agent.WovenMethods), n.PID)
 }

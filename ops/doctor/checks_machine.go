@@ -164,7 +164,7 @@ func checkHadoop(f *Facts) []Result {
 	tested, ok := hadoopLines[fmt.Sprintf("%d.%d", major, minor)]
 	switch {
 	case err != nil || !ok:
-		return bad(Warn, "Hadoop "+f.DataNode.Version, "the agent is not tested with it; it weaves only if this Hadoop has all the methods that it needs (see the check agent)",
+		return bad(Warn, "Hadoop "+f.DataNode.Version, "the agent is not tested with it; it leaves out what this Hadoop lacks the methods for (see the check agent)",
 			"watch the shares closely, or use 3.3, 3.4 or 3.5")
 	case f.DataNode.Version != tested:
 		return good("Hadoop %s; %s of this line is tested", f.DataNode.Version, tested)

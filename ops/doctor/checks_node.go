@@ -105,6 +105,9 @@ func checkAgent(f *Facts) []Result {
 	case f.Status != nil && f.DataNode.PID != 0 && !f.connected():
 		return bad(Fail, fmt.Sprintf("the agent of process %d is connected, but not to this daemon", f.DataNode.PID),
 			"another daemon governs this DataNode", "compare socket= of the agent with \"socket\" of the daemon's settings; stop the surplus daemon")
+	case len(a.LeftOut) > 0:
+		return bad(Fail, a.leftOut(), "this part of the DataNode's I/O is not governed, all other parts are",
+			"use a supported Hadoop, or accept it with --ignore agent")
 	case a.GateBackstops+a.FailedOpen+a.Suppressed > 0:
 		return bad(Warn, fmt.Sprintf("woven and connected; %d waits given up, %d streams ungoverned, %d exceptions suppressed",
 			a.GateBackstops, a.FailedOpen, a.Suppressed),

@@ -75,6 +75,7 @@ var checks = []check{
 	{"short-circuit", checkShortCircuit},
 	{"readahead", checkReadahead},
 	{"installed", checkInstalled},
+	{"executors", checkExecutors},
 	{"nodemanager", checkNodeManager},
 	{"shuffle", checkShuffle},
 	{"foreign", checkForeign},

@@ -27,6 +27,8 @@ type Facts struct {
 
 	Folders []Folder // configuration folders that were named, or are in the usual places
 
+	ExecutorJars []Jar // agent's jars that Spark's executors load on this machine
+
 	Daemon    *Process // nil: see DaemonErr
 	DaemonErr error
 	Node      *Process // the DataNode's; nil if it is not visible on this machine
@@ -92,11 +94,20 @@ type Agent struct {
 	State         string
 	WovenMethods  []string
 	Missing       []string
+	LeftOut       []string
 	Connected     bool
 	Mode          string
 	GateBackstops int64
 	FailedOpen    int64
 	Suppressed    int64
+}
+
+// Jar is an agent's jar.
+type Jar struct {
+	Path    string
+	For     string // who loads it
+	Problem string // empty: it is there, and a jar
+	Closed  string // the first folder of the path, or the jar, that not every user may read
 }
 
 // Process has facts about a process from /proc/PID/status.

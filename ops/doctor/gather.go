@@ -43,6 +43,9 @@ type Where struct {
 	// ResourceManagers are the web addresses of ResourceManagers, as the broker has them.
 	ResourceManagers []string
 	Hadoop           kerberos.Access // to all web addresses
+	// ExecutorJar is the path of the agent's jar that executors on this machine load, for a machine
+	// without Spark's configuration folder.
+	ExecutorJar string
 }
 
 // DefaultNodeManager is the web address of a NodeManager with Hadoop's own port.
@@ -70,14 +73,21 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	for _, c := range []struct {
 		path, otherwise string
 		inspect         func(string) (*install.Inspection, error)
+		spark           bool
 	}{
-		{where.HadoopConf, cmp.Or(os.Getenv("HADOOP_CONF_DIR"), "/etc/hadoop/conf"), install.InspectHadoop},
-		{where.SparkConf, cmp.Or(os.Getenv("SPARK_CONF_DIR"), "/etc/spark/conf"), install.InspectSpark},
+		{where.HadoopConf, cmp.Or(os.Getenv("HADOOP_CONF_DIR"), "/etc/hadoop/conf"), install.InspectHadoop, false},
+		{where.SparkConf, cmp.Or(os.Getenv("SPARK_CONF_DIR"), "/etc/spark/conf"), install.InspectSpark, true},
 	} {
 		folder := Folder{Path: cmp.Or(c.path, c.otherwise), Asked: c.path != ""}
 		if folder.Found, folder.Err = c.inspect(folder.Path); folder.Asked || !errors.Is(folder.Err, fs.ErrNotExist) {
 			f.Folders = append(f.Folders, folder)
 		}
+		if i := folder.Found; i != nil && c.spark && i.Prepared && i.AgentJar != "" {
+			f.ExecutorJars = append(f.ExecutorJars, lookAtJar(i.AgentJar, i.Folder))
+		}
+	}
+	if where.ExecutorJar != "" {
+		f.ExecutorJars = append(f.ExecutorJars, lookAtJar(where.ExecutorJar, "--executor-jar"))
 	}
 	if f.Status != nil {
 		f.Daemon, f.DaemonErr = readProcess(f.Status.PID)
@@ -208,8 +218,34 @@ func readFile(name string) (string, error) {
 
 // pathTo looks at a socket and every folder on the way to it.
 func pathTo(socket string) ([]Path, error) {
+	paths, err := way(socket)
+	if err == nil && paths[len(paths)-1].Mode&os.ModeSocket == 0 {
+		return nil, fmt.Errorf("%s is not a socket", socket)
+	}
+	return paths, err
+}
+
+// lookAtJar looks at a jar as a user without rights of its own would.
+func lookAtJar(path, by string) Jar {
+	jar := Jar{Path: path, For: by, Problem: install.JarProblem(path)}
+	paths, _ := way(path) // JarProblem has reported an error
+	for i, p := range paths {
+		needed := fs.FileMode(0o001)
+		if i == len(paths)-1 {
+			needed = 0o004
+		}
+		if p.Mode&needed == 0 {
+			jar.Closed = p.Name
+			break
+		}
+	}
+	return jar
+}
+
+// way looks at a file and every folder on the way to it.
+func way(file string) ([]Path, error) {
 	var names []string
-	for name := filepath.Clean(socket); ; name = filepath.Dir(name) {
+	for name := filepath.Clean(file); ; name = filepath.Dir(name) {
 		names = append(names, name)
 		if name == filepath.Dir(name) {
 			break
@@ -227,9 +263,6 @@ func pathTo(socket string) ([]Path, error) {
 			p.UID, p.GID = s.Uid, s.Gid
 		}
 		paths = append(paths, p)
-	}
-	if paths[len(paths)-1].Mode&os.ModeSocket == 0 {
-		return nil, fmt.Errorf("%s is not a socket", socket)
 	}
 	return paths, nil
 }

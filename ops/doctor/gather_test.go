@@ -195,3 +195,36 @@ func TestOwnProcess(t *testing.T) {
 		t.Error("the monotonic clock goes backwards")
 	}
 }
+
+// A jar must be there, and every user must be able to read it.
+func TestTheJarOfExecutors(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "penstock-doctor") // t.TempDir is closed to others
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "agent.jar")
+	jar := func() Jar {
+		return Gather(t.Context(), Where{Address: "127.0.0.1:1", DataNode: "http://127.0.0.1:1", ExecutorJar: name}, "v1").ExecutorJars[0]
+	}
+	if j := jar(); j.Problem != name+" is not there" || j.For != "--executor-jar" {
+		t.Errorf("%+v", j)
+	}
+	if err := os.WriteFile(name, []byte("PK"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if j := jar(); j.Problem != "" || j.Closed != "" {
+		t.Errorf("%+v", j)
+	}
+	for _, closed := range []string{name, dir} {
+		if err := os.Chmod(closed, 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if j := jar(); j.Problem != "" || j.Closed != closed {
+			t.Errorf("%s is closed: %+v", closed, j)
+		}
+	}
+}

@@ -44,7 +44,7 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 	if !s.Done {
 		i.Wrong = append(i.Wrong, "penstock install was interrupted, and some files are not prepared")
 	}
-	if problem := jarProblem(s.AgentJar); problem != "" {
+	if problem := JarProblem(s.AgentJar); problem != "" {
 		i.Wrong = append(i.Wrong, problem)
 	}
 	all := targets(Options{AgentJar: s.AgentJar, Socket: s.Socket, DiskBandwidth: s.DiskBandwidth, LeastJava: s.LeastJava})

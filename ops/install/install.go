@@ -208,7 +208,7 @@ func run(o Options, remove, write bool) (*Report, error) {
 
 // surroundings checks conditions outside the files that are written.
 func surroundings(o Options, folders []*folder, r *Report) error {
-	jar := jarProblem(o.AgentJar)
+	jar := JarProblem(o.AgentJar)
 	if jar != "" && o.HadoopConf != "" {
 		r.Notes = append(r.Notes, jar+" on this machine: machines without it are not governed, and print a message when the daemon starts")
 	}
@@ -265,8 +265,8 @@ func (r *Report) conflicts(found []conflict, force bool) {
 	}
 }
 
-// jarProblem returns what is wrong with the agent's jar on this machine, or an empty string.
-func jarProblem(path string) string {
+// JarProblem returns what is wrong with the agent's jar on this machine, or an empty string.
+func JarProblem(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
 		return path + " is not there"

@@ -1,6 +1,7 @@
 package penstock.agent;
 
 import java.lang.instrument.Instrumentation;
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
@@ -17,9 +18,9 @@ import penstock.core.Transport;
  * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock} in {@code HDFS_DATANODE_OPTS}.
  * Other processes have {@code role=nodemanager,} or {@code role=executor,} before the socket. The entry does as little
  * as possible: it checks that this JVM and this Hadoop have everything that it needs, and instruments the classes. The
- * connection to the daemon starts when the first DataNode starts. If anything is not as expected, the agent instruments
- * nothing, reports this on standard error (the DataNode's .out file) and in the MBean, and its host runs as without the
- * agent.
+ * connection to the daemon starts when the first DataNode starts. What cannot be governed, because this Hadoop lacks a
+ * method for it, is reported on standard error (the DataNode's .out file) and in the MBean. If anything else is not as
+ * expected, the agent instruments nothing and reports this, and its host runs as without the agent.
  */
 public final class Agent {
     private Agent() { }
@@ -34,6 +35,10 @@ public final class Agent {
     }
 
     static Status start(String arguments, Instrumentation instrumentation) {
+        return start(arguments, instrumentation, ClassLoader.getSystemClassLoader());
+    }
+
+    static Status start(String arguments, Instrumentation instrumentation, ClassLoader loader) {
         Status status = new Status();
         try {
             Map<String, String> options = options(arguments);
@@ -41,7 +46,7 @@ public final class Agent {
             Role role = Role.named(options.getOrDefault("role", "datanode"));
             String flow = role == Role.EXECUTOR ? executorsFlow() : "";
             Transport transport = Transport.named(options.get("transport"));
-            Weaver weaver = Weaver.of(ClassLoader.getSystemClassLoader(), role);
+            Weaver weaver = Weaver.of(loader, role);
             String early = loaded(instrumentation, weaver);
             if (early != null) {
                 throw new UnsupportedOperationException(early + " is loaded already: put this agent before others");
@@ -49,8 +54,11 @@ public final class Agent {
             Client client = new Client(transport, socket, Client.agent(), role, flow, Patience.USUAL);
             Gates.install(client);
             instrumentation.addTransformer(weaver);
-            status.woven(weaver.methods(), client);
+            status.woven(weaver.methods(), weaver.leftOut(), new ArrayList<>(weaver.missing()), client);
             Log.say("instrumented " + weaver.methods().size() + " methods; socket " + socket + transport.way());
+            for (String feature : weaver.leftOut()) {
+                Log.say("NOT GOVERNED: " + feature);
+            }
         } catch (Weaver.Missing e) {
             status.out(e.getMessage(), e.symbols);
             Log.say("not active, nothing is instrumented: " + e.getMessage() + ": " + String.join(", ", e.symbols));

@@ -3,8 +3,7 @@ package penstock.agent;
 import java.util.Collections;
 import java.util.List;
 import java.util.Set;
-import penstock.core.Point;
-import penstock.core.ReflectedField;
+import penstock.core.Feature;
 import penstock.core.Role;
 import penstock.core.Stream;
 import penstock.hdfs.DataNodePoints;
@@ -15,16 +14,10 @@ import penstock.spark.ExecutorPoints;
 final class Points {
     private Points() { }
 
-    /** Returns the methods to advise. */
-    static List<Point> of(Role role) {
+    /** Returns the features; the others need the first one. */
+    static List<Feature> of(Role role) {
         return role == Role.DATANODE ? DataNodePoints.ALL : role == Role.EXECUTOR ? ExecutorPoints.ALL
-                : role == Role.NODEMANAGER ? NodeManagerPoints.ALL : Collections.<Point>emptyList();
-    }
-
-    /** Returns the fields that must exist although no advice names them. */
-    static List<ReflectedField> fields(Role role) {
-        return role == Role.NODEMANAGER ? NodeManagerPoints.FIELDS : role == Role.EXECUTOR ? ExecutorPoints.FIELDS
-                : Collections.<ReflectedField>emptyList();
+                : role == Role.NODEMANAGER ? NodeManagerPoints.ALL : Collections.<Feature>emptyList();
     }
 
     /** Returns the types to which weaving adds a field that holds the object's stream or file. */

@@ -7,9 +7,9 @@ import java.lang.instrument.ClassFileTransformer;
 import java.security.ProtectionDomain;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
-import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -17,76 +17,55 @@ import java.util.Set;
 import java.util.TreeSet;
 import net.bytebuddy.ByteBuddy;
 import net.bytebuddy.asm.Advice;
-import net.bytebuddy.description.field.FieldDescription;
 import net.bytebuddy.description.method.MethodDescription;
 import net.bytebuddy.description.modifier.FieldPersistence;
 import net.bytebuddy.description.modifier.SyntheticState;
 import net.bytebuddy.description.modifier.Visibility;
-import net.bytebuddy.description.type.TypeDefinition;
-import net.bytebuddy.description.type.TypeDescription;
 import net.bytebuddy.dynamic.ClassFileLocator;
 import net.bytebuddy.dynamic.DynamicType;
 import net.bytebuddy.dynamic.scaffold.TypeValidation;
 import net.bytebuddy.implementation.bytecode.member.MethodInvocation;
-import net.bytebuddy.jar.asm.AnnotationVisitor;
-import net.bytebuddy.jar.asm.ClassReader;
-import net.bytebuddy.jar.asm.ClassVisitor;
-import net.bytebuddy.jar.asm.MethodVisitor;
-import net.bytebuddy.jar.asm.Opcodes;
-import net.bytebuddy.jar.asm.Type;
 import net.bytebuddy.pool.TypePool;
+import penstock.core.Feature;
 import penstock.core.Gates;
 import penstock.core.Log;
 import penstock.core.Point;
-import penstock.core.ReflectedField;
 import penstock.core.Role;
 import penstock.core.Stream;
 
 /**
- * Instruments Hadoop's classes with the advice, only at an allow-list of methods, and either at all of them or at none.
+ * Instruments the host's classes with the advice, only at an allow-list of methods. The methods that belong together
+ * are a feature: either all of them are instrumented or none.
  *
- * <p>Before any class of the DataNode is loaded, every symbol is looked up in the class files: the methods to advise
- * with their descriptors, the fields that the advice reads, and every Hadoop method that the advice, or a class of ours
- * that the advice calls, uses. The Hadoop methods are found in the byte code, so no list of them can become outdated.
- * If a symbol is missing, this version of Hadoop is not supported, and nothing is instrumented. Otherwise all classes
- * are instrumented first, and only after that does the transformer pass them to the JVM. If another agent has changed a
- * class first, the changed class is checked and instrumented.
+ * <p>Before any class of the host is loaded, {@link Symbols} looks up everything that each feature needs in the class
+ * files. A feature that lacks something in this release of the host is left out; the others do not depend on it. If the
+ * role's first feature lacks something, or every other one does, nothing is instrumented. All classes are instrumented
+ * first, and only after that does the transformer pass them to the JVM. If another agent has changed a class first, the
+ * changed class is checked and instrumented.
  */
 public final class Weaver implements ClassFileTransformer {
-    /** The agent does not support this version of Hadoop. */
+    /** The agent does not support this version of its host. */
     static final class Missing extends Exception {
         private static final long serialVersionUID = 1;
         final transient List<String> symbols;
 
-        Missing(Set<String> symbols, Role role) {
-            super("this " + (role == Role.EXECUTOR ? "Spark" : "Hadoop") + " lacks " + symbols.size()
-                    + " of the methods and fields that the agent needs");
+        Missing(Collection<String> symbols, Role role) {
+            super("this " + host(role) + " lacks " + symbols.size() + " of the methods and fields that the agent needs");
             this.symbols = new ArrayList<>(symbols);
         }
     }
 
-    private static final String OURS = "penstock/";
-    /** Prefixes of the host's classes; all other classes belong to the JVM or to the agent. */
-    private static final List<String> HOSTS = Arrays.asList("org/apache/hadoop/", "org/apache/spark/", "scala/",
-            "io/netty/");
-
     private final Role role;
     private final ClassFileLocator classes;
-    private final List<Point> points;
-    private final List<ReflectedField> fields;
-    /** The types to which a field for the stream is added. */
-    private final Set<String> carriers;
-    private final String carried;
+    private final List<Feature> features = new ArrayList<>();
+    /** What each feature that is left out lacks. */
+    private final Map<String, Set<String>> lacking = new LinkedHashMap<>();
     private final Map<String, byte[]> originals = new HashMap<>();
     private final Map<String, byte[]> woven = new LinkedHashMap<>();
 
     private Weaver(ClassFileLocator classes, Role role) {
         this.role = role;
         this.classes = classes;
-        this.points = Points.of(role);
-        this.fields = Points.fields(role);
-        this.carriers = Points.carriers(role);
-        this.carried = Points.carried(role);
     }
 
     /** Checks and instruments the classes that loader would load, without loading them. */
@@ -97,28 +76,108 @@ public final class Weaver implements ClassFileTransformer {
     static Weaver of(ClassFileLocator classes, Role role) throws Missing, IOException {
         Weaver weaver = new Weaver(classes, role);
         TypePool pool = TypePool.Default.of(classes);
-        weaver.check(pool, weaver.types());
-        for (String type : weaver.types()) {
-            weaver.originals.put(type, classes.locate(type).resolve());
-            weaver.woven.put(type, weaver.weave(type, classes, pool));
-        }
+        weaver.choose(new Symbols(classes, pool));
+        while (!weaver.weaveAll(pool)) { }
         return weaver;
+    }
+
+    /** Returns false if a class could not be instrumented; its features are left out then, and all starts again. */
+    private boolean weaveAll(TypePool pool) throws Missing, IOException {
+        originals.clear();
+        woven.clear();
+        for (String type : types()) {
+            originals.put(type, classes.locate(type).resolve());
+            try {
+                woven.put(type, weave(type, classes, pool));
+            } catch (RuntimeException e) {
+                leaveOut(type, e);
+                return false;
+            }
+        }
+        return true;
+    }
+
+    private void leaveOut(String type, RuntimeException why) throws Missing {
+        for (Feature f : new ArrayList<>(features)) {
+            for (Point p : f.points) {
+                if (p.type.equals(type) && features.remove(f)) {
+                    lacking.put(f.name, Collections.singleton(type + " in a form that can be instrumented: " + why));
+                }
+            }
+        }
+        requireSome();
+    }
+
+    /** Divides the role's features into those to instrument and those to leave out. */
+    private void choose(Symbols symbols) throws Missing {
+        Map<String, Feature> chosen = new LinkedHashMap<>();
+        for (Feature f : Points.of(role)) {
+            if (chosen.containsKey(f.name)) {
+                continue;
+            }
+            Set<String> missing = symbols.missing(f, null);
+            if (missing.isEmpty()) {
+                chosen.put(f.name, f);
+                lacking.remove(f.name);
+            } else if (!lacking.containsKey(f.name) || missing.size() < lacking.get(f.name).size()) {
+                lacking.put(f.name, missing); // of several alternatives, the one that is the closest
+            }
+        }
+        features.addAll(chosen.values());
+        requireSome();
+    }
+
+    /** Checks that the first feature is there, and another one that needs it. */
+    private void requireSome() throws Missing {
+        if (features.size() < 2 || !features.get(0).name.equals(Points.of(role).get(0).name)) {
+            throw new Missing(missing(), role);
+        }
+    }
+
+    private static String host(Role role) {
+        return role == Role.EXECUTOR ? "Spark" : "Hadoop";
     }
 
     Set<String> types() {
         Set<String> types = new TreeSet<>();
-        for (Point p : points) {
+        for (Point p : points()) {
             types.add(p.type);
         }
         return types;
     }
 
+    private List<Point> points() {
+        List<Point> points = new ArrayList<>();
+        for (Feature f : features) {
+            points.addAll(f.points);
+        }
+        return points;
+    }
+
     List<String> methods() {
         List<String> methods = new ArrayList<>();
-        for (Point p : points) {
+        for (Point p : points()) {
             methods.add(p.type + "." + p.method + p.descriptor);
         }
         return methods;
+    }
+
+    /** Returns a sentence for each feature that is left out, with the symbols that it lacks. */
+    List<String> leftOut() {
+        List<String> leftOut = new ArrayList<>();
+        for (Map.Entry<String, Set<String>> f : lacking.entrySet()) {
+            leftOut.add(f.getKey() + ": this " + host(role) + " lacks " + String.join(", ", f.getValue()));
+        }
+        return leftOut;
+    }
+
+    /** Returns the symbols that any feature lacks. */
+    Set<String> missing() {
+        Set<String> missing = new TreeSet<>();
+        for (Set<String> symbols : lacking.values()) {
+            missing.addAll(symbols);
+        }
+        return missing;
     }
 
     @Override
@@ -136,10 +195,18 @@ public final class Weaver implements ClassFileTransformer {
             ClassFileLocator changed =
                     new ClassFileLocator.Compound(ClassFileLocator.Simple.of(type, original), classes);
             TypePool pool = TypePool.Default.of(changed);
-            check(pool, Collections.singleton(type));
+            Symbols symbols = new Symbols(changed, pool);
+            Set<String> missing = new TreeSet<>();
+            for (Feature f : features) {
+                missing.addAll(symbols.missing(f, Collections.singleton(type)));
+            }
+            if (!missing.isEmpty()) {
+                throw new Missing(missing, role);
+            }
             return weave(type, changed, pool);
         } catch (Throwable t) {
-            // If only some of the methods were instrumented, I/O would be attributed to wrong flows.
+            // Other classes of the same feature may be loaded. If only some of its methods were instrumented, I/O would
+            // be attributed to wrong flows.
             Gates.switchOff();
             Log.say("switched itself off: " + type + " came in a form that cannot be instrumented: " + t);
             return null;
@@ -149,148 +216,19 @@ public final class Weaver implements ClassFileTransformer {
     private byte[] weave(String type, ClassFileLocator locator, TypePool pool) {
         DynamicType.Builder<?> builder = new ByteBuddy().with(TypeValidation.DISABLED)
                 .redefine(pool.describe(type).resolve(), locator);
-        if (carriers.contains(type)) {
-            builder = builder.defineField(Stream.FIELD, pool.describe(carried).resolve(),
+        if (Points.carriers(role).contains(type)) {
+            builder = builder.defineField(Stream.FIELD, pool.describe(Points.carried(role)).resolve(),
                     Visibility.PRIVATE, FieldPersistence.TRANSIENT, SyntheticState.SYNTHETIC);
         }
         MethodDescription failed = pool.describe(Gates.class.getName()).resolve().getDeclaredMethods()
                 .filter(named("failed")).getOnly();
-        for (Point p : points) {
+        for (Point p : points()) {
             if (p.type.equals(type)) {
                 builder = builder.visit(Advice.to(pool.describe(p.advice).resolve(), locator)
                         .withExceptionHandler(MethodInvocation.invoke(failed.asDefined()))
-                        .on(method -> is(method, p.method, p.descriptor)));
+                        .on(method -> Symbols.is(method, p.method, p.descriptor)));
             }
         }
         return builder.make(pool).getBytes();
-    }
-
-    private void check(TypePool pool, Set<String> types) throws Missing {
-        Set<String> missing = new TreeSet<>();
-        Set<String> helpers = new HashSet<>();
-        for (Point p : points) {
-            if (types.contains(p.type)) {
-                TypePool.Resolution resolution = pool.describe(p.type);
-                if (!resolution.isResolved()) {
-                    missing.add(p.type);
-                    continue;
-                }
-                if (!hasMethod(resolution.resolve(), p.method, p.descriptor, false)) {
-                    missing.add(p.type + "." + p.method + p.descriptor);
-                }
-                references(pool, p, p.advice, resolution.resolve(), helpers, missing);
-            }
-        }
-        for (ReflectedField f : fields) {
-            TypePool.Resolution resolution = pool.describe(f.type);
-            if (!resolution.isResolved() || !hasField(pool, resolution.resolve(), f.name,
-                    Type.getType(f.descriptor))) {
-                missing.add(f.type + "." + f.name);
-            }
-        }
-        if (!missing.isEmpty()) {
-            throw new Missing(missing, role);
-        }
-    }
-
-    /**
-     * Adds to missing the symbols that a class of ours uses and the pool lacks. The class is the advice of p or a
-     * helper that the advice calls; each helper is examined once.
-     */
-    private void references(TypePool pool, Point p, String ours, TypeDescription target, Set<String> helpers,
-            Set<String> missing) {
-        byte[] code;
-        try {
-            code = classes.locate(ours).resolve();
-        } catch (IOException | IllegalStateException e) {
-            throw new IllegalStateException("the agent's jar is not on the class path that Hadoop is on", e);
-        }
-        new ClassReader(code).accept(new ClassVisitor(Opcodes.ASM9) {
-            @Override
-            public MethodVisitor visitMethod(int access, String name, String descriptor, String signature,
-                    String[] exceptions) {
-                Type[] arguments = Type.getArgumentTypes(descriptor);
-                return new MethodVisitor(Opcodes.ASM9) {
-                    @Override
-                    public AnnotationVisitor visitParameterAnnotation(int parameter, String annotation,
-                            boolean visible) {
-                        if (!annotation.equals(Type.getDescriptor(Advice.FieldValue.class))) {
-                            return null;
-                        }
-                        return new AnnotationVisitor(Opcodes.ASM9) {
-                            @Override
-                            public void visit(String key, Object value) {
-                                if (key.equals("value") && !value.equals(Stream.FIELD)
-                                        && !hasField(pool, target, (String) value, arguments[parameter])) {
-                                    missing.add(p.type + "." + value);
-                                }
-                            }
-                        };
-                    }
-
-                    @Override
-                    public void visitMethodInsn(int opcode, String owner, String called, String calledDescriptor,
-                            boolean isInterface) {
-                        if (isHosts(owner)) {
-                            TypePool.Resolution callee = pool.describe(owner.replace('/', '.'));
-                            if (!callee.isResolved()
-                                    || !hasMethod(callee.resolve(), called, calledDescriptor, true)) {
-                                missing.add(owner.replace('/', '.') + "." + called + calledDescriptor);
-                            }
-                        } else if (owner.startsWith(OURS) && helpers.add(owner)) {
-                            references(pool, p, owner.replace('/', '.'), target, helpers, missing);
-                        }
-                    }
-                };
-            }
-        }, ClassReader.SKIP_FRAMES);
-    }
-
-    private static boolean isHosts(String internalName) {
-        for (String prefix : HOSTS) {
-            if (internalName.startsWith(prefix)) {
-                return true;
-            }
-        }
-        return false;
-    }
-
-    /** Reports whether the field exists. Its type may be a subtype of the type that the advice uses. */
-    private static boolean hasField(TypePool pool, TypeDescription type, String name, Type as) {
-        for (FieldDescription field : type.getDeclaredFields()) {
-            if (field.getName().equals(name)) {
-                return field.getDescriptor().equals(as.getDescriptor()) || as.getSort() == Type.OBJECT
-                        && field.getType().asErasure().isAssignableTo(pool.describe(as.getClassName()).resolve());
-            }
-        }
-        return false;
-    }
-
-    /**
-     * Compares the internal name, which is &lt;init&gt; for a constructor. Both the check and the weaving use this
-     * test.
-     */
-    private static boolean is(MethodDescription method, String name, String descriptor) {
-        return method.getInternalName().equals(name) && method.getDescriptor().equals(descriptor);
-    }
-
-    private static boolean hasMethod(TypeDefinition type, String name, String descriptor, boolean inherited) {
-        for (MethodDescription method : type.getDeclaredMethods()) {
-            if (is(method, name, descriptor)) {
-                return true;
-            }
-        }
-        if (!inherited) {
-            return false;
-        }
-        if (type.getSuperClass() != null && hasMethod(type.getSuperClass(), name, descriptor, true)) {
-            return true;
-        }
-        for (TypeDefinition parent : type.getInterfaces()) {
-            if (hasMethod(parent, name, descriptor, true)) {
-                return true;
-            }
-        }
-        return false;
     }
 }

@@ -10,8 +10,11 @@ public interface AgentMXBean {
     /** The methods that the agent has advised. */
     List<String> getWovenMethods();
 
-    /** Symbols that this Hadoop lacks. If there are any, nothing is instrumented. */
+    /** Symbols that this Hadoop or Spark lacks. */
     List<String> getMissing();
+
+    /** The features that are not instrumented because of these symbols; the others are, unless the state is "out". */
+    List<String> getLeftOut();
 
     /** Whether the daemon has answered on the present connection. */
     boolean isConnected();

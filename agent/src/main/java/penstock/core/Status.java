@@ -13,6 +13,7 @@ public final class Status implements AgentMXBean {
     private volatile String state = "out: not started";
     private volatile List<String> woven = Collections.emptyList();
     private volatile List<String> missing = Collections.emptyList();
+    private volatile List<String> leftOut = Collections.emptyList();
     private volatile Client client;
 
     public void out(String reason, List<String> lacking) {
@@ -21,8 +22,11 @@ public final class Status implements AgentMXBean {
         state = "out: " + reason;
     }
 
-    public void woven(List<String> methods, Client c) {
+    /** @param without the features that are left out, and why */
+    public void woven(List<String> methods, List<String> without, List<String> lacking, Client c) {
         woven = Collections.unmodifiableList(methods);
+        leftOut = Collections.unmodifiableList(without);
+        missing = Collections.unmodifiableList(lacking);
         client = c;
         state = "woven";
     }
@@ -53,6 +57,11 @@ public final class Status implements AgentMXBean {
     @Override
     public List<String> getMissing() {
         return missing;
+    }
+
+    @Override
+    public List<String> getLeftOut() {
+        return leftOut;
     }
 
     @Override

@@ -27,7 +27,7 @@ public final class ChunkParts implements ChunkedInput<ByteBuf> {
     static ChunkParts of(FadvisedChunkedFile file, Channel channel, ChunkedWriteHandler writer)
             throws ReflectiveOperationException {
         String path = (String) MapOutput.field(FadvisedChunkedFile.class, file, "identifier");
-        MapOutput output = MapOutput.open(path, file.startOffset(), file.length(), channel, writer);
+        MapOutput output = Shuffle.open(path, file.startOffset(), file.length(), channel, writer);
         return output == null ? null : new ChunkParts(file, output);
     }
 

@@ -1,17 +1,24 @@
 package penstock.shuffle;
 
-import io.netty.channel.Channel;
-import io.netty.handler.stream.ChunkedWriteHandler;
 import java.io.File;
 import java.lang.reflect.Field;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.Path;
 import penstock.core.Gates;
+import penstock.core.Names;
 import penstock.core.Peer;
 import penstock.core.Stream;
 
 /**
  * Decides when the next part of a map output may be sent: when the daemon has staged the part from the disk, and the
- * network stream's mark allows it. Only the connection's event loop uses a MapOutput.
+ * network stream's mark allows it. Only the connection's event loop uses a MapOutput. This class knows no netty: Hadoop
+ * 3.3 and earlier have version 3, and later ones version 4, which has other classes.
  */
 public final class MapOutput {
     /**
@@ -19,11 +26,18 @@ public final class MapOutput {
      * next ones are being allowed.
      */
     static final int PART = 256 << 10;
+    /** The name of our handler in a connection's pipeline. */
+    static final String HANDLER = "penstock";
     /** The shortest part, except for the last one: a system call for fewer bytes is too expensive. */
     static final int SHORT = 64 << 10;
 
-    private final Channel channel;
-    private final ChunkedWriteHandler writer;
+    private static final String LOCAL_DIRS = "yarn.nodemanager.local-dirs";
+    /** The rest of a path is chosen by the reducer, so the first match counts. */
+    private static final Pattern APPLICATION =
+            Pattern.compile("/usercache/[^/]+/appcache/(application_[0-9]{13}_[0-9]{4,10})/");
+
+    /** Runs an action in the connection's event loop, and then requests the next part. */
+    private final Executor loop;
     private final String path;
     private final long start;
     private final long length;
@@ -34,27 +48,50 @@ public final class MapOutput {
     private boolean begun;
     private boolean broken;
 
-    private MapOutput(String path, long start, long length, Channel channel, ChunkedWriteHandler writer) {
-        this.channel = channel;
-        this.writer = writer;
+    private MapOutput(String path, long start, long length, Peer peer, Executor loop) {
+        this.loop = loop;
         this.path = path;
         this.start = start;
         this.length = length;
-        this.peer = Peer.of(String.valueOf(channel.remoteAddress()), String.valueOf(channel.localAddress()), "");
+        this.peer = peer;
         this.disk = open(false, Gates.INTERMEDIATE, start, start + length);
     }
 
-    /** Returns null if the output is not governed: no agent, too many streams, or nothing to send. */
-    static MapOutput open(String path, long start, long length, Channel channel, ChunkedWriteHandler writer) {
+    /** Called before a ShuffleHandler starts to serve files of these local directories. */
+    public static void serve(Configuration configuration) {
+        List<String> directories = new ArrayList<>();
+        for (String directory : configuration.getTrimmedStrings(LOCAL_DIRS)) {
+            directories.add(new Path(directory).toUri().getPath());
+        }
+        Gates.serve(directories);
+    }
+
+    /** Returns the flow of a map output, {@code <local dir>/usercache/USER/appcache/APPLICATION/output/...}. */
+    static String flow(String path) {
+        Matcher m = APPLICATION.matcher(path);
+        return m.find() ? m.group(1) : Names.UNATTRIBUTED;
+    }
+
+    /** Returns the connection's two ends. */
+    static Peer peer(Object remote, Object local) {
+        return Peer.of(String.valueOf(remote), String.valueOf(local), "");
+    }
+
+    /**
+     * Returns null if the output is not governed: no agent, too many streams, or nothing to send.
+     *
+     * @param loop runs an action in the connection's event loop, and then requests the next part
+     */
+    static MapOutput open(String path, long start, long length, Peer peer, Executor loop) {
         if (length <= 0 || start < 0 || Gates.installed() == null) {
             return null;
         }
-        MapOutput output = new MapOutput(path, start, length, channel, writer);
+        MapOutput output = new MapOutput(path, start, length, peer, loop);
         return output.disk == null ? null : output;
     }
 
     private Stream open(boolean write, int kind, long from, long to) {
-        return Gates.open(write, kind, Shuffle.flow(path), new File(path), peer, from, to, this::resume);
+        return Gates.open(write, kind, flow(path), new File(path), peer, from, to, this::resume);
     }
 
     long length() {
@@ -69,10 +106,7 @@ public final class MapOutput {
     /** Runs the action {@code first}, and then requests the next part. */
     void later(Runnable first) {
         try {
-            channel.eventLoop().execute(() -> {
-                first.run();
-                writer.resumeTransfer();
-            });
+            loop.execute(first);
         } catch (RejectedExecutionException e) {
             // The event loop is shutting down, and closes its connections.
         }

@@ -37,7 +37,7 @@ public final class RegionParts implements ChunkedInput<FileRegion> {
         file = (FileChannel) field(region, "fileChannel");
         descriptor = (FileDescriptor) field(region, "fd");
         identifier = (String) field(region, "identifier");
-        output = MapOutput.open(identifier, region.position(), region.count(), channel, writer);
+        output = Shuffle.open(identifier, region.position(), region.count(), channel, writer);
     }
 
     private static Object field(FadvisedFileRegion region, String name) throws ReflectiveOperationException {

@@ -7,16 +7,9 @@ import io.netty.channel.ChannelPipeline;
 import io.netty.channel.ChannelPromise;
 import io.netty.handler.stream.ChunkedInput;
 import io.netty.handler.stream.ChunkedWriteHandler;
-import java.util.ArrayList;
-import java.util.List;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapred.FadvisedChunkedFile;
 import org.apache.hadoop.mapred.FadvisedFileRegion;
 import penstock.core.Gates;
-import penstock.core.Names;
 
 /**
  * Installs a handler in a reducer's connection to the NodeManager. When a map output is written, the handler replaces
@@ -32,23 +25,7 @@ import penstock.core.Names;
  * ChunkedWriteHandler and the HTTP encoder, which handles a part of a file like the whole file.
  */
 public final class Shuffle {
-    static final String NAME = "penstock";
-
-    private static final String LOCAL_DIRS = "yarn.nodemanager.local-dirs";
-    /** The rest of a path is chosen by the reducer, so the first match counts. */
-    private static final Pattern APPLICATION =
-            Pattern.compile("/usercache/[^/]+/appcache/(application_[0-9]{13}_[0-9]{4,10})/");
-
     private Shuffle() { }
-
-    /** Called before a ShuffleHandler starts to serve files of these local directories. */
-    public static void serve(Configuration configuration) {
-        List<String> directories = new ArrayList<>();
-        for (String directory : configuration.getTrimmedStrings(LOCAL_DIRS)) {
-            directories.add(new Path(directory).toUri().getPath());
-        }
-        Gates.serve(directories);
-    }
 
     /**
      * Adds the handler. Throws IllegalStateException for a pipeline without a ChunkedWriteHandler, which stays
@@ -60,13 +37,16 @@ public final class Shuffle {
         if (chunking == null) {
             throw new IllegalStateException("a shuffle connection without a ChunkedWriteHandler");
         }
-        pipeline.addAfter(chunking.name(), NAME, new Handler((ChunkedWriteHandler) chunking.handler()));
+        pipeline.addAfter(chunking.name(), MapOutput.HANDLER, new Handler((ChunkedWriteHandler) chunking.handler()));
     }
 
-    /** Returns the flow of a map output, {@code <local dir>/usercache/USER/appcache/APPLICATION/output/...}. */
-    static String flow(String path) {
-        Matcher m = APPLICATION.matcher(path);
-        return m.find() ? m.group(1) : Names.UNATTRIBUTED;
+    /** Returns null if the output is not governed. */
+    static MapOutput open(String path, long start, long length, Channel channel, ChunkedWriteHandler writer) {
+        return MapOutput.open(path, start, length, MapOutput.peer(channel.remoteAddress(), channel.localAddress()),
+                action -> channel.eventLoop().execute(() -> {
+                    action.run();
+                    writer.resumeTransfer();
+                }));
     }
 
     private static final class Handler extends ChannelOutboundHandlerAdapter {

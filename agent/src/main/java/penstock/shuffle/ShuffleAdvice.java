@@ -12,7 +12,7 @@ public final class ShuffleAdvice {
     static final class Serve {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.Argument(0) Configuration configuration) {
-            Shuffle.serve(configuration);
+            MapOutput.serve(configuration);
         }
     }
 

@@ -2,6 +2,7 @@ package penstock.task;
 
 import java.io.File;
 import java.io.IOException;
+import java.io.OutputStream;
 import java.net.URI;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -10,6 +11,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.function.Consumer;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FSInputStream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import penstock.core.Gates;
@@ -35,6 +38,8 @@ final class Container implements Opener {
     private static final String[] LOCAL_DIRS = {"mapreduce.cluster.local.dir", "yarn.nodemanager.local-dirs"};
     /** The most directories of a HELLO. */
     private static final int MAX_DIRECTORIES = 256;
+    /** Whether this Hadoop has statistics of streams. */
+    private static final boolean STATISTICS = exists(WithStatistics.NEEDED);
     private static volatile boolean logged;
 
     private final String flow;
@@ -61,6 +66,9 @@ final class Container implements Opener {
             for (Class<?> needed : Arrays.asList(GovernedInput.class, GovernedOutput.class, Window.class)) {
                 Class.forName(needed.getName(), true, Container.class.getClassLoader());
             }
+            if (STATISTICS) {
+                Class.forName(WithStatistics.class.getName(), true, Container.class.getClassLoader());
+            }
             List<String> directories = directories(environment, conf);
             if (directories.isEmpty()) {
                 return null;
@@ -71,6 +79,25 @@ final class Container implements Opener {
             say("local files go ungoverned: " + t);
             return null;
         }
+    }
+
+    private static boolean exists(String type) {
+        try {
+            Class.forName(type, false, Container.class.getClassLoader());
+            return true;
+        } catch (ClassNotFoundException | LinkageError e) {
+            return false;
+        }
+    }
+
+    /** Returns the reader's side of a governed file. */
+    FSInputStream input(FSDataInputStream in, File file) {
+        return STATISTICS ? WithStatistics.input(in, this, file) : new GovernedInput(in, this, file);
+    }
+
+    /** Returns the writer's side of a governed file, from that position on. */
+    OutputStream output(OutputStream out, Stream stream, long from) {
+        return STATISTICS ? WithStatistics.output(out, stream, from) : new GovernedOutput(out, stream, from);
     }
 
     private static List<String> directories(Map<String, String> environment, Configuration conf) throws IOException {

@@ -13,8 +13,6 @@ import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.HasFileDescriptor;
 import org.apache.hadoop.fs.StreamCapabilities;
-import org.apache.hadoop.fs.statistics.IOStatistics;
-import org.apache.hadoop.fs.statistics.IOStatisticsSource;
 import penstock.core.Gate;
 import penstock.core.Stream;
 import penstock.core.Window;
@@ -24,7 +22,7 @@ import penstock.core.Window;
  * several threads may do at once, announce just their ranges. A vectored read waits before it begins: its ranges are
  * announced together, and ranges close to each other are joined.
  */
-final class GovernedInput extends FSInputStream implements HasFileDescriptor, IOStatisticsSource, StreamCapabilities {
+class GovernedInput extends FSInputStream implements HasFileDescriptor, StreamCapabilities {
     /** Ranges with a smaller gap are joined: the disk reads through the gap. */
     private static final long GAP = 64 << 10;
     /** The most streams that a vectored read has at once. */
@@ -109,7 +107,7 @@ final class GovernedInput extends FSInputStream implements HasFileDescriptor, IO
         in.readVectored(ranges, allocate);
     }
 
-    /** Does not exist in Hadoop 3.3.6, and is not called there. */
+    /** Does not exist in Hadoop 3.3.6, and is not called there; nor does the one above in Hadoop 3.2. */
     @Override
     public void readVectored(List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate,
             Consumer<ByteBuffer> release) throws IOException {
@@ -208,10 +206,5 @@ final class GovernedInput extends FSInputStream implements HasFileDescriptor, IO
     @Override
     public boolean hasCapability(String capability) {
         return in.hasCapability(capability);
-    }
-
-    @Override
-    public IOStatistics getIOStatistics() {
-        return in.getIOStatistics();
     }
 }

@@ -1,6 +1,8 @@
 package penstock.task;
 
 import org.apache.hadoop.fs.LocalFileSystem;
+import org.apache.hadoop.fs.RawLocalFileSystem;
+import org.slf4j.LoggerFactory;
 
 /**
  * The local file system of a task, set as {@code fs.file.impl} by its job: data that map and reduce tasks spill, merge
@@ -13,10 +15,20 @@ import org.apache.hadoop.fs.LocalFileSystem;
 public final class GovernedLocalFileSystem extends LocalFileSystem {
     /** Called by Hadoop, by reflection. */
     public GovernedLocalFileSystem() {
-        this(new GovernedRaw(System.getenv()));
+        this(raw());
     }
 
-    GovernedLocalFileSystem(GovernedRaw raw) {
+    GovernedLocalFileSystem(RawLocalFileSystem raw) {
         super(raw);
+    }
+
+    /** If this Hadoop lacks anything that the classes need, the task has Hadoop's own raw file system. */
+    private static RawLocalFileSystem raw() {
+        try {
+            return new GovernedRaw(System.getenv());
+        } catch (LinkageError e) {
+            LoggerFactory.getLogger(GovernedLocalFileSystem.class).info("local files go ungoverned: " + e);
+            return new RawLocalFileSystem();
+        }
     }
 }

@@ -4,9 +4,6 @@ import java.io.IOException;
 import java.io.OutputStream;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.Syncable;
-import org.apache.hadoop.fs.statistics.IOStatistics;
-import org.apache.hadoop.fs.statistics.IOStatisticsSource;
-import org.apache.hadoop.fs.statistics.IOStatisticsSupport;
 import penstock.core.Gate;
 import penstock.core.Stream;
 
@@ -14,7 +11,7 @@ import penstock.core.Stream;
  * A file that a task writes, below its buffer. A write waits only if the bytes written before have reached the mark, so
  * the file may exceed its mark by the length of a write. A write that is longer than a piece is split into pieces.
  */
-final class GovernedOutput extends OutputStream implements Syncable, StreamCapabilities, IOStatisticsSource {
+class GovernedOutput extends OutputStream implements Syncable, StreamCapabilities {
     private static final int PIECE = 256 << 10;
 
     private final OutputStream out;
@@ -92,10 +89,5 @@ final class GovernedOutput extends OutputStream implements Syncable, StreamCapab
     @Override
     public boolean hasCapability(String capability) {
         return out instanceof StreamCapabilities && ((StreamCapabilities) out).hasCapability(capability);
-    }
-
-    @Override
-    public IOStatistics getIOStatistics() {
-        return IOStatisticsSupport.retrieveIOStatistics(out);
     }
 }

@@ -68,7 +68,7 @@ final class GovernedRaw extends RawLocalFileSystem {
      * above the gate.
      */
     private FSDataInputStream gated(FSDataInputStream in, File file, int bufferSize) {
-        return new FSDataInputStream(new BufferedFSInputStream(new GovernedInput(in, container, file), bufferSize));
+        return new FSDataInputStream(new BufferedFSInputStream(container.input(in, file), bufferSize));
     }
 
     private int buffer(int asked) {
@@ -114,7 +114,7 @@ final class GovernedRaw extends RawLocalFileSystem {
         }
         long from = append ? file.length() : 0;
         Stream stream = container.open(true, file, from, 0);
-        return stream == null ? out : new GovernedOutput(out, stream, from);
+        return stream == null ? out : container.output(out, stream, from);
     }
 
     /**

@@ -5,6 +5,7 @@ import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.InputStream;
 import java.lang.instrument.Instrumentation;
 import java.lang.management.ManagementFactory;
 import java.lang.reflect.Proxy;
@@ -19,6 +20,7 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import penstock.core.Gates;
+import penstock.core.Log;
 import penstock.core.Role;
 import penstock.core.Status;
 import penstock.core.UnixSockets;
@@ -55,6 +57,30 @@ class AgentTest {
         assertEquals(1, transformers.size());
         assertFalse(status.isConnected());
         assertEquals("off", status.getMode());
+    }
+
+    @Test
+    void logAndStatusNameWhatIsLeftOut() {
+        String scanner = "org/apache/hadoop/hdfs/server/datanode/VolumeScanner.class";
+        ClassLoader lacking = new ClassLoader(AgentTest.class.getClassLoader()) {
+            @Override
+            public InputStream getResourceAsStream(String name) {
+                return name.equals(scanner) ? null : super.getResourceAsStream(name);
+            }
+        };
+        List<String> said = new ArrayList<>();
+        Log.to(said::add);
+        try {
+            Status status = Agent.start("socket=/s", instrumentation, lacking);
+            String left = "names of scans: this Hadoop lacks org.apache.hadoop.hdfs.server.datanode.VolumeScanner";
+            assertEquals("woven", status.getState());
+            assertEquals(14, status.getWovenMethods().size());
+            assertEquals(List.of(left), status.getLeftOut());
+            assertEquals(List.of("org.apache.hadoop.hdfs.server.datanode.VolumeScanner"), status.getMissing());
+            assertEquals(List.of("instrumented 14 methods; socket /s", "NOT GOVERNED: " + left), said);
+        } finally {
+            Log.to(message -> System.err.println("penstock-agent: " + message));
+        }
     }
 
     @Test
@@ -119,7 +145,7 @@ class AgentTest {
         try {
             assertEquals("out: this Hadoop lacks something", server.getAttribute(name, "State"));
             assertEquals("a.B.c()V", ((String[]) server.getAttribute(name, "Missing"))[0]);
-            for (String attribute : new String[] {"WovenMethods", "Connected", "Mode", "StreamsOpen", "GateWaits",
+            for (String attribute : new String[] {"WovenMethods", "LeftOut", "Connected", "Mode", "StreamsOpen", "GateWaits",
                 "GateWaitNanos", "GateBackstops", "OrphanedWaits", "OrphanedWaitNanosLongest",
                 "OrphanedWaitNanosLatest", "FailedOpen", "OverBound", "Reconnects", "FramesDropped", "Suppressed"}) {
                 server.getAttribute(name, attribute);

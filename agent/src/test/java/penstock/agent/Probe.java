@@ -29,6 +29,7 @@ public final class Probe {
         System.out.println("state " + server.getAttribute(name, "State"));
         System.out.println("methods " + ((String[]) server.getAttribute(name, "WovenMethods")).length);
         System.out.println("missing " + String.join(" ", (String[]) server.getAttribute(name, "Missing")));
+        System.out.println("left out " + String.join(" ", (String[]) server.getAttribute(name, "LeftOut")));
         System.out.println("suppressed " + server.getAttribute(name, "Suppressed"));
     }
 }

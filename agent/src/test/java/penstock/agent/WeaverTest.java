@@ -11,9 +11,11 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.File;
 import java.io.IOException;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import net.bytebuddy.dynamic.ClassFileLocator;
@@ -27,9 +29,12 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
+import org.junit.jupiter.params.provider.EnumSource;
 import penstock.core.Client;
+import penstock.core.Feature;
 import penstock.core.Gates;
 import penstock.core.Patience;
+import penstock.core.Point;
 import penstock.core.Role;
 import penstock.core.Stream;
 import penstock.core.UnixSockets;
@@ -121,26 +126,129 @@ class WeaverTest {
 
     @ParameterizedTest
     @CsvSource({
-        "BlockSender, sendPacket, BlockSender.sendPacket(",
-        "BlockReceiver, receivePacket, BlockReceiver.receivePacket(",
-        "BlockSender, endOffset, BlockSender.endOffset",
-        "BlockReceiver, replicaInfo, BlockReceiver.replicaInfo",
-        "DataNode$DataTransfer, clientname, DataNode$DataTransfer.clientname",
-        "DataNode$DataTransfer, stage, DataNode$DataTransfer.stage",
-        "DataXceiver, readBlock, DataXceiver.readBlock(",
-        "DataXceiver, remoteAddress, DataXceiver.remoteAddress",
-        "DataXceiver, localAddress, DataXceiver.localAddress",
-        "CachingStrategy, getDropBehind, CachingStrategy.getDropBehind(", // only called by a helper of the advice
-        "VolumeScanner, scanBlock, VolumeScanner.scanBlock(",
-        "LocalReplica, getMetaFile, LocalReplica.getMetaFile(", // only called by the advice
-        "DataNode, getStorageLocations, DataNode.getStorageLocations(",
+        "BlockSender, sendPacket, BlockSender.sendPacket(, reads",
+        "BlockReceiver, receivePacket, BlockReceiver.receivePacket(, writes",
+        "BlockSender, endOffset, BlockSender.endOffset, reads",
+        "BlockReceiver, replicaInfo, BlockReceiver.replicaInfo, writes",
+        "DataNode$DataTransfer, clientname, DataNode$DataTransfer.clientname, names of copies between DataNodes",
+        "DataNode$DataTransfer, stage, DataNode$DataTransfer.stage, names of copies between DataNodes",
+        "DataXceiver, readBlock, DataXceiver.readBlock(, reads",
+        "DataXceiver, copyBlock, DataXceiver.copyBlock(, names of the balancer's moves",
+        // The ends of the connection are evidence for each operation that a client requests.
+        "DataXceiver, remoteAddress, DataXceiver.remoteAddress, "
+            + "reads+writes+names of copies between DataNodes+names of the balancer's moves",
+        "CachingStrategy, getDropBehind, CachingStrategy.getDropBehind(, writes", // only called by a helper
+        "VolumeScanner, scanBlock, VolumeScanner.scanBlock(, names of scans",
+        "LocalReplica, getMetaFile, LocalReplica.getMetaFile(, reads+writes", // only called by the advice
     })
-    void aMissingSymbolKeepsTheAgentOut(String type, String member, String reported) throws Exception {
-        byte[] doctored = without(real(DN + type), member);
-        ClassFileLocator classes = new ClassFileLocator.Compound(ClassFileLocator.Simple.of(DN + type, doctored), REAL);
+    void aMissingSymbolCostsItsFeature(String type, String member, String reported, String features) throws Exception {
+        Weaver weaver = Weaver.of(lacking(DN + type, member), Role.DATANODE);
+        assertLeftOut(features, "this Hadoop lacks " + DN + reported, weaver);
+    }
+
+    /** Reports that only these features are left out, each for the one symbol, and all others are woven. */
+    private static void assertLeftOut(String features, String reason, Weaver weaver) {
+        List<String> names = new ArrayList<>();
+        for (String line : weaver.leftOut()) {
+            String[] parts = line.split(": ", 2);
+            names.add(parts[0]);
+            assertTrue(parts[1].startsWith(reason) && !parts[1].contains(", "), line);
+        }
+        assertEquals(List.of(features.split("[+]")), names);
+    }
+
+    private static ClassFileLocator lacking(String type, String member) throws IOException {
+        return new ClassFileLocator.Compound(ClassFileLocator.Simple.of(type, without(real(type), member)), REAL);
+    }
+
+    /** Returns the classes without the method in any alternative of the feature. */
+    private static ClassFileLocator lacking(Role role, Feature feature, String method) throws IOException {
+        List<ClassFileLocator> locators = new ArrayList<>();
+        for (Feature f : Points.of(role)) {
+            for (Point p : f.points) {
+                if (f.name.equals(feature.name) && p.method.equals(method) && REAL.locate(p.type).isResolved()) {
+                    locators.add(ClassFileLocator.Simple.of(p.type, without(real(p.type), method)));
+                }
+            }
+        }
+        locators.add(REAL);
+        return new ClassFileLocator.Compound(locators);
+    }
+
+    /** Returns the classes without one, as if a release had renamed it, or without those of a package. */
+    private static ClassFileLocator lacking(String type) {
+        return new ClassFileLocator() {
+            @Override
+            public Resolution locate(String name) throws IOException {
+                boolean lacks = type.endsWith(".") ? name.startsWith(type) : name.equals(type);
+                return lacks ? new Resolution.Illegal(name) : REAL.locate(name);
+            }
+
+            @Override
+            public void close() { }
+        };
+    }
+
+    @Test
+    void withoutTheDataDirectoriesNothingIsWoven() throws Exception {
+        ClassFileLocator classes = lacking(DN + "DataNode", "getStorageLocations");
         Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(classes, Role.DATANODE));
         assertEquals(1, missing.symbols.size(), missing.symbols.toString());
-        assertTrue(missing.symbols.get(0).startsWith(DN + reported), missing.symbols.get(0));
+        assertTrue(missing.symbols.get(0).startsWith(DN + "DataNode.getStorageLocations("), missing.symbols.get(0));
+    }
+
+    /** For each point: its method is missing. All features but its own are woven. */
+    @ParameterizedTest
+    @EnumSource(value = Role.class, names = {"DATANODE", "EXECUTOR"})
+    void eachFeatureIsWovenWholeOrNotAtAll(Role role) throws Exception {
+        for (Feature feature : Points.of(role).subList(1, Points.of(role).size())) {
+            for (Point p : feature.points) {
+                assertEquals(List.of(feature.name), leftOut(role, Weaver.of(lacking(role, feature, p.method), role)));
+            }
+        }
+    }
+
+    /** For each class of Spark: it is missing. Classes that refer to it are lost with it, but never all features. */
+    @Test
+    void aMissingClassCostsItsFeatures() throws Exception {
+        Map<String, String> features = new HashMap<>();
+        for (Feature feature : Points.of(Role.EXECUTOR).subList(1, Points.of(Role.EXECUTOR).size())) {
+            feature.points.forEach(p -> features.putIfAbsent(p.type, feature.name));
+        }
+        for (Map.Entry<String, String> e : features.entrySet()) {
+            List<String> leftOut = leftOut(Role.EXECUTOR, Weaver.of(lacking(e.getKey()), Role.EXECUTOR));
+            // Only the other releases have this class.
+            boolean other = e.getKey().endsWith(".Utils$");
+            assertTrue(other || leftOut.contains(e.getValue()), e.getKey() + ": " + leftOut);
+        }
+    }
+
+    @ParameterizedTest
+    @CsvSource({"BlockReceiver, writes", "VolumeScanner, names of scans"})
+    void aMissingClassOfTheDataNodeCostsItsFeature(String type, String feature) throws Exception {
+        assertTrue(leftOut(Role.DATANODE, Weaver.of(lacking(DN + type), Role.DATANODE)).contains(feature));
+    }
+
+    /** Returns the features that are left out; all others must be woven whole. */
+    private static List<String> leftOut(Role role, Weaver weaver) throws IOException {
+        List<String> leftOut = weaver.leftOut().stream().map(line -> line.split(": ", 2)[0]).toList();
+        List<String> methods = new ArrayList<>(weaver.methods());
+        Set<String> whole = new HashSet<>(leftOut);
+        for (Feature f : Points.of(role)) {
+            List<String> own = f.points.stream().map(p -> p.type + "." + p.method + p.descriptor).toList();
+            if (methods.containsAll(own)) {
+                methods.removeAll(own);
+                whole.add(f.name);
+            }
+        }
+        assertEquals(List.of(), methods, "features that are woven in part");
+        for (Feature f : Points.of(role)) {
+            assertTrue(whole.contains(f.name), f.name);
+        }
+        for (String type : weaver.types()) {
+            assertNotNull(woven(weaver, type));
+        }
+        return leftOut;
     }
 
     @Test
@@ -154,41 +262,39 @@ class WeaverTest {
 
     @ParameterizedTest
     @CsvSource({
-        "storage.DiskBlockObjectWriter, initialize, storage.DiskBlockObjectWriter.initialize(",
-        "storage.DiskBlockManager, localDirs, storage.DiskBlockManager.localDirs",
-        "io.NioBufferedFileInputStream, byteBuffer, io.NioBufferedFileInputStream.byteBuffer",
-        "util.collection.ExternalSorter$SpillReader, spill, util.collection.ExternalSorter$SpillReader.spill",
-        "util.SparkStreamUtils, copyFileStreamNIO, util.SparkStreamUtils.copyFileStreamNIO(",
-        "network.buffer.FileSegmentManagedBuffer, offset, network.buffer.FileSegmentManagedBuffer.offset",
+        "storage.DiskBlockObjectWriter, initialize, writing of spills",
+        "io.NioBufferedFileInputStream, byteBuffer, reading of sorted spills",
+        "util.collection.ExternalSorter$SpillReader, spill, reading of sorters' spills",
+        "network.buffer.FileSegmentManagedBuffer, createInputStream, blocks read on this node",
         // Only called by helpers of the advice, and only read by the plug-in.
-        "network.buffer.FileSegmentManagedBuffer, getOffset, network.buffer.FileSegmentManagedBuffer.getOffset(",
-        "shuffle.sort.io.LocalDiskShuffleMapOutputWriter, outputTempFile, "
-            + "shuffle.sort.io.LocalDiskShuffleMapOutputWriter.outputTempFile",
+        "network.buffer.FileSegmentManagedBuffer, getOffset, blocks sent to other nodes",
+        "shuffle.sort.io.LocalDiskShuffleMapOutputWriter, outputTempFile, map outputs",
     })
-    void aMissingSymbolOfSparkKeepsTheAgentOut(String type, String member, String reported) throws Exception {
-        String spark = "org.apache.spark.";
-        byte[] doctored = without(real(spark + type), member);
-        ClassFileLocator classes =
-                new ClassFileLocator.Compound(ClassFileLocator.Simple.of(spark + type, doctored), REAL);
-        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(classes, Role.EXECUTOR));
-        assertTrue(missing.getMessage().startsWith("this Spark lacks "), missing.getMessage());
-        for (String symbol : missing.symbols) {
-            assertTrue(symbol.startsWith(spark + reported), missing.symbols.toString());
-        }
+    void aMissingSymbolOfSparkCostsItsFeature(String type, String member, String feature) throws Exception {
+        Weaver weaver = Weaver.of(lacking("org.apache.spark." + type, member), Role.EXECUTOR);
+        assertLeftOut(feature, "this Spark lacks org.apache.spark." + type + "." + member, weaver);
     }
 
     @Test
-    void aMissingClassKeepsTheAgentOut() {
-        ClassFileLocator none = new ClassFileLocator() {
-            @Override
-            public Resolution locate(String name) throws IOException {
-                return name.startsWith("org.apache.hadoop.") ? new Resolution.Illegal(name) : REAL.locate(name);
-            }
+    void withoutTheLocalDirectoriesNothingIsWoven() throws Exception {
+        ClassFileLocator classes = lacking("org.apache.spark.storage.DiskBlockManager", "localDirs");
+        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(classes, Role.EXECUTOR));
+        assertTrue(missing.getMessage().startsWith("this Spark lacks "), missing.getMessage());
+        assertTrue(missing.symbols.contains("org.apache.spark.storage.DiskBlockManager.localDirs"),
+                missing.symbols.toString());
+    }
 
-            @Override
-            public void close() { }
-        };
-        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(none, Role.DATANODE));
+    /** Spills are merged into map outputs; no other feature needs the plug-in's classes. */
+    @Test
+    void anOtherShufflePluginCostsMapOutputs() throws Exception {
+        Weaver weaver = Weaver.of(lacking("org.apache.spark.shuffle.sort.io."), Role.EXECUTOR);
+        assertLeftOut("merging of spills+map outputs", "this Spark lacks org.apache.spark.shuffle.sort.io.", weaver);
+    }
+
+    @Test
+    void withoutHadoopTheAgentStaysOut() {
+        Weaver.Missing missing =
+                assertThrows(Weaver.Missing.class, () -> Weaver.of(lacking("org.apache.hadoop."), Role.DATANODE));
         assertTrue(missing.symbols.contains(DN + "BlockSender"), missing.symbols.toString());
     }
 

@@ -81,7 +81,7 @@ class WovenJvmIT {
         Set<String> types = types();
         String said = probe(List.of(), types);
         assertTrue(said.contains("penstock-agent: instrumented 15 methods"), said);
-        assertTrue(said.contains("\nstate woven\nmethods 15\nmissing \nsuppressed 0\n"), said);
+        assertTrue(said.contains("\nstate woven\nmethods 15\nmissing \nleft out \nsuppressed 0\n"), said);
         for (String type : types) {
             boolean stream = type.endsWith(".BlockSender") || type.endsWith(".BlockReceiver");
             String line = Pattern.quote(type) + (stream ? " woven " : " plain ")
@@ -91,20 +91,34 @@ class WovenJvmIT {
     }
 
     /**
-     * In a release in which a single method or field has another name, the agent does nothing and logs an error.
-     * Everything else works as without the agent.
+     * In a release in which a single method or field has another name, the agent leaves out the feature that needs it,
+     * and logs an error. Everything else works as usual.
      */
     @ParameterizedTest
-    @CsvSource({"BlockReceiver, receivePacket, BlockReceiver.receivePacket()I",
-        "BlockSender, endOffset, BlockSender.endOffset"})
-    void aDoctoredHadoopIsLeftAlone(String type, String member, String missing) throws Exception {
+    @CsvSource({"BlockReceiver, receivePacket, BlockReceiver.receivePacket()I, writes, 10",
+        "BlockSender, endOffset, BlockSender.endOffset, reads, 11"})
+    void aDoctoredHadoopCostsOneFeature(String type, String member, String missing, String feature, int methods)
+            throws Exception {
         String front = Doctored.jar(directory.resolve("front.jar"), DN + type, member);
         String said = probe(List.of(front), types());
-        String reason = "this Hadoop lacks 1 of the methods and fields that the agent needs";
-        String symbol = DN + missing + "\n";
-        assertTrue(said.contains("penstock-agent: not active, nothing is instrumented: " + reason + ": " + symbol), said);
-        assertTrue(said.contains("\nstate out: " + reason + "\nmethods 0\nmissing " + symbol + "suppressed 0\n"), said);
+        String left = feature + ": this Hadoop lacks " + DN + missing + "\n";
+        assertTrue(said.contains("penstock-agent: instrumented " + methods + " methods;"), said);
+        assertTrue(said.contains("penstock-agent: NOT GOVERNED: " + left), said);
+        assertTrue(said.contains("\nstate woven\nmethods " + methods + "\nmissing " + DN + missing
+                + "\nleft out " + left + "suppressed 0\n"), said);
         assertTrue(said.contains(DN + type + " plain " + front), said);
+    }
+
+    /** Without the method from which the agent learns the data directories, it does nothing, and all classes load. */
+    @Test
+    void aHadoopWithoutTheFirstFeatureIsLeftAlone() throws Exception {
+        String front = Doctored.jar(directory.resolve("front.jar"), DN + "DataNode", "runDatanodeDaemon");
+        String said = probe(List.of(front), types());
+        String reason = "this Hadoop lacks 1 of the methods and fields that the agent needs";
+        String symbol = DN + "DataNode.runDatanodeDaemon()V\n";
+        assertTrue(said.contains("penstock-agent: not active, nothing is instrumented: " + reason + ": " + symbol), said);
+        assertTrue(said.contains("\nstate out: " + reason + "\nmethods 0\nmissing " + symbol
+                + "left out \nsuppressed 0\n"), said);
         assertEquals(types().size(), said.split(" plain /", -1).length - 1, said);
     }
 }
