@@ -73,9 +73,9 @@ final class Attributes {
         return PosixFilePermissions.asFileAttribute(set);
     }
 
-    /** Reports whether a file that is created with the mode may get another, and must be given it afterwards. */
+    /** Reports whether a file that is created with the mode gets another one, because of this process's own mask. */
     static boolean isMasked(int mode) {
-        return (mode & UMASK) != 0 || (mode & ~0777) != 0;
+        return (mode & UMASK) != 0;
     }
 
     /** This process's mask; all bits if it is not known. */

@@ -340,7 +340,7 @@ public final class SharedFileSystem extends FileSystem {
             return false;
         }
         if (from.equals(to)) {
-            return true;
+            return !Files.isDirectory(from);
         }
         if (Files.isDirectory(to)) {
             to = to.resolve(from.getFileName());

@@ -21,6 +21,15 @@ public final class TestMount {
         }
     }
 
+    /** Returns a configuration in which shared: is the default file system, over a new folder. */
+    public static Configuration configuration() {
+        Configuration conf = new Configuration();
+        configure(conf, create());
+        conf.set("fs.AbstractFileSystem.shared.impl", SharedFs.class.getName());
+        conf.set("fs.defaultFS", "shared:///");
+        return conf;
+    }
+
     /** Makes the folder the mount, although nothing is mounted there. */
     public static void configure(Configuration conf, Path mount) {
         conf.set(SharedFileSystem.MOUNT, mount.toString());
