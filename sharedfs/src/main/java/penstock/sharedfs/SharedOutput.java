@@ -19,6 +19,7 @@ import org.apache.hadoop.fs.Syncable;
 final class SharedOutput extends OutputStream implements Syncable, StreamCapabilities {
     private final FileChannel channel;
     private final ByteBuffer buffer;
+    private boolean closed;
 
     SharedOutput(FileChannel channel, int bufferSize) {
         this.channel = channel;
@@ -27,6 +28,7 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
 
     @Override
     public void write(int b) throws IOException {
+        checkOpen();
         if (!buffer.hasRemaining()) {
             flush();
         }
@@ -35,6 +37,7 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
 
     @Override
     public void write(byte[] b, int off, int len) throws IOException {
+        checkOpen();
         if (len > buffer.remaining()) {
             flush();
         }
@@ -42,6 +45,12 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
             write(ByteBuffer.wrap(b, off, len));
         } else {
             buffer.put(b, off, len);
+        }
+    }
+
+    private void checkOpen() throws IOException {
+        if (closed) {
+            throw new IOException(FSExceptionMessages.STREAM_IS_CLOSED);
         }
     }
 
@@ -84,11 +93,13 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
         return capability.equalsIgnoreCase(HFLUSH) || capability.equalsIgnoreCase(HSYNC);
     }
 
+    /** Writes what is in the buffer, and reports an error if it cannot, also when an interrupt has closed the file. */
     @Override
     public void close() throws IOException {
-        if (!channel.isOpen()) {
+        if (closed) {
             return;
         }
+        closed = true;
         try {
             flush();
         } finally {

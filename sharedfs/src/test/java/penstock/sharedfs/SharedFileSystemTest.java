@@ -222,6 +222,18 @@ class SharedFileSystemTest {
     }
 
     @Test
+    void aFileThatAnInterruptHasClosedIsNotTakenForComplete() throws IOException {
+        FSDataOutputStream out = fs.create(new Path("/file"));
+        out.write(1);
+        Thread.currentThread().interrupt();
+        assertThrows(IOException.class, out::flush);
+        assertTrue(Thread.interrupted());
+        assertThrows(IOException.class, out::close);
+        out.close();
+        assertThrows(IOException.class, () -> out.write(1));
+    }
+
+    @Test
     void withoutALayoutThereIsNoLocality() throws IOException {
         write(fs, "/file", "0123456789");
         BlockLocation[] blocks = fs.getFileBlockLocations(new Path("/file"), 2, 3);
