@@ -16,9 +16,10 @@ export CGO_ENABLED := 0
 export GOFLAGS     := $(shell go env GOFLAGS) -trimpath
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-MVN     := mvn -B -ntp -f agent/pom.xml
+MVN     := mvn -B -ntp
 
-AGENT_SOURCES := $(shell find agent -path agent/target -prune -o -type f -print 2>/dev/null)
+AGENT_SOURCES    := $(shell find agent -path agent/target -prune -o -type f -print 2>/dev/null)
+SHAREDFS_SOURCES := $(shell find sharedfs -path sharedfs/target -prune -o -type f -print 2>/dev/null)
 # Packages with goroutines of their own are tested under the race detector, except for those that
 # spend their time reading long answers.
 CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leadership ./broker/kerberos ./ops/operate ./ops/top ./ops/doctor
@@ -46,7 +47,7 @@ help: ## List these targets
 	  /^[a-z0-9-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: bin/penstock-agent.jar go-build ## Build bin/penstock and bin/penstock-lab (static) and bin/penstock-agent.jar
+build: bin/penstock-agent.jar bin/penstock-sharedfs.jar go-build ## Build bin/penstock and bin/penstock-lab (static), bin/penstock-agent.jar and bin/penstock-sharedfs.jar
 
 .PHONY: demo
 demo: setup build ## Show on real HDFS what a weight of 32:1 does for a job; table and HTML report at the end
@@ -141,7 +142,7 @@ results: ## Write docs/results.md and its chart from results/; `penstock-lab res
 
 .PHONY: clean
 clean: ## Remove the build's files; downloads in .cache/ stay
-	rm -rf bin agent/target
+	rm -rf bin agent/target sharedfs/target
 
 # Parts of the targets above.
 
@@ -151,11 +152,13 @@ go-build:
 	@mkdir -p bin
 	go build -ldflags '-s -w -X penstock/cmd/internal/cli.Version=$(VERSION)' -o bin/ ./cmd/penstock ./cmd/penstock-lab
 
-# The jar lies beside the binary, where the binary looks for it.
+# The jars lie beside the binary, where the binary looks for the agent's.
 bin/penstock-agent.jar: $(AGENT_SOURCES)
+bin/penstock-sharedfs.jar: $(SHAREDFS_SOURCES)
+bin/penstock-%.jar:
 	@mkdir -p bin
-	$(MVN) -q -DskipTests package
-	install -m 0644 agent/target/penstock-agent.jar $@
+	$(MVN) -q -f $*/pom.xml -DskipTests package
+	install -m 0644 $*/target/penstock-$*.jar $@
 
 .PHONY: unit-go
 unit-go: # packages in CONCURRENT under the race detector, if there is a C compiler
@@ -166,4 +169,5 @@ unit-go: # packages in CONCURRENT under the race detector, if there is a C compi
 
 .PHONY: unit-java
 unit-java:
-	$(MVN) verify
+	$(MVN) -f agent/pom.xml verify
+	$(MVN) -f sharedfs/pom.xml verify

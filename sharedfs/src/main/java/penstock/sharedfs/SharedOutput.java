@@ -1,0 +1,109 @@
+package penstock.sharedfs;
+
+import java.io.IOException;
+import java.io.InterruptedIOException;
+import java.io.OutputStream;
+import java.nio.ByteBuffer;
+import java.nio.channels.ClosedByInterruptException;
+import java.nio.channels.ClosedChannelException;
+import java.nio.channels.FileChannel;
+import org.apache.hadoop.fs.FSExceptionMessages;
+import org.apache.hadoop.fs.StreamCapabilities;
+import org.apache.hadoop.fs.Syncable;
+
+/**
+ * A file of the mount that is open for writing, with its buffer. {@link #hflush} must make the bytes visible to readers
+ * on other machines. Clients of parallel file systems may keep written bytes in their own memory, so it does what
+ * {@link #hsync} does.
+ */
+final class SharedOutput extends OutputStream implements Syncable, StreamCapabilities {
+    private final FileChannel channel;
+    private final ByteBuffer buffer;
+    private boolean closed;
+
+    SharedOutput(FileChannel channel, int bufferSize) {
+        this.channel = channel;
+        this.buffer = ByteBuffer.allocate(bufferSize);
+    }
+
+    @Override
+    public void write(int b) throws IOException {
+        checkOpen();
+        if (!buffer.hasRemaining()) {
+            flush();
+        }
+        buffer.put((byte) b);
+    }
+
+    @Override
+    public void write(byte[] b, int off, int len) throws IOException {
+        checkOpen();
+        if (len > buffer.remaining()) {
+            flush();
+        }
+        if (len >= buffer.capacity()) {
+            write(ByteBuffer.wrap(b, off, len));
+        } else {
+            buffer.put(b, off, len);
+        }
+    }
+
+    private void checkOpen() throws IOException {
+        if (closed) {
+            throw new IOException(FSExceptionMessages.STREAM_IS_CLOSED);
+        }
+    }
+
+    private void write(ByteBuffer bytes) throws IOException {
+        try {
+            while (bytes.hasRemaining()) {
+                channel.write(bytes);
+            }
+        } catch (ClosedByInterruptException e) {
+            throw (IOException) new InterruptedIOException("interrupted while writing").initCause(e);
+        } catch (ClosedChannelException e) {
+            throw new IOException(FSExceptionMessages.STREAM_IS_CLOSED, e);
+        }
+    }
+
+    @Override
+    public void flush() throws IOException {
+        // After an error the bytes stay in the buffer, and close reports the error again.
+        buffer.flip();
+        try {
+            write(buffer);
+        } finally {
+            buffer.compact();
+        }
+    }
+
+    @Override
+    public void hflush() throws IOException {
+        hsync();
+    }
+
+    @Override
+    public void hsync() throws IOException {
+        flush();
+        channel.force(false);
+    }
+
+    @Override
+    public boolean hasCapability(String capability) {
+        return capability.equalsIgnoreCase(HFLUSH) || capability.equalsIgnoreCase(HSYNC);
+    }
+
+    /** Writes what is in the buffer, and reports an error if it cannot, also when an interrupt has closed the file. */
+    @Override
+    public void close() throws IOException {
+        if (closed) {
+            return;
+        }
+        closed = true;
+        try {
+            flush();
+        } finally {
+            channel.close();
+        }
+    }
+}

@@ -1,0 +1,25 @@
+package penstock.sharedfs.layout;
+
+/** The MBean {@code penstock:type=SharedFileSystem}, for all mounts of this JVM. */
+public interface SharedFileSystemMXBean {
+    /** Files whose layout the tools were asked for. */
+    long getAsked();
+
+    /** Files whose layout was still known. */
+    long getRemembered();
+
+    /** Files that were asked for without a valid answer: they have no locality. */
+    long getUnanswered();
+
+    /** Files that were not asked for, because the tools had failed shortly before: they have no locality. */
+    long getNotAsked();
+
+    /** Times that a tool did not start, took too long, or gave no answer at all. */
+    long getFailures();
+
+    /** Files that were created on the writer's own server. */
+    long getCreatedNear();
+
+    /** Files that should have been, and were created as the file system chose. */
+    long getCreatedAnywhere();
+}

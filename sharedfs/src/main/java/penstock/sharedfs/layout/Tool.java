@@ -1,0 +1,127 @@
+package penstock.sharedfs.layout;
+
+import java.io.ByteArrayOutputStream;
+import java.io.File;
+import java.io.IOException;
+import java.io.InputStream;
+import java.nio.charset.Charset;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+
+/**
+ * Runs a parallel file system's own commands: without a shell, a few at a time, with a bound on time and output. What a
+ * command writes to standard error is dropped; the error names the command, for the operator to repeat it.
+ */
+final class Tool {
+    /** The most bytes of an answer. 100 files with 1,000 chunks in two copies each have 20 MB. */
+    static final int MAX_OUTPUT = 32 << 20;
+    /** The most commands at a time in this JVM, of all mounts. */
+    private static final Semaphore RUNNING = new Semaphore(4);
+
+    private final String folder;
+    private final long timeoutNanos;
+
+    /**
+     * @param folder where the commands are; empty means those on PATH
+     * @param timeoutMillis the most time that a command has, also for its turn
+     */
+    Tool(String folder, long timeoutMillis) {
+        this.folder = folder;
+        this.timeoutNanos = TimeUnit.MILLISECONDS.toNanos(timeoutMillis);
+    }
+
+    /** What a command wrote, and its exit code. */
+    static final class Answer {
+        final int exit;
+        final String text;
+
+        Answer(int exit, String text) {
+            this.exit = exit;
+            this.text = text;
+        }
+    }
+
+    /**
+     * Runs the command with the arguments and waits for its end.
+     *
+     * @throws IOException if it cannot be started, takes too long, or answers too much
+     */
+    Answer run(String command, List<String> arguments) throws IOException {
+        long deadline = System.nanoTime() + timeoutNanos;
+        try {
+            if (!RUNNING.tryAcquire(timeoutNanos, TimeUnit.NANOSECONDS)) {
+                throw new IOException(command + " had no turn: too many commands hang");
+            }
+            try {
+                return start(command, arguments, deadline);
+            } finally {
+                RUNNING.release();
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+            throw new IOException("interrupted while " + command + " ran", e);
+        }
+    }
+
+    private Answer start(String command, List<String> arguments, long deadline)
+            throws IOException, InterruptedException {
+        List<String> words = new ArrayList<>();
+        words.add(folder.isEmpty() ? command : new File(folder, command).getPath());
+        words.addAll(arguments);
+        ProcessBuilder builder = new ProcessBuilder(words);
+        builder.environment().put("LC_ALL", "C.UTF-8");
+        builder.redirectInput(new File("/dev/null"));
+        builder.redirectError(new File("/dev/null"));
+        Process process = builder.start();
+        // If the command hangs in the kernel, it cannot be killed, and the reader ends only with it.
+        FutureTask<byte[]> reading = new FutureTask<>(() -> read(process.getInputStream(), command));
+        Thread reader = new Thread(reading, "penstock-sharedfs-" + command);
+        reader.setDaemon(true);
+        reader.start();
+        try {
+            byte[] output = reading.get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
+            if (!process.waitFor(deadline - System.nanoTime(), TimeUnit.NANOSECONDS)) {
+                throw new TimeoutException();
+            }
+            return new Answer(process.exitValue(), new String(output, Charset.defaultCharset()));
+        } catch (TimeoutException e) {
+            throw new IOException(command + " did not end within " + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
+                + " ms; repeat it to see why: " + shown(words));
+        } catch (ExecutionException e) {
+            throw e.getCause() instanceof IOException ? (IOException) e.getCause() : new IOException(e.getCause());
+        } finally {
+            process.destroyForcibly();
+        }
+    }
+
+    private static byte[] read(InputStream in, String command) throws IOException {
+        ByteArrayOutputStream out = new ByteArrayOutputStream();
+        byte[] buffer = new byte[8192];
+        for (int n; (n = in.read(buffer)) >= 0;) {
+            if (out.size() + n > MAX_OUTPUT) {
+                throw new IOException(command + " wrote more than " + MAX_OUTPUT + " bytes");
+            }
+            out.write(buffer, 0, n);
+        }
+        return out.toByteArray();
+    }
+
+    /** Returns the error of a command that ended without a useful answer. */
+    static IOException useless(String command, List<String> arguments, Answer answer) {
+        List<String> words = new ArrayList<>();
+        words.add(command);
+        words.addAll(arguments);
+        return new IOException(command + " ended with code " + answer.exit
+            + " and without a valid answer; repeat it to see why: " + shown(words));
+    }
+
+    private static String shown(List<String> words) {
+        String line = String.join(" ", words);
+        return line.length() <= 200 ? line : line.substring(0, 200) + " ...";
+    }
+}

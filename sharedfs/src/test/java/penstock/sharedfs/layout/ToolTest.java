@@ -1,0 +1,54 @@
+package penstock.sharedfs.layout;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.IOException;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import penstock.sharedfs.FakeTools;
+
+class ToolTest {
+    private static final long PLENTY = 60_000;
+
+    @Test
+    void noShellReadsTheArguments() throws IOException {
+        FakeTools tools = new FakeTools().tool("show", "for each; do echo \"[$each]\"; done; exit 3");
+        Tool.Answer answer = new Tool(tools.folder(), PLENTY).run("show", List.of("$(touch x)", "a  b", "; exit 0"));
+        assertEquals("[$(touch x)]\n[a  b]\n[; exit 0]\n", answer.text);
+        assertEquals(3, answer.exit);
+    }
+
+    @Test
+    void errorsOfTheToolAreNotPartOfItsAnswer() throws IOException {
+        FakeTools tools = new FakeTools().tool("noisy", "echo bad >&2; cat; echo good");
+        assertEquals("good\n", new Tool(tools.folder(), PLENTY).run("noisy", List.of()).text);
+    }
+
+    @Test
+    void aHangingToolIsStopped() {
+        FakeTools tools = new FakeTools().tool("hang", "exec sleep 1000");
+        IOException e = assertThrows(IOException.class, () -> new Tool(tools.folder(), 300).run("hang", List.of()));
+        assertTrue(e.getMessage().contains("did not end within 300 ms"), e.getMessage());
+    }
+
+    @Test
+    void aToolThatClosesItsOutputAndHangsIsStopped() {
+        FakeTools tools = new FakeTools().tool("hang", "exec >&- ; exec sleep 1000");
+        IOException e = assertThrows(IOException.class, () -> new Tool(tools.folder(), 300).run("hang", List.of()));
+        assertTrue(e.getMessage().contains("did not end within 300 ms"), e.getMessage());
+    }
+
+    @Test
+    void anEndlessAnswerIsAnError() {
+        FakeTools tools = new FakeTools().tool("endless", "exec cat /dev/zero");
+        IOException e = assertThrows(IOException.class, () -> new Tool(tools.folder(), PLENTY).run("endless", List.of()));
+        assertTrue(e.getMessage().contains("wrote more than"), e.getMessage());
+    }
+
+    @Test
+    void aMissingToolIsAnError() {
+        assertThrows(IOException.class, () -> new Tool("/nowhere", PLENTY).run("tool", List.of()));
+    }
+}
