@@ -307,12 +307,12 @@ func readSecret(file string) ([]byte, error) {
 // readConfig reads Kerberos' configuration.
 func readConfig(file string) (conf *config.Config, text []byte, err error) {
 	if text, err = settings.Read(file, maxConfig); err != nil {
-		return nil, nil, fmt.Errorf("Kerberos' configuration: %w", err)
+		return nil, nil, fmt.Errorf("configuration of Kerberos: %w", err)
 	}
 	defer recovered(&err)
 	conf, err = config.NewFromString(string(text))
 	if err != nil && !errors.As(err, new(config.UnsupportedDirective)) {
-		return nil, nil, fmt.Errorf("Kerberos' configuration: %s: %w", file, err)
+		return nil, nil, fmt.Errorf("configuration of Kerberos: %s: %w", file, err)
 	}
 	if !strings.Contains(string(text), "dns_lookup_kdc") {
 		conf.LibDefaults.DNSLookupKDC = true // as in MIT's libraries
