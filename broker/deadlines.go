@@ -12,7 +12,7 @@ import (
 	"penstock/wire/cluster"
 )
 
-// goal is the state of one application's deadline (policy.Deadline). A new leader begins without.
+// goal is the state of one application's deadline (policy.Deadline). A new leader begins without goals.
 type goal struct {
 	deadline.Goal
 	by      int64 // Unix ms; 0: not known
@@ -28,7 +28,7 @@ const judgeInterval = time.Second
 var deadlineStates = [...]string{deadline.Granted.String(), deadline.Held.String(), deadline.Refused.String(), deadline.Missed.String(),
 	reserve.Queued.String(), reserve.Reduced.String()}
 
-var errNotSubmitted = errors.New("when it was submitted is not known: the broker must have the ResourceManager's or the Spark master's address, and see the time there; or give the deadline as a time")
+var errNotSubmitted = errors.New("the time of the submission is not known: start the broker with the address of the ResourceManager or of the Spark master, if it reports this time, or give the deadline as a time")
 
 // applyDeadlines makes the rates that deadlines need the total reserves of applications. grants belong to names. b.mu is held. The
 // cost is about a microsecond for each application with a deadline, once per judgeInterval.

@@ -170,7 +170,7 @@ func TestRefusedDeadlines(t *testing.T) {
 	for name, test := range map[string]struct{ text, state, reason string }{
 		"a limit of the whole": {"rules: [{flow: app, deadline: 25m, total_limit: 30MiB}, {weight: 3}]", "refused", "above its limit"},
 		"a limit of a device":  {"rules: [{flow: app, deadline: 25m, limit: 30MiB}, {weight: 3}]", "refused", "above its limit"},
-		"impossible":           {"rules: [{flow: app, deadline: 12m}, {weight: 3}]", "refused", "not even the whole"},
+		"impossible":           {"rules: [{flow: app, deadline: 12m}, {weight: 3}]", "refused", "too late even with the whole service"},
 		"passed":               {"rules: [{flow: app, deadline: 9m}, {weight: 3}]", "missed", "has passed"},
 		"of another":           {"rules: [{flow: other, deadline: 25m}, {weight: 3}]", "", ""},
 	} {
@@ -197,7 +197,7 @@ func TestADeadlineNeedsFacts(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.computeRights()
-		for name, want := range map[string]string{"app": "when it was submitted is not known", "other": "its progress is not known"} {
+		for name, want := range map[string]string{"app": "the time of the submission is not known", "other": "its progress is not known"} {
 			s := &cluster.ApplicationState{}
 			b.describeDeadline(name, s)
 			if s.GetDeadlineState() != "refused" || !strings.Contains(s.GetDeadlineReason(), want) {

@@ -14,7 +14,7 @@ const (
 	// slowdownRetention is how long the estimate of an application is kept while the application is at no node.
 	slowdownRetention = 10 * time.Minute
 	// slowdownPeriods is the number of the nodes' periods between two changes of weights. A change is visible in reports two to
-	// three periods later, and package slowdown bears a delay of three changes.
+	// three periods later, and the controller of package slowdown tolerates a delay of three changes.
 	slowdownPeriods = 2
 )
 

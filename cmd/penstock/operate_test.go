@@ -253,7 +253,7 @@ func TestPolicyCommands(t *testing.T) {
 	contains(t, good(t, "policy", "diff", example), "--- no policy\n+++ "+example, "+  - {queue: root.etl, weight: 3}", "2 of 3 applications at work get another share, limit or reserve")
 
 	deadlines := file(t, "rules: [{flow: application_1_1, deadline: 2h}, {flow: application_1_2, deadline: 2199-01-01T00:00:00Z}]\n")
-	contains(t, good(t, "policy", "test", deadlines), "- > for the deadline 2h0m0s", "deadline of application_1_1: refused: when it was submitted is not known",
+	contains(t, good(t, "policy", "test", deadlines), "- > for the deadline 2h0m0s", "deadline of application_1_1: refused: the time of its submission is not known",
 		"deadline of application_1_2: 2199-01-01", "refused: its progress is not known")
 
 	out := good(t, "policy", "apply", example, "--note", "etl first")

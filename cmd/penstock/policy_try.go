@@ -136,7 +136,7 @@ func tryDeadlines(cmd *cobra.Command, c *operate.Client, states []*cluster.Appli
 		name := operate.Printable(change.Application)
 		by, known := change.New.By(submitted[change.Application])
 		if !known {
-			fmt.Fprintf(out, "deadline of %s: refused: when it was submitted is not known\n", name)
+			fmt.Fprintf(out, "deadline of %s: refused: the time of its submission is not known\n", name)
 			continue
 		}
 		f, err := c.Forecast(cmd.Context(), &cluster.ForecastRequest{Application: change.Application, ByUnixMs: by})

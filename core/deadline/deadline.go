@@ -1,14 +1,14 @@
 // Package deadline finds the guaranteed rate with which an application ends by a time.
 //
-// IBIS (section 9) asks for weights that follow from what users want. A user wants that a job ends by a time, and cannot know which
-// rate that takes. The model of package forecast knows it, but only after a part of the job, with an error, and the error
-// changes. What is hard is to promise nothing that the model does not know, and yet not to take a promise back at each
-// noise. So a deadline is granted by strict rules and withdrawn by loose ones, the rate is for an end before the deadline, and the rate
-// changes rarely.
+// IBIS (section 9) asks for weights that follow from what users want. A user wants an application to end by a time, and cannot know which
+// rate this takes. The model of package forecast estimates the rate, but only after a part of the application's work, and with an error
+// that changes. What is hard: a rate must be granted only if the estimate is certain, and a granted rate must not be withdrawn at each
+// small change of the estimate. So a deadline is granted by strict rules and withdrawn by loose ones, the rate is for an end before the
+// deadline, and the rate changes rarely.
 //
 // Certainty and margin are judged at the share that the application has had so far. At another share the interval is wider, as long as
-// the share has never changed. That is no reason to refuse, nor to withdraw the rate when it has just changed the share: the
-// change shows the right rate, long before the deadline.
+// the share has never changed. This is no reason to refuse a deadline, and no reason to withdraw a rate that has just changed the share:
+// the change of the share shows the right rate, long before the deadline.
 package deadline
 
 import (
@@ -41,7 +41,7 @@ const (
 	keepPart = 1.25
 	// Interval is the least time between two changes of a rate.
 	Interval = 10 * time.Second
-	// A rate stays while the model knows nothing, for example in a new phase: for holdPart of the time until the deadline, and at
+	// A rate stays while there is no estimate, for example in a new phase: for holdPart of the time until the deadline, and at
 	// least for leastHold.
 	holdPart  = 0.1
 	leastHold = time.Minute
@@ -65,8 +65,8 @@ func (s State) String() string { return [...]string{"refused", "granted", "held"
 var (
 	ErrProgress   = errors.New("its progress is not known")
 	ErrWide       = errors.New("the forecast is not certain enough")
-	ErrImpossible = errors.New("not even the whole service of its devices ends it by then")
-	ErrUncertain  = errors.New("even with the whole service of its devices, it is not certain to end by then")
+	ErrImpossible = errors.New("the application would end too late even with the whole service of its devices")
+	ErrUncertain  = errors.New("even with the whole service of its devices, the application is not certain to end by the deadline")
 	ErrLimit      = errors.New("the needed rate is above its limit")
 	ErrPassed     = errors.New("the deadline has passed")
 )
@@ -84,10 +84,10 @@ type Verdict struct {
 	Reason error // nil if Granted
 }
 
-// Ask returns the rate that the admission of guaranteed rates is asked for. asked is the rate that it was last asked for, in bytes per
-// second, and by is its verdict. A new rate that does not fit as a whole is queued. But the first rate of a deadline has
-// a large margin, and the model learns that less is enough only while the application has a rate. So if the least rate fits, Ask
-// returns what fits.
+// Ask returns the rate that the admission of guaranteed rates is asked for. asked is the rate that the admission was last asked
+// for, in bytes per second, and by is the admission's verdict. A new rate that does not fit as a whole is queued. But the first rate of a
+// deadline has a large margin, and the model learns that less is enough only while the application has a rate. So if the least rate
+// fits, Ask returns what fits.
 func (v Verdict) Ask(asked int64, by reserve.Verdict) int64 {
 	if by.State != reserve.Queued || v.Least == 0 {
 		return v.Rate
@@ -110,8 +110,8 @@ func (v Verdict) Admitted(by reserve.Verdict) (state, reason string) {
 	return v.State.String(), reason
 }
 
-// Goal is the state of one application's deadline. Its zero value is ready for use. A new leader of the cluster begins with it, and grants
-// nothing until it has a forecast of its own.
+// Goal is the state of one application's deadline. Its zero value is ready for use. A new leader of the cluster begins with the zero
+// value, and grants nothing until it has a forecast of its own.
 type Goal struct {
 	granted bool
 	rate    int64

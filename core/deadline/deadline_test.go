@@ -80,7 +80,7 @@ func TestADeadlineIsKept(t *testing.T) {
 	})
 }
 
-// TestTheRules: in each state of anything, the verdict keeps the stated rules.
+// TestTheRules: whatever was observed, each verdict keeps the stated rules.
 func TestTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := aJob(t)

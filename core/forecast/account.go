@@ -6,8 +6,8 @@ import (
 	"penstock/core/coord"
 )
 
-// Account feeds the Model of one application with what is known of it in a cluster: its progress, from the cluster manager, and
-// what it uses, from the nodes' reports. Nodes report rates, so an Account adds them up. Its zero value has used nothing.
+// Account feeds the Model of one application in a cluster with its progress, from the cluster manager, and with its use of disks, from
+// the nodes' reports. Nodes report rates, so an Account adds them up over time. Its zero value is ready for use.
 type Account struct {
 	Model Model
 
@@ -26,15 +26,16 @@ type State struct {
 	Total coord.Service
 	// Rates is the rate of service of all applications together, in the unit of coord.Service; 0: not known.
 	Rates float64
-	// Entitled is the part of the cluster's service, 0 to 1, that the application's weight gives it; 0: not known.
+	// Entitled is the part of the cluster's service, 0 to 1, to which the application's weight entitles it; 0: not known.
 	Entitled float64
-	// Guaranteed is the rate that is guaranteed to it at present, in bytes per second over all devices; 0: none.
+	// Guaranteed is the application's guaranteed rate at present, in bytes per second over all devices; 0: none.
 	Guaranteed float64
 }
 
 // Observe adds the state at a time to the model. The last report counts for the time since the last state, at most for silent.
-// The share is the largest of three: the application's entitlement, the part that its guaranteed rate takes, and the part that it has,
-// which is larger than the entitlement if other applications do not use theirs. Observe returns the observation that it has added.
+// The share is the largest of three: the application's entitlement, the part of its devices that its guaranteed rate takes, and the part
+// of the cluster's service that the application has. The last one is larger than the entitlement if other applications use less than
+// theirs. Observe returns the observation that it has added.
 func (a *Account) Observe(now, silent time.Duration, s State) Observation {
 	if a.known {
 		passed := min(now-a.at, silent).Seconds()
@@ -57,8 +58,9 @@ func (a *Account) Observe(now, silent time.Duration, s State) Observation {
 	return o
 }
 
-// served returns the measured service. Rate follows a guaranteed rate only after many seconds, because it is what the
-// parts in force entitle the application to, with an average of the deviations (coord.Device.Report). Nodes of earlier versions report nothing else.
+// served returns the measured service. Total.Rate follows a guaranteed rate only after many seconds, because it is the service to which
+// the parts in force entitle the application, with an average of the deviations (coord.Device.Report). Nodes of earlier versions
+// report only the rate.
 func served(total coord.Service) int64 {
 	if total.Touched > 0 {
 		return total.Used

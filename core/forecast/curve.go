@@ -7,9 +7,9 @@ import (
 )
 
 // Progress is seldom in proportion to the work done: YARN counts a MapReduce job's maps and reduces as 45 % each, however long they
-// take, and Spark counts tasks of all stages alike. A curve corrects this, as learned from earlier runs of the same Kind. It has two parts, both
-// by progress: the time without the disk that is still to come, and the disk work that is still to come. With both, runs under
-// different shares have the same curve: at the share s, the rest takes c + b/s.
+// take, and Spark counts tasks of all stages alike. A curve corrects this. It is learned from earlier runs of the same Kind, and has two
+// values for each progress: the time without the disk that is still to come, and the disk work that is still to come. With both, runs
+// under different shares have the same curve: at the share s, the rest takes c + b/s.
 
 const (
 	// points is the number of intervals of progress in a curve.
@@ -189,7 +189,7 @@ func (c *Curve) Runs() int {
 	return c.runs
 }
 
-// with returns the curve with one more run; c may be nil. It returns nil if the run says too little.
+// with returns the curve with one more run; c may be nil. It returns nil if too little of the run was observed.
 func (c *Curve) with(t *Trace, at time.Duration) *Curve {
 	run := *t
 	if !run.end(at) {
@@ -318,11 +318,11 @@ func (c *Curve) next(progress float64) float64 {
 	return max(progress, c.reach[min(int(progress*points), points)])
 }
 
-// fits reports whether the curve applies to an application whose work is as observed. The progress of work that grows by an
-// unknown amount says too little.
+// fits reports whether the curve applies to an application whose work is as observed. If the work grows by an unknown amount,
+// progress is no measure of it.
 func (c *Curve) fits(work float64) bool { return work == 0 || !c.grows || c.steady }
 
-// foreseen returns the observation with the progress that it has of the work that is to be expected.
+// foreseen returns the observation with its progress as a part of the work that is expected at the end.
 func (c *Curve) foreseen(o Observation) Observation {
 	if o.Work > 0 && c.grows && c.steady && c.work > o.Work {
 		o.Progress, o.Work = o.Progress*o.Work/c.work, c.work

@@ -12,19 +12,19 @@
 //
 // While the share stays, only the sum c + b/share can be seen. Two facts with an error of their own stand beside the
 // observations: disk work takes between nothing and all of the time, and b is about the measured service per unit of progress.
-// So a forecast for another share is wide as long as neither service nor a change of the share says what
-// the disk work is, and least squares never lose their footing.
+// So the fit has a solution from the first equation on, and the interval of a forecast for another share is wide as long as neither
+// the service nor a change of the share shows the disk work.
 //
 // Applications have phases (map, reduce). A two-sided CUSUM test (Page 1954) on the standardised errors of prediction
-// notices a change and forgets the phase before. A phase that has not begun cannot be foreseen: if the observer knows that one may
-// come (Observation.Boundary), or the work has grown (Observation.Work), the interval is wider.
+// notices a change and forgets the phase before. A phase that has not begun cannot be foreseen: if the observer knows that such a phase
+// may come (Observation.Boundary), or the work has grown (Observation.Work), the interval is wider.
 //
-// Earlier runs of the same kind of application foresee its phases (History, Curve). The model then is
+// Earlier runs of the same kind of application show its phases (History, Curve). The model then is
 //
 //	T(share) = c·C + b·B/share
 //
 // where C and B are the earlier runs' time without the disk, and disk work, between two values of the progress. c and b are fitted
-// as above; they say by how much this run is larger than the earlier ones. So only the form of the earlier runs is carried over, not
+// as above; they show how much larger this run is than the earlier runs. So only the form of the earlier runs is carried over, not
 // their length. As the form is known, the whole run counts: there is no test for phases, and little forgetting.
 package forecast
 
@@ -110,9 +110,9 @@ type Observation struct {
 	// Share is the part of the resource, above 0 to 1, that the application had since the last observation while it used the
 	// resource.
 	Share float64
-	// Service is what it has had since its start, in seconds of the whole resource. Negative: not measured.
+	// Service is the service that the application has had since its start, in seconds of the whole resource. Negative: not measured.
 	Service float64
-	// Bytes is what it has moved since its start. 0: not measured.
+	// Bytes is what the application has moved since its start. 0: not measured.
 	Bytes float64
 	// Boundary is the progress at which a phase with another pace may begin. 0: none is known.
 	Boundary float64
@@ -131,7 +131,7 @@ type End struct {
 
 // Model is the model of one application. Its zero value is ready for use. It takes constant memory.
 type Model struct {
-	curve     *Curve // nil: progress is taken as it is
+	curve     *Curve // nil: progress is in proportion to the work
 	started   bool
 	from      Observation // where the open equation begins
 	last      Observation
@@ -174,7 +174,7 @@ func (m *Model) Done() float64 {
 }
 
 // Observe adds an observation. It ignores one that is less than 1 ms later than the last, or has values out of range. Progress can
-// fall when tasks are lost; the lost part is then seen as new.
+// fall when tasks are lost; the lost part then counts as new work.
 func (m *Model) Observe(o Observation) {
 	if !o.valid() {
 		return
@@ -431,7 +431,7 @@ func (m *Model) fit() parameters {
 		}
 		weight := p.noise / (deviation * deviation)
 		n, nx, nxx = n+weight, nx-weight, nxx+weight
-		// Where the curve is flat, equations say nothing of c.
+		// Where the curve is flat, equations do not depend on c.
 		weight = p.noise / (flatError * flatError * p.meanPace * p.meanPace)
 		n, ny = n+weight, ny+weight*p.meanPace
 	}
@@ -481,9 +481,9 @@ type rest struct {
 	u, v, g float64
 }
 
-// rests returns what remains. The application ends when the later one has passed: with a curve, the rest counts from the time at which
-// the progress was first observed, as it does for earlier runs. But at least as much remains now as remained of the earlier runs
-// at their next progress.
+// rests returns what remains, in two ways. The application ends at the later of the two ends. With a curve, the first rest counts from the
+// time at which the progress was first observed, as in earlier runs. The second rest counts from now: at least as much remains as
+// remained of the earlier runs at their next progress.
 func (m *Model) rests() [2]rest {
 	var all [2]rest
 	now, progress := m.last.Time, m.last.Progress
@@ -508,14 +508,14 @@ func (m *Model) end(p parameters, share float64) End {
 	// Three errors: of the parameters, of the steps to come, and of parameters that drift. The drift is the one for
 	// which the memory of the fit is the best one: its variance is noise/memory² for each unit of progress.
 	variance := p.noise * (p.variance(u, v) + g + g*g*g/(3*m.memory()*m.memory()))
-	if m.curve != nil { // what was done is also known by the curve only
+	if m.curve != nil { // the part that is done, too, is known from the curve only
 		whole, wholeV, _ := m.terms(0, 1, x)
 		done := max(1-(u+v)/(whole+wholeV), curveLeast)
 		time := p.time(whole, wholeV) / done
 		variance += m.curve.variance(m.last.Progress)*time*time + m.lateVariance
 	}
 	expected := max((first.at-now).Seconds()-m.late+remains, p.time(next.u, next.v*x), 0)
-	// Few errors say little of their variance: the factor approaches Student's distribution.
+	// The variance of a few errors is not well known: the factor approximates Student's distribution.
 	width := quantile*math.Sqrt(variance)*(1+1.2/(1+m.noiseCount)) + modelError*remains
 	low, high := expected-width, expected+width
 	if m.curve == nil {

@@ -86,7 +86,7 @@ func TestForecasts(t *testing.T) {
 	}
 }
 
-// TestNarrow: an interval that holds every end by its width would help nobody.
+// TestNarrow: the intervals are not wider than needed. An interval that holds every end by its width is useless.
 func TestNarrow(t *testing.T) {
 	for seed := range uint64(50) {
 		j := anyJob(rand.New(rand.NewPCG(seed, 11)))

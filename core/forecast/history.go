@@ -18,14 +18,14 @@ const (
 )
 
 // Kind is the kind of an application: applications of one kind are runs of the same program, on other data or at another time.
-// The user is part of it, so what an application says of its progress changes no other user's forecasts, provided that the cluster
+// The user is part of the kind, so the progress that an application reports changes no other user's forecasts, provided that the cluster
 // manager authenticates users.
 type Kind struct{ Framework, User, Name string }
 
 // KindOf returns the kind of an application: its framework, its user, and its name without what differs from run to run. A word that begins with a
 // digit becomes #, and so does one of eight or more hexadecimal digits of which at least one is no letter. In all other words, three or more
 // digits in a row become #. Several # in a row become one. So "report-2026-11-25T06:00" and "report-2026-11-26T06:00" are of one kind,
-// and "q3" and "q21" are of two. Letters count as lower case. known is false if the name says nothing.
+// and "q3" and "q21" are of two. Letters count as lower case. known is false if nothing else than # remains of the name.
 func KindOf(framework, user, name string) (kind Kind, known bool) {
 	kind = Kind{clipped(framework), clipped(user), normalised(name)}
 	return kind, strings.Trim(kind.Name, "# ") != "" && kind.Framework != ""
@@ -129,8 +129,8 @@ func (h *History) Curve(k Kind) *Curve {
 	return e.Value.(*learned).curve
 }
 
-// Learn adds a run that has ended well at the time, on the clock of its observations. It reports whether the run says enough: it must
-// have been observed over at least half of its progress.
+// Learn adds a run that has ended well at the time, on the clock of its observations. Learn reports whether it has added the run: the
+// run must have been observed over at least half of its progress.
 func (h *History) Learn(k Kind, t *Trace, at time.Duration) bool {
 	curve := h.Curve(k).with(t, at)
 	if curve == nil {

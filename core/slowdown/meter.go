@@ -9,7 +9,7 @@ import (
 type Sample struct {
 	Streams  float64 // open streams, over all nodes
 	Waiting  float64 // of these, streams that waited
-	Hindered float64 // of these, streams that would not have waited alone (Hindered)
+	Hindered float64 // of these, streams that would not have waited if the application had been alone (function Hindered)
 	// Tasks is the number of the application's running tasks; 0: not known. A task without an open stream computes, so with
 	// more tasks than streams, the parts are parts of the tasks.
 	Tasks float64

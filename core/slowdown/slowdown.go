@@ -16,9 +16,9 @@
 //     a delay begins to overshoot.
 //   - It has hysteresis: it starts at an error of startError and rests at restError.
 //   - Factors are clamped to 1/MaxFactor to MaxFactor of the policy's weight.
-//   - An application that neither waits for disks nor uses them much is in no mean and its factor returns to 1. So one
-//     that is bound by the processor takes nothing from others, and does not lose its weight for later. One that uses
-//     them much and does not wait gives: its factor decreases until it waits, too.
+//   - An application that neither waits for disks nor uses them much does not count in the mean, and its factor returns
+//     to 1. So an application that is bound by the processor takes nothing from others, and does not lose its weight for
+//     later. An application that uses disks much and does not wait loses weight: its factor decreases until it waits, too.
 //
 // The factors multiply the policy's weights (Weights).
 package slowdown
@@ -48,9 +48,9 @@ const (
 type Use struct {
 	// Waited is the part of the time in which the application's streams waited for devices, 0 to 1.
 	Waited float64
-	// Hindered is the part of the time by which it would have waited less alone, 0 to Waited.
+	// Hindered is the part of the time by which the application would have waited less if it had been alone, 0 to Waited.
 	Hindered float64
-	// Used is the part of its devices' service that it had, 0 to 1.
+	// Used is the part of its devices' service that the application had, 0 to 1.
 	Used float64
 }
 
@@ -68,8 +68,8 @@ func Hindered(streams, waited, contended, length time.Duration) time.Duration {
 
 // App is the state of one application. Its zero value is ready for use.
 type App struct {
-	// Goal is the application's weight among slowdowns: performance, the inverse of slowdown, shall be in proportion to it. 0
-	// counts as 1.
+	// Goal is the application's weight among slowdowns: the controller moves performance, the inverse of slowdown, into
+	// proportion to the goals. 0 counts as 1.
 	Goal float64
 
 	time, interference, waited, used float64 // averages; time is their weight
@@ -123,7 +123,7 @@ func (a *App) unfairness() float64 {
 	return math.Log(a.Slowdown() * goal)
 }
 
-// Group is a set of applications that shall be slowed down in proportion. Its zero value is ready for use.
+// Group is a set of applications that the controller slows down in proportion. Its zero value is ready for use.
 type Group struct{ moving bool }
 
 // Update moves the factors of the group's applications. It is called once a period, after Observe of each.

@@ -73,7 +73,7 @@ func loop(jobs []*job, periods, delay int, noise float64, seed uint64, each func
 }
 
 // TestEqualSlowdown: jobs of different disk parts have different slowdowns at equal weights, and the same within 5 points under the
-// controller, at any delay up to 3 periods; the worst one is better off; and factors rest in the end.
+// controller, at any delay up to 3 periods; the job with the largest slowdown is slowed down less; and factors rest in the end.
 func TestEqualSlowdown(t *testing.T) {
 	for delay := range 4 {
 		for _, noise := range []float64{0, 0.1} {

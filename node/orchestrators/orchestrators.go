@@ -2,7 +2,7 @@
 // and the Mesos agent report it.
 //
 // Problem: the kernel's cgroup path of a process names the UID of a pod, or the UUID of a Mesos container, and
-// nothing else (package owner). The kubelet and the agent of the machine know the rest, and change their mind
+// nothing else (package owner). The kubelet and the agent of the machine know the rest, and their answers change
 // all the time. Choice: each is asked once a period, and at once when a container appears that nobody knows
 // (at most once in wakePause). All else only reads what is known, so nothing waits for an answer. A server that
 // does not answer is asked less and less often; meanwhile its last answer counts, except for the pods' addresses, which

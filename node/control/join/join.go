@@ -1,6 +1,6 @@
 // Package join joins the two sockets of TCP connections between containers of one machine: what one end sends
-// is put into the other end's queue, past bridge, NAT and TCP. The containers do not notice, with few exceptions
-// (docs/design/network.md).
+// is put into the other end's queue, past bridge, NAT and TCP. The containers do not notice the change, with few
+// exceptions (docs/design/network.md).
 //
 // Problem: the packets of co-located containers pass two network namespaces, a bridge, netfilter and NAT, and
 // each round trip pays for all of them (the paper on Docker's networks, sections 3 and 5). What is hard: finding
@@ -180,8 +180,8 @@ type Join struct {
 }
 
 // Start cleans up after an earlier daemon, loads the programs, and attaches them. It uses the rules and the
-// table of connections of the caller's network namespace: the one in which addresses are translated. It ends
-// when ctx is done or Close is called.
+// table of connections of the caller's network namespace: the one in which addresses are translated. The
+// joining ends when ctx is done or Close is called.
 func Start(ctx context.Context, c Config) (_ *Join, err error) {
 	if len(c.Ports) > maxPorts {
 		return nil, fmt.Errorf("join connections to %d ports: name at most %d", len(c.Ports), maxPorts)
@@ -574,7 +574,7 @@ func (j *Join) limits() error {
 	return j.beat()
 }
 
-// addresses tells the program the addresses of this network namespace, where published ports are reached.
+// addresses writes the addresses of this network namespace, where published ports are reached, into the program's map.
 func (j *Join) addresses() error {
 	all, err := j.links.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {

@@ -93,7 +93,7 @@ func openRules() (_ *rules, err error) {
 	return r, nil
 }
 
-// wait waits for a change that the kernel announces, and says which one. It fails after interrupt.
+// wait waits for a change that the kernel announces, and returns what has changed. It fails after interrupt.
 func (r *rules) wait() (string, error) {
 	sockets := []unix.PollFd{{Fd: int32(r.wake), Events: unix.POLLIN}, {Fd: int32(r.tables.GetFd()), Events: unix.POLLIN}, {Fd: int32(r.traffic.GetFd()), Events: unix.POLLIN}}
 	for {
@@ -185,7 +185,7 @@ func (t *oldTables) fingerprint() (uint64, error) {
 	if _, err := t.names.Seek(0, 0); err != nil {
 		return 0, err
 	}
-	// The kernel makes a table when it is asked for, so only those that exist are asked for.
+	// The kernel makes a table when a process reads it, so rules reads only tables that exist.
 	text := make([]byte, 4096)
 	n, err := t.names.Read(text)
 	if err != nil && n < 0 {
