@@ -364,6 +364,7 @@ public final class SharedFileSystem extends FileSystem {
 
     /** Renames to exactly dst. With OVERWRITE, a file or an empty folder at dst is replaced in one step. */
     @Override
+    @SuppressWarnings("deprecation") // to callers: FileContext is its only one
     public void rename(Path src, Path dst, Options.Rename... options) throws IOException {
         boolean overwrite = false;
         for (Options.Rename option : options) {
