@@ -92,7 +92,7 @@ final class GlusterLayout implements Layout {
         return placements;
     }
 
-    /** Undoes the tool's quoting. It quotes control characters and backslashes only, so no part of a longer character. */
+    /** Undoes the tool's quoting, which is of control characters and backslashes only. */
     private static String unquoted(String s) {
         StringBuilder out = new StringBuilder(s.length());
         for (int i = 0; i < s.length(); i++) {
