@@ -73,5 +73,31 @@ func TestEveryDependencyHasAReason(t *testing.T) {
 	}
 }
 
+// The Maven projects have no common parent, but one version of each plug-in, of Hadoop and of JUnit.
+func TestMavenProjectsUseTheSameVersions(t *testing.T) {
+	pinned := regexp.MustCompile(`<artifactId>(maven-[\w-]+)</artifactId>\s*<version>([^<]+)</version>|<((?:hadoop|junit)\.version)>([^<]+)<`)
+	first := map[string][2]string{} // version and file
+	var b breaches
+	projects := 0
+	for _, f := range tree(t) {
+		if !strings.HasSuffix(f.path, "pom.xml") {
+			continue
+		}
+		projects++
+		for _, m := range pinned.FindAllStringSubmatch(f.text, -1) {
+			name, version := m[1]+m[3], m[2]+m[4]
+			if seen, ok := first[name]; !ok {
+				first[name] = [2]string{version, f.path}
+			} else if seen[0] != version {
+				b.add(f.path, 1, "%s is %s, and %s in %s", name, version, seen[0], seen[1])
+			}
+		}
+	}
+	if projects < 2 || len(first) < 6 {
+		t.Fatalf("%d versions in %d projects: the rule would check nothing", len(first), projects)
+	}
+	b.report(t, "use one version in all pom.xml files.")
+}
+
 // linter runs at a version that the Makefile pins; it is not imported.
 const linter = "honnef.co/go/tools"

@@ -6,8 +6,6 @@ import java.io.IOException;
 import java.io.RandomAccessFile;
 import java.net.URI;
 import java.nio.channels.FileChannel;
-import java.nio.file.AccessDeniedException;
-import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileSystemException;
 import java.nio.file.FileVisitResult;
@@ -145,30 +143,6 @@ public final class SharedFileSystem extends FileSystem {
         return local.equals(mount);
     }
 
-    /** Returns Hadoop's exception for what the system reported about f. */
-    private static IOException translated(IOException e, Path f) {
-        IOException said;
-        if (e instanceof NoSuchFileException) {
-            said = new FileNotFoundException("there is no " + f);
-        } else if (e instanceof java.nio.file.FileAlreadyExistsException) {
-            said = new FileAlreadyExistsException(f + " exists");
-        } else if (e instanceof DirectoryNotEmptyException) {
-            said = new PathIsNotEmptyDirectoryException(f.toString());
-        } else if (e instanceof AccessDeniedException) {
-            said = new AccessControlException("permission denied: " + f);
-        } else if (isNotADirectory(e)) {
-            said = new ParentNotDirectoryException("a parent of " + f + " is not a folder");
-        } else {
-            return e;
-        }
-        said.initCause(e);
-        return said;
-    }
-
-    private static boolean isNotADirectory(IOException e) {
-        return e instanceof FileSystemException && "Not a directory".equals(((FileSystemException) e).getReason());
-    }
-
     @Override
     public FSDataInputStream open(Path f, int bufferSize) throws IOException {
         java.nio.file.Path local = local(f);
@@ -219,7 +193,7 @@ public final class SharedFileSystem extends FileSystem {
             statistics.incrementWriteOps(1);
             return output(channel, bufferSize, 0);
         } catch (IOException e) {
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 
@@ -305,7 +279,7 @@ public final class SharedFileSystem extends FileSystem {
             statistics.incrementWriteOps(1);
             return output(channel, bufferSize, channel.size());
         } catch (IOException e) {
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 
@@ -324,7 +298,7 @@ public final class SharedFileSystem extends FileSystem {
             statistics.incrementWriteOps(1);
             return true;
         } catch (IOException e) {
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 
@@ -358,12 +332,13 @@ public final class SharedFileSystem extends FileSystem {
             Files.move(from, to, StandardCopyOption.ATOMIC_MOVE);
             statistics.incrementWriteOps(1);
         } catch (IOException e) {
-            throw translated(e, src);
+            throw Errors.translated(e, src);
         }
     }
 
     /** Renames to exactly dst. With OVERWRITE, a file or an empty folder at dst is replaced in one step. */
     @Override
+    @SuppressWarnings("deprecation") // to callers: FileContext is its only one
     public void rename(Path src, Path dst, Options.Rename... options) throws IOException {
         boolean overwrite = false;
         for (Options.Rename option : options) {
@@ -395,7 +370,7 @@ public final class SharedFileSystem extends FileSystem {
         try {
             move(dst, from, to);
         } catch (FileSystemException e) {
-            if ("Directory not empty".equals(e.getReason())) {
+            if (Files.isDirectory(to) && !isEmpty(to)) {
                 throw (IOException) new PathIsNotEmptyDirectoryException(dst.toString()).initCause(e);
             }
             throw e;
@@ -420,21 +395,25 @@ public final class SharedFileSystem extends FileSystem {
         } catch (NoSuchFileException e) {
             return false;
         } catch (IOException e) {
-            if (isNotADirectory(e)) {
+            if (Errors.isNotADirectory(e)) {
                 return false;
             }
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 
     /** The root stays, and so does what is in it: a mount usually belongs to others too. */
     private static boolean deleteRoot(Path f, java.nio.file.Path local, boolean recursive) throws IOException {
-        try (DirectoryStream<java.nio.file.Path> entries = Files.newDirectoryStream(local)) {
-            if (!recursive && entries.iterator().hasNext()) {
-                throw new PathIsNotEmptyDirectoryException(f.toString());
-            }
+        if (!recursive && !isEmpty(local)) {
+            throw new PathIsNotEmptyDirectoryException(f.toString());
         }
         return false;
+    }
+
+    private static boolean isEmpty(java.nio.file.Path folder) throws IOException {
+        try (DirectoryStream<java.nio.file.Path> entries = Files.newDirectoryStream(folder)) {
+            return !entries.iterator().hasNext();
+        }
     }
 
     /** Deletes the folder with its contents. What disappears meanwhile is no error. */
@@ -473,7 +452,7 @@ public final class SharedFileSystem extends FileSystem {
             statistics.incrementWriteOps(1);
             return true;
         } catch (IOException e) {
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 
@@ -513,10 +492,10 @@ public final class SharedFileSystem extends FileSystem {
         try {
             return status(f, local);
         } catch (IOException e) {
-            if (isNotADirectory(e)) {
+            if (Errors.isNotADirectory(e)) {
                 throw (IOException) new FileNotFoundException("there is no " + f).initCause(e);
             }
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 
@@ -548,9 +527,9 @@ public final class SharedFileSystem extends FileSystem {
                 }
             }
         } catch (java.nio.file.DirectoryIteratorException e) {
-            throw translated(e.getCause(), f);
+            throw Errors.translated(e.getCause(), f);
         } catch (IOException e) {
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
         if (locator != null) {
             locator.listed(local.toString(), files);
@@ -563,8 +542,8 @@ public final class SharedFileSystem extends FileSystem {
     }
 
     /**
-     * Returns the blocks of the range, each with the hosts that have most of its bytes; with no hosts if there are none,
-     * or if the layout is not known.
+     * Returns the blocks of the range, each with the hosts that have most of its bytes. A block has no hosts if there
+     * are none, or if the layout is not known.
      */
     @Override
     public BlockLocation[] getFileBlockLocations(FileStatus file, long start, long len) throws IOException {
@@ -594,7 +573,7 @@ public final class SharedFileSystem extends FileSystem {
         try {
             Attributes.setMode(local(f), permission.toShort());
         } catch (IOException e) {
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 
@@ -611,7 +590,7 @@ public final class SharedFileSystem extends FileSystem {
                 view.setGroup(names.lookupPrincipalByGroupName(group));
             }
         } catch (IOException e) {
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 
@@ -622,7 +601,7 @@ public final class SharedFileSystem extends FileSystem {
                 modified >= 0 ? FileTime.fromMillis(modified) : null,
                 accessed >= 0 ? FileTime.fromMillis(accessed) : null, null);
         } catch (IOException e) {
-            throw translated(e, f);
+            throw Errors.translated(e, f);
         }
     }
 

@@ -17,8 +17,8 @@ import org.apache.hadoop.fs.HasFileDescriptor;
 import org.apache.hadoop.fs.StreamCapabilities;
 
 /**
- * A file of the mount that is open for reading. Sequential reads do not use a channel, which an interrupt of the reading
- * thread would close.
+ * A file of the mount that is open for reading. Sequential reads do not use a channel, because an interrupt of the
+ * reading thread would close it.
  */
 final class SharedInput extends FSInputStream implements HasFileDescriptor, StreamCapabilities {
     private final RandomAccessFile file;
@@ -102,8 +102,8 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
     }
 
     /**
-     * Reads the ranges, which may overlap, one after the other. The method that this overrides fills direct buffers with
-     * wrong data in Hadoop 3.3.6: its own contract test fails on it.
+     * Reads the ranges, which may overlap, one after the other. The method that this overrides fills direct buffers
+     * with wrong data in Hadoop 3.3.6, whose own contract test fails on it.
      */
     @Override
     public void readVectored(List<? extends FileRange> ranges, IntFunction<ByteBuffer> allocate) throws IOException {

@@ -89,6 +89,7 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
     }
 
     @Override
+    @SuppressWarnings("deprecation") // callers still ask for HFLUSH
     public boolean hasCapability(String capability) {
         return capability.equalsIgnoreCase(HFLUSH) || capability.equalsIgnoreCase(HSYNC);
     }

@@ -249,8 +249,9 @@ class LocalityTest {
         conf.set("penstock.sharedfs.moosefs.class", "near-%h");
         start("moosefs");
         fs.create(new Path("/a"), false).close();
-        assertTrue(tools.called().get(0).startsWith("mfssetsclass near-" + InetAddress.getLocalHost().getHostName() + " "
-            + mount + "/._penstock_"), tools.called().toString());
+        String here = InetAddress.getLocalHost().getHostName();
+        assertTrue(tools.called().get(0).startsWith("mfssetsclass near-" + here + " " + mount + "/._penstock_"),
+            tools.called().toString());
         assertEquals(1, fs.listStatus(new Path("/")).length);
     }
 

@@ -6,16 +6,22 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileUtil;
 
-/** Folders below the build's own, which stand for mounts. */
+/** Folders below the build's own, which stand for mounts. They are deleted when the tests end. */
 public final class TestMount {
+    private static final Path WORK = Paths.get(System.getProperty("penstock.sharedfs.work"));
+
+    static {
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> FileUtil.fullyDelete(WORK.toFile())));
+    }
+
     private TestMount() { }
 
     /** Returns a new, empty folder. */
     public static Path create() {
         try {
-            Path work = Files.createDirectories(Paths.get(System.getProperty("penstock.sharedfs.work")));
-            return Files.createTempDirectory(work, "mount");
+            return Files.createTempDirectory(Files.createDirectories(WORK), "mount");
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }

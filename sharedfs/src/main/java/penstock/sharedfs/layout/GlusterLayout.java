@@ -1,8 +1,6 @@
 package penstock.sharedfs.layout;
 
-import java.io.ByteArrayOutputStream;
 import java.io.IOException;
-import java.nio.charset.Charset;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -94,27 +92,21 @@ final class GlusterLayout implements Layout {
         return placements;
     }
 
+    /** Undoes the tool's quoting, which is of control characters and backslashes only. */
     private static String unquoted(String s) {
-        if (s.indexOf('\\') < 0) {
-            return s;
-        }
-        Charset charset = Charset.defaultCharset();
-        ByteArrayOutputStream out = new ByteArrayOutputStream();
+        StringBuilder out = new StringBuilder(s.length());
         for (int i = 0; i < s.length(); i++) {
-            if (s.charAt(i) == '\\' && isOctal(s, i + 1)) {
-                out.write(Integer.parseInt(s.substring(i + 1, i + 4), 8));
+            char c = s.charAt(i);
+            if (c == '\\' && isOctal(s, i + 1)) {
+                out.append((char) Integer.parseInt(s.substring(i + 1, i + 4), 8));
                 i += 3;
+            } else if (c == '\\' && i + 1 < s.length()) {
+                out.append(s.charAt(++i));
             } else {
-                if (s.charAt(i) == '\\' && i + 1 < s.length()) {
-                    i++;
-                }
-                int point = s.codePointAt(i);
-                byte[] bytes = new String(Character.toChars(point)).getBytes(charset);
-                out.write(bytes, 0, bytes.length);
-                i += Character.charCount(point) - 1;
+                out.append(c);
             }
         }
-        return new String(out.toByteArray(), charset);
+        return out.toString();
     }
 
     /** Reports whether three octal digits of a byte are at the index. */

@@ -265,7 +265,8 @@ public final class Locator {
             left = unwarned;
             unwarned = 0;
         }
-        LOG.warn("{}{}", message, left == 0 ? "" : " (and " + left + " warnings since the last one)");
+        LOG.warn("{}{}", message.replaceAll("\\p{Cntrl}", "?"),
+            left == 0 ? "" : " (and " + left + " warnings since the last one)");
     }
 
     /** Reports whether files are to be created near their writers. */

@@ -32,7 +32,8 @@ public final class Setup {
         Hosts hosts = Hosts.read(conf.getTrimmed(HOSTS, ""));
         Tool tool = new Tool(conf.getTrimmed(TOOLS, ""), positive(TOOL_TIME,
             conf.getTimeDuration(TOOL_TIME, 5000, TimeUnit.MILLISECONDS)));
-        long maxAge = positive(CACHE_TIME, conf.getTimeDuration(CACHE_TIME, 60, TimeUnit.SECONDS, TimeUnit.NANOSECONDS));
+        long maxAge = positive(CACHE_TIME,
+            conf.getTimeDuration(CACHE_TIME, 60, TimeUnit.SECONDS, TimeUnit.NANOSECONDS));
         Layout layout;
         switch (kind) {
             case "gluster":

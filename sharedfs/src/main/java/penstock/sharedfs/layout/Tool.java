@@ -20,6 +20,8 @@ import java.util.concurrent.TimeoutException;
 final class Tool {
     /** The most bytes of an answer. 100 files with 1,000 chunks in two copies each have 20 MB. */
     static final int MAX_OUTPUT = 32 << 20;
+    /** How Java encodes the arguments of a command, and so the names of files. */
+    private static final Charset FILE_NAMES = fileNames();
     /** The most commands at a time in this JVM, of all mounts. */
     private static final Semaphore RUNNING = new Semaphore(4);
 
@@ -88,7 +90,7 @@ final class Tool {
             if (!process.waitFor(deadline - System.nanoTime(), TimeUnit.NANOSECONDS)) {
                 throw new TimeoutException();
             }
-            return new Answer(process.exitValue(), new String(output, Charset.defaultCharset()));
+            return new Answer(process.exitValue(), new String(output, FILE_NAMES));
         } catch (TimeoutException e) {
             throw new IOException(command + " did not end within " + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
                 + " ms; repeat it to see why: " + shown(words));
@@ -118,6 +120,14 @@ final class Tool {
         words.addAll(arguments);
         return new IOException(command + " ended with code " + answer.exit
             + " and without a valid answer; repeat it to see why: " + shown(words));
+    }
+
+    private static Charset fileNames() {
+        try {
+            return Charset.forName(System.getProperty("sun.jnu.encoding"));
+        } catch (IllegalArgumentException e) {
+            return Charset.defaultCharset(); // not a JDK that has this property
+        }
     }
 
     private static String shown(List<String> words) {

@@ -41,7 +41,8 @@ final class Answers {
                     case 2 -> text.insert(at, good, at % good.length(), good.length());
                     case 3 -> text.setCharAt(at, (char) random.nextInt(128));
                     case 4 -> text.setLength(at);
-                    default -> text.insert(at, random.nextBoolean() ? Long.toString(random.nextLong()) : "\\\"<(>)\n\t:");
+                    default -> text.insert(at,
+                        random.nextBoolean() ? Long.toString(random.nextLong()) : "\\\"<(>)\n\t:");
                 }
             }
             try {

@@ -52,6 +52,13 @@ class GlusterLayoutTest {
     }
 
     @Test
+    void quotesOfTheTool() {
+        Map<String, Placement> files = GlusterLayout.parse(Answers.of("getfattr.txt"), "user.pathinfo", 0);
+        assertEquals(Set.of("/mnt/v/a b=c", "/mnt/v/\u00fc\\x"), files.keySet());
+        files.values().forEach(p -> assertEquals(List.of("n"), p.majority(0, 1)));
+    }
+
+    @Test
     void anythingElseIsWrong() {
         for (String value : List.of("", "(", "<POSIX(/b):n:/b/f>)", "(<DISTRIBUTE:v>)", "(<NEW:v> <POSIX(/b):n:/b/f>)",
                 "(<DISTRIBUTE:v> <POSIX(/b):n ode:/b/f>)", "(<STRIPE:s:[x]> <POSIX(/b):n:/b/f>)",
@@ -63,7 +70,7 @@ class GlusterLayoutTest {
 
     @Test
     void damagedAnswers() {
-        for (String name : List.of("gluster-distributed.txt", "gluster-other.txt")) {
+        for (String name : List.of("gluster-distributed.txt", "gluster-other.txt", "getfattr.txt")) {
             Answers.damaged(name, text -> GlusterLayout.parse(text, ATTRIBUTE, 0).values()
                 .forEach(p -> p.majority(0, 1L << 50)));
         }

@@ -82,8 +82,8 @@ class PlacementTest {
                     expected.add(String.valueOf((char) ('a' + i)));
                 }
             }
-            assertEquals(expected, new Placement(List.of(new Run(start, end, unit, columns(servers)))).majority(from, to),
-                "seed " + seed + ", round " + round);
+            Placement placement = new Placement(List.of(new Run(start, end, unit, columns(servers))));
+            assertEquals(expected, placement.majority(from, to), "seed " + seed + ", round " + round);
         }
     }
 }

@@ -43,7 +43,8 @@ class ToolTest {
     @Test
     void anEndlessAnswerIsAnError() {
         FakeTools tools = new FakeTools().tool("endless", "exec cat /dev/zero");
-        IOException e = assertThrows(IOException.class, () -> new Tool(tools.folder(), PLENTY).run("endless", List.of()));
+        Tool tool = new Tool(tools.folder(), PLENTY);
+        IOException e = assertThrows(IOException.class, () -> tool.run("endless", List.of()));
         assertTrue(e.getMessage().contains("wrote more than"), e.getMessage());
     }
 
