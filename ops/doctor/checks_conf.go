@@ -117,7 +117,7 @@ func checkNodeManager(f *Facts) []Result {
 		if len(n.Agent.Missing) > 0 {
 			found += ": " + strings.Join(n.Agent.Missing, ", ")
 		}
-		return bad(Warn, found, ungoverned, "the shuffle of Hadoop 3.3 is not supported; with a later Hadoop, use a JVM of Java 16 or later (from 8 on with \"loopback\" in the daemon's settings); the agent's messages are in the NodeManager's .out file")
+		return bad(Warn, found, ungoverned, "use a supported Hadoop and a JVM of Java 16 or later (from 8 on with \"loopback\" in the daemon's settings); the agent's messages are in the NodeManager's .out file")
 	case !n.Agent.Connected:
 		return bad(Warn, "the agent is woven and not connected to a daemon", ungoverned, "the daemon's log shows which users it refuses: \"users\" has to name the NodeManager's user")
 	case f.Status != nil && n.PID != 0 && !f.connectedPID(n.PID):

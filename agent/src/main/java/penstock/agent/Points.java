@@ -1,5 +1,6 @@
 package penstock.agent;
 
+import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
 import java.util.Set;
@@ -9,15 +10,22 @@ import penstock.core.Stream;
 import penstock.hdfs.DataNodePoints;
 import penstock.shuffle.NodeManagerPoints;
 import penstock.spark.ExecutorPoints;
+import penstock.spark.ShuffleServicePoints;
 
 /** The methods that are instrumented in each role. */
 final class Points {
     private Points() { }
 
+    private static List<Feature> nodeManager() {
+        List<Feature> all = new ArrayList<>(NodeManagerPoints.ALL);
+        all.addAll(ShuffleServicePoints.ALL);
+        return Collections.unmodifiableList(all);
+    }
+
     /** Returns the features; the others need the first one. */
     static List<Feature> of(Role role) {
         return role == Role.DATANODE ? DataNodePoints.ALL : role == Role.EXECUTOR ? ExecutorPoints.ALL
-                : role == Role.NODEMANAGER ? NodeManagerPoints.ALL : Collections.<Feature>emptyList();
+                : role == Role.NODEMANAGER ? nodeManager() : Collections.<Feature>emptyList();
     }
 
     /** Returns the types to which weaving adds a field that holds the object's stream or file. */

@@ -94,10 +94,15 @@ final class Symbols {
         return missing;
     }
 
+    /** Reports whether the host has this class. */
+    boolean exists(String type) {
+        return has(type, found -> true);
+    }
+
     /** Returns what the point's own type lacks: itself, the method, or the fields that the advice reads. */
     private Collection<String> target(Point p) {
         List<String> missing = new ArrayList<>();
-        if (!has(p.type, type -> true)) {
+        if (!exists(p.type)) {
             missing.add(p.type);
             return missing;
         }

@@ -112,7 +112,7 @@ public final class Weaver implements ClassFileTransformer {
     private void choose(Symbols symbols) throws Missing {
         Map<String, Feature> chosen = new LinkedHashMap<>();
         for (Feature f : Points.of(role)) {
-            if (chosen.containsKey(f.name)) {
+            if (chosen.containsKey(f.name) || f.onlyWith != null && !symbols.exists(f.onlyWith)) {
                 continue;
             }
             Set<String> missing = symbols.missing(f, null);

@@ -15,19 +15,27 @@ public final class Feature {
     public final List<Point> points;
     /** Fields that must exist although no advice names them. */
     public final List<ReflectedField> fields;
+    /** A class without which the host has nothing of this feature, so that nothing is missing; null if there is none. */
+    public final String onlyWith;
 
     public Feature(String name, Point... points) {
-        this(name, Arrays.asList(points), Collections.<ReflectedField>emptyList());
+        this(name, null, Arrays.asList(points), Collections.<ReflectedField>emptyList());
     }
 
-    private Feature(String name, List<Point> points, List<ReflectedField> fields) {
+    private Feature(String name, String onlyWith, List<Point> points, List<ReflectedField> fields) {
         this.name = name;
+        this.onlyWith = onlyWith;
         this.points = Collections.unmodifiableList(points);
         this.fields = Collections.unmodifiableList(fields);
     }
 
     /** Returns the feature with these fields. */
     public Feature reading(ReflectedField... read) {
-        return new Feature(name, points, Arrays.asList(read));
+        return new Feature(name, onlyWith, points, Arrays.asList(read));
+    }
+
+    /** Returns the feature for hosts with this class only. */
+    public Feature onlyWith(String type) {
+        return new Feature(name, type, points, fields);
     }
 }

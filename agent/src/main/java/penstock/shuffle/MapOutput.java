@@ -2,16 +2,10 @@ package penstock.shuffle;
 
 import java.io.File;
 import java.lang.reflect.Field;
-import java.util.ArrayList;
-import java.util.List;
 import java.util.concurrent.Executor;
 import java.util.concurrent.RejectedExecutionException;
-import java.util.regex.Matcher;
-import java.util.regex.Pattern;
-import org.apache.hadoop.conf.Configuration;
-import org.apache.hadoop.fs.Path;
 import penstock.core.Gates;
-import penstock.core.Names;
+import penstock.core.LocalDirectories;
 import penstock.core.Peer;
 import penstock.core.Stream;
 
@@ -30,11 +24,6 @@ public final class MapOutput {
     static final String HANDLER = "penstock";
     /** The shortest part, except for the last one: a system call for fewer bytes is too expensive. */
     static final int SHORT = 64 << 10;
-
-    private static final String LOCAL_DIRS = "yarn.nodemanager.local-dirs";
-    /** The rest of a path is chosen by the reducer, so the first match counts. */
-    private static final Pattern APPLICATION =
-            Pattern.compile("/usercache/[^/]+/appcache/(application_[0-9]{13}_[0-9]{4,10})/");
 
     /** Runs an action in the connection's event loop, and then requests the next part. */
     private final Executor loop;
@@ -57,21 +46,6 @@ public final class MapOutput {
         this.disk = open(false, Gates.INTERMEDIATE, start, start + length);
     }
 
-    /** Called before a ShuffleHandler starts to serve files of these local directories. */
-    public static void serve(Configuration configuration) {
-        List<String> directories = new ArrayList<>();
-        for (String directory : configuration.getTrimmedStrings(LOCAL_DIRS)) {
-            directories.add(new Path(directory).toUri().getPath());
-        }
-        Gates.serve(directories);
-    }
-
-    /** Returns the flow of a map output, {@code <local dir>/usercache/USER/appcache/APPLICATION/output/...}. */
-    static String flow(String path) {
-        Matcher m = APPLICATION.matcher(path);
-        return m.find() ? m.group(1) : Names.UNATTRIBUTED;
-    }
-
     /** Returns the connection's two ends. */
     static Peer peer(Object remote, Object local) {
         return Peer.of(String.valueOf(remote), String.valueOf(local), "");
@@ -91,7 +65,7 @@ public final class MapOutput {
     }
 
     private Stream open(boolean write, int kind, long from, long to) {
-        return Gates.open(write, kind, flow(path), new File(path), peer, from, to, this::resume);
+        return Gates.open(write, kind, LocalDirectories.flow(path), new File(path), peer, from, to, this::resume);
     }
 
     long length() {

@@ -3,6 +3,7 @@ package penstock.shuffle;
 import io.netty.channel.socket.SocketChannel;
 import net.bytebuddy.asm.Advice;
 import org.apache.hadoop.conf.Configuration;
+import penstock.core.LocalDirectories;
 
 /** Advice for the NodeManager's ShuffleHandler: at its start, and when a reducer connects. */
 public final class ShuffleAdvice {
@@ -12,7 +13,7 @@ public final class ShuffleAdvice {
     static final class Serve {
         @Advice.OnMethodEnter(suppress = Throwable.class)
         static void enter(@Advice.Argument(0) Configuration configuration) {
-            MapOutput.serve(configuration);
+            LocalDirectories.serve(configuration);
         }
     }
 

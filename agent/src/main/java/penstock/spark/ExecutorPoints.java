@@ -19,10 +19,10 @@ public final class ExecutorPoints {
     private static final String COLLECTION = SPARK + "util.collection.";
     private static final String SPILL = COLLECTION + "ExternalSorter$SpillReader";
     private static final String SPILLED_MAP = COLLECTION + "ExternalAppendOnlyMap$DiskMapIterator";
-    private static final String TRANSPORT = SPARK + "network.TransportContext";
-    private static final String CHANNEL =
+    static final String TRANSPORT = SPARK + "network.TransportContext";
+    static final String CHANNEL =
             "(Lio/netty/channel/socket/SocketChannel;Lorg/apache/spark/network/server/RpcHandler;";
-    private static final String HANDLER = "Lorg/apache/spark/network/server/TransportChannelHandler;";
+    static final String HANDLER = "Lorg/apache/spark/network/server/TransportChannelHandler;";
     private static final String COPY =
             "(Ljava/nio/channels/FileChannel;Ljava/nio/channels/WritableByteChannel;JJ)V";
     private static final String NEXT = "()Lorg/apache/spark/serializer/DeserializationStream;";

@@ -20,7 +20,6 @@ import org.apache.spark.network.protocol.StreamFailure;
 import org.apache.spark.network.protocol.StreamResponse;
 import penstock.core.Gate;
 import penstock.core.Gates;
-import penstock.core.Peer;
 import penstock.core.Stream;
 
 /**
@@ -58,15 +57,19 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
     /** Time when the last message left, in System.nanoTime(). */
     private long left = System.nanoTime();
 
-    Sending() { }
+    private final Served served;
+
+    Sending(Served served) {
+        this.served = served;
+    }
 
     /**
      * Adds the handler behind the encoder of a plain connection. An encrypted connection reads its files in other ways.
      */
-    public static void into(SocketChannel channel) {
+    static void into(SocketChannel channel, Served served) {
         ChannelPipeline pipeline = channel.pipeline();
         if (pipeline.get("encoder") != null && pipeline.get("chunkedWriter") == null && pipeline.get(NAME) == null) {
-            pipeline.addAfter("encoder", NAME, new Sending());
+            pipeline.addAfter("encoder", NAME, new Sending(served));
         }
     }
 
@@ -114,7 +117,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
         ManagedBuffer body = ((AbstractMessage) message).body();
         if (body instanceof FileSegmentManagedBuffer && held.size() < MAX_HELD) {
             FileSegmentManagedBuffer segment = (FileSegmentManagedBuffer) body;
-            File file = segment.getLength() > 0 ? LocalFiles.governed(segment.getFile()) : null;
+            File file = segment.getLength() > 0 ? served.governed(segment.getFile()) : null;
             kept.of(file, segment.getOffset(), segment.getOffset() + segment.getLength());
         }
         if (kept.file == null && !(ordered && !streams.isEmpty())) {
@@ -178,7 +181,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
             announced = true;
             staging++;
             try {
-                stream = Gates.open(false, Gates.INTERMEDIATE, LocalFiles.flow(), file, Peer.UNKNOWN, at, to,
+                stream = Gates.open(false, Gates.INTERMEDIATE, served.flow(file), file, served.peer(ctx.channel()), at, to,
                         () -> ctx.executor().execute(this));
             } catch (Throwable t) {
                 Gate.failed(t);

@@ -124,7 +124,9 @@ final class SmallShuffle {
         public void run() {
             while (true) {
                 for (ThreadInfo t : threads.dumpAllThreads(false, false)) {
-                    if (t.getThreadName().startsWith("ShuffleHandler Netty Worker")) {
+                    // Netty 3 gives its threads names of its own.
+                    if (t.getThreadName().startsWith("ShuffleHandler Netty Worker")
+                            || t.getThreadName().startsWith("New I/O worker")) {
                         look(t);
                     }
                 }

@@ -24,6 +24,11 @@ import java.util.Random;
 import java.util.Set;
 import java.util.stream.Stream;
 import net.bytebuddy.dynamic.ClassFileLocator;
+import net.bytebuddy.jar.asm.ClassReader;
+import net.bytebuddy.jar.asm.ClassWriter;
+import net.bytebuddy.jar.asm.Opcodes;
+import net.bytebuddy.jar.asm.commons.ClassRemapper;
+import net.bytebuddy.jar.asm.commons.Remapper;
 import net.bytebuddy.pool.TypePool;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -211,6 +216,36 @@ class VersionsTest {
     void aNodeManagerIsWovenWhole(Path folder) throws Exception {
         try (Release release = Release.of(folder)) {
             release.weave(Role.NODEMANAGER);
+        }
+    }
+
+    @Test
+    void aNodeManagerWithSparksShuffleServiceIsWovenWhole() throws Exception {
+        try (Release release = Release.of(FOLDERS.resolve("nodemanager-spark-3.5.5"))) {
+            release.weave(Role.NODEMANAGER);
+            assertEquals(4, release.weaver.methods().size(), release.weaver.methods().toString());
+        }
+    }
+
+    /** In Spark's distribution the service's classes refer to netty under another name: the rest is woven, loudly. */
+    @Test
+    void aShuffleServiceWithAnotherNettyIsLeftOut() throws Exception {
+        try (Release release = Release.of(FOLDERS.resolve("nodemanager-spark-3.5.5"))) {
+            ClassFileLocator classes = ClassFileLocator.ForClassLoader.of(release);
+            String transport = "org.apache.spark.network.TransportContext";
+            ClassWriter out = new ClassWriter(0);
+            new ClassReader(classes.locate(transport).resolve()).accept(new ClassRemapper(out, new Remapper(Opcodes.ASM9) {
+                @Override
+                public String map(String name) {
+                    return name.replaceFirst("^io/netty/", "org/sparkproject/io/netty/");
+                }
+            }), 0);
+            Weaver weaver = Weaver.of(new ClassFileLocator.Compound(
+                    ClassFileLocator.Simple.of(transport, out.toByteArray()), classes), Role.NODEMANAGER);
+            assertEquals(2, weaver.methods().size());
+            assertEquals(1, weaver.leftOut().size());
+            assertTrue(weaver.leftOut().get(0).startsWith("blocks sent by Spark's shuffle service: this Hadoop lacks "
+                    + transport + ".initializePipeline("), weaver.leftOut().get(0));
         }
     }
 

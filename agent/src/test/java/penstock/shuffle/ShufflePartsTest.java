@@ -54,6 +54,7 @@ import org.junit.jupiter.api.Timeout;
 import penstock.core.Client;
 import penstock.core.Frames;
 import penstock.core.Gates;
+import penstock.core.LocalDirectories;
 import penstock.core.Names;
 import penstock.core.Peer;
 import penstock.core.Patience;
@@ -476,12 +477,12 @@ class ShufflePartsTest {
     @Test
     void theFlowIsTheFirstApplicationOfThePath() {
         String local = "/data/nm/usercache/u/appcache/application_1700000000000_0007/output/";
-        assertEquals("application_1700000000000_0007", MapOutput.flow(local + "attempt_1/file.out"));
+        assertEquals("application_1700000000000_0007", LocalDirectories.flow(local + "attempt_1/file.out"));
         assertEquals("application_1700000000000_0007",
-                MapOutput.flow(local + "../x/usercache/u/appcache/application_1700000000000_0008/file.out"));
+                LocalDirectories.flow(local + "../x/usercache/u/appcache/application_1700000000000_0008/file.out"));
         for (String other : new String[] {"/data/file.out", "/d/usercache/u/appcache/application_1_0007/file.out",
             "/d/usercache/a/b/appcache/application_1700000000000_0007/file.out", ""}) {
-            assertEquals(Names.UNATTRIBUTED, MapOutput.flow(other));
+            assertEquals(Names.UNATTRIBUTED, LocalDirectories.flow(other));
         }
         assertNull(MapOutput.open("/x", 0, 0, Peer.UNKNOWN, null));
     }

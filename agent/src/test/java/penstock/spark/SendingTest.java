@@ -38,7 +38,7 @@ class SendingTest extends InAnExecutor {
 
     @BeforeEach
     void connect() throws Exception {
-        channel = new EmbeddedChannel(new Sending());
+        channel = new EmbeddedChannel(ExecutorsFiles.handler());
         file = Files.write(Files.createTempFile(MANAGER, "shuffle", ".data"), new byte[LENGTH]).toFile();
     }
 
