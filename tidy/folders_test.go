@@ -1,7 +1,10 @@
 package tidy
 
 import (
+	"errors"
+	"io/fs"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -111,4 +114,28 @@ func TestTheTableOfFoldersIsComplete(t *testing.T) {
 	}
 	slices.Sort(b.found)
 	b.report(t, "change the table in ARCHITECTURE.md.")
+}
+
+// TestNoLargeFiles checks that no file of the tree is as large as a built program.
+func TestNoLargeFiles(t *testing.T) {
+	const most = 256 << 10 // bytes
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			if err == nil && slices.Contains(unread, entry.Name()) {
+				return filepath.SkipDir
+			}
+			return err
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // deleted meanwhile
+		}
+		if err == nil && info.Size() > most {
+			t.Errorf("%s has %d bytes, more than %d: build programs into bin/, which git ignores", path, info.Size(), most)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
