@@ -50,7 +50,8 @@ public final class Weaver implements ClassFileTransformer {
         final transient List<String> symbols;
 
         Missing(Collection<String> symbols, Role role) {
-            super("this " + host(role) + " lacks " + symbols.size() + " of the methods and fields that the agent needs");
+            super("this " + host(role) + " lacks " + symbols.size()
+                    + " of the methods and fields that the agent needs");
             this.symbols = new ArrayList<>(symbols);
         }
     }

@@ -15,7 +15,7 @@ public final class Feature {
     public final List<Point> points;
     /** Fields that must exist although no advice names them. */
     public final List<ReflectedField> fields;
-    /** A class without which the host has nothing of this feature, so that nothing is missing; null if there is none. */
+    /** A class without which the host has nothing of this feature, so that nothing is missing; or null. */
     public final String onlyWith;
 
     public Feature(String name, Point... points) {

@@ -181,8 +181,8 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
             announced = true;
             staging++;
             try {
-                stream = Gates.open(false, Gates.INTERMEDIATE, served.flow(file), file, served.peer(ctx.channel()), at, to,
-                        () -> ctx.executor().execute(this));
+                stream = Gates.open(false, Gates.INTERMEDIATE, served.flow(file), file, served.peer(ctx.channel()), at,
+                        to, () -> ctx.executor().execute(this));
             } catch (Throwable t) {
                 Gate.failed(t);
             }

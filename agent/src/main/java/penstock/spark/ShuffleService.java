@@ -12,7 +12,8 @@ import penstock.core.Peer;
 /**
  * The files that Spark's shuffle service sends, for all applications of the node. A file belongs to the application in
  * whose directory it is. The application that a request names has registered the directory, and so could name another
- * application's; the path cannot be wrong about its owner. As with map outputs, the ends of the connection are evidence.
+ * application's; the path cannot be wrong about its owner. As with map outputs, the ends of the connection are
+ * evidence.
  */
 public final class ShuffleService implements Served {
     private static final ShuffleService ALL = new ShuffleService();

@@ -8,7 +8,8 @@ import penstock.core.Point;
 
 /**
  * The instrumented methods of Spark's shuffle service in a NodeManager that has it on its class path, with netty under
- * its own name. Spark's distribution has a jar in which netty's classes have other names; there the feature is left out.
+ * its own name. Spark's distribution has a jar in which netty's classes have other names; there the feature is left
+ * out.
  */
 public final class ShuffleServicePoints {
     private static final String SERVICE = "org.apache.spark.network.yarn.YarnShuffleService";
