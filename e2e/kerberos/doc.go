@@ -2,5 +2,5 @@
 // block tokens, and YARN whose web address asks for a ticket. The broker asks it with a keytab.
 //
 // Two things of a secured cluster cannot run here, because libhadoop and the container executor are
-// not published as artifacts: MapReduce's shuffle, and containers with the user ids of their users.
+// not published as artifacts: jobs of MapReduce with reduces, and containers with the user ids of their users.
 package kerberos

@@ -14,9 +14,9 @@ import (
 // DataNodes' connections with SASL, and reads and writes of blocks need block tokens. The
 // ResourceManager's web address asks for a ticket (SPNEGO).
 //
-// Without libhadoop, which is not published as an artifact, MapReduce's shuffle handler refuses to
-// serve a secured cluster, and containers run as the user of the NodeManager. So a secured cluster
-// runs jobs without reduces, and Spark.
+// Without libhadoop, which is not published as an artifact, MapReduce's reduces and its shuffle handler
+// refuse to work on a secured cluster, and containers run as the user of the NodeManager. So a secured
+// cluster runs jobs without reduces, and Spark.
 type Kerberos struct {
 	Config string // path of krb5.conf
 	Realm  string
@@ -119,8 +119,13 @@ func (c *Cluster) secure() error {
 	return os.WriteFile(c.secretFile(), []byte(rand.Text()), 0o600)
 }
 
-// KerberosUser returns the environment of clients of other programs, such as Spark's; without Kerberos, it is empty.
-func (c *Cluster) KerberosUser() []string { return c.cfg.userEnv("") }
+// KerberosUser returns the principal of clients and the file with its key; without Kerberos, both are empty.
+func (c *Cluster) KerberosUser() (principal, keytab string) {
+	if k := c.cfg.Kerberos; k != nil {
+		return k.User + "@" + k.Realm, k.Keytab
+	}
+	return "", ""
+}
 
 // KerberosOptions returns the options of every JVM of the cluster and of its clients; without Kerberos, there are none.
 func (c *Cluster) KerberosOptions() []string {

@@ -100,6 +100,9 @@ func (cfg *Config) nodeAt(i, port int) string {
 
 // resourceManagerHost returns the host of the ResourceManagers.
 func (cfg *Config) resourceManagerHost() string {
+	if cfg.Kerberos != nil {
+		return "localhost" // Kerberos knows services by the names of their hosts
+	}
 	if len(cfg.Nodes) > 0 {
 		return cfg.Host
 	}

@@ -142,6 +142,9 @@ func (s *Spark) configure() error {
 			settings["spark."+name+".extraJavaOptions"] = all
 		}
 	}
+	if principal, keytab := s.cfg.Cluster.KerberosUser(); principal != "" {
+		settings["spark.kerberos.principal"], settings["spark.kerberos.keytab"] = principal, keytab
+	}
 	maps.Copy(settings, s.cfg.Settings)
 	var text strings.Builder
 	for _, k := range slices.Sorted(maps.Keys(settings)) {
@@ -176,7 +179,6 @@ func (s *Spark) env() []string {
 			env = append(env, name+"="+v)
 		}
 	}
-	env = append(env, s.cfg.Cluster.KerberosUser()...)
 	if s.cfg.Java != "" {
 		env = slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "JAVA_HOME=") })
 		env = append(env, "JAVA_HOME="+s.cfg.Java)
