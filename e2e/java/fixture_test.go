@@ -14,6 +14,7 @@ import (
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 	"penstock/lab/jre"
+	"penstock/lab/spark"
 	"penstock/lab/stand"
 	"penstock/node/status"
 )
@@ -26,6 +27,14 @@ func TestMain(m *testing.M) {
 
 // byLoopback is the setting for agents without Unix sockets.
 const byLoopback = "loopback: 127.0.0.1:0\n"
+
+// sparkDir is the folder where a standalone Spark keeps its executors' files.
+func sparkDir(s *stand.Stand) string { return filepath.Join(s.Disks[0].Mount(), "spark") }
+
+// byDirectory are the settings with which the daemon identifies Spark's executors.
+func byDirectory(s *stand.Stand) string {
+	return fmt.Sprintf("identity: {spark_dirs: [%s]}\n", spark.WorkDir(sparkDir(s)))
+}
 
 // settings are those of a disk of 12 MB/s, with a quantum so small that a window of some seconds
 // holds many of them.
@@ -57,8 +66,8 @@ func start(t *testing.T, version int) *cluster {
 		Name:   "java",
 		Public: true, // as in e2e/phases
 		Disks:  []disk.Options{{Name: "disk", Size: 4 << 30, Scheduler: "mq-deadline"}},
-		Nodes: func(*stand.Stand) []daemon.Options {
-			return []daemon.Options{{Mode: "enforce", Device: settings, More: byLoopback + "network: {rate: 1000MiB}\n"}}
+		Nodes: func(s *stand.Stand) []daemon.Options {
+			return []daemon.Options{{Mode: "enforce", Device: settings, More: byLoopback + "network: {rate: 1000MiB}\n" + byDirectory(s)}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			return hadoop.Config{Java: home, DataNodes: s.DataNodes("dfs"),

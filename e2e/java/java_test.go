@@ -117,7 +117,7 @@ func (c *cluster) spark(ctx context.Context, t *testing.T) {
 	home, err := spark.Fetch(ctx, c.Spec.Cache, spark.Earlier, t.Logf)
 	fixture.Must(t, err)
 	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path("spark"), Home: home, Java: c.home, Cluster: c.Hadoop, Standalone: true,
-		LocalDir: filepath.Join(c.Disks[0].Mount(), "local", "spark"), Governed: c.Governed(0), Progress: t.Logf,
+		LocalDir: sparkDir(c.Stand.Stand), Governed: c.Governed(0), Progress: t.Logf,
 		Settings: map[string]string{
 			"spark.shuffle.sort.bypassMergeThreshold": "1", // otherwise small shuffles are written twice and read once more than Spark counts
 			"spark.executor.memory":                   "512m",
@@ -159,7 +159,9 @@ func (c *cluster) shares(ctx context.Context, t *testing.T) {
 		strongBytes, weakBytes = 256 * fixture.MiB, 128 * fixture.MiB
 		window                 = 10 * time.Second
 	)
-	fixture.Must(t, c.RestartNode(ctx, 0, func(o *daemon.Options) { o.More += daemon.Believe }))
+	fixture.Must(t, c.RestartNode(ctx, 0, func(o *daemon.Options) {
+		o.More = strings.Replace(o.More, byDirectory(c.Stand.Stand), daemon.Believe, 1)
+	}))
 	fixture.Must(t, c.AwaitAgents(ctx, 0, servers))
 	connected(t, c.Look(t), map[string]bool{})
 	c.Weights(t, fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 3}\n", client.Application(strong)))
