@@ -5,6 +5,7 @@ import java.util.ArrayList;
 import java.util.Collections;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicBoolean;
 import penstock.core.Client;
 import penstock.core.Gates;
 import penstock.core.Log;
@@ -25,8 +26,16 @@ import penstock.core.Transport;
 public final class Agent {
     private Agent() { }
 
-    /** Called by the JVM before the DataNode's main. Never throws. */
+    private static final AtomicBoolean STARTED = new AtomicBoolean();
+
+    /**
+     * Called by the JVM before the DataNode's main. Never throws. Only the first call of a JVM starts the agent: a
+     * standalone Spark 3.5 gives its executors each default option, and so the agent, three times.
+     */
     public static void premain(String arguments, Instrumentation instrumentation) {
+        if (!STARTED.compareAndSet(false, true)) {
+            return;
+        }
         try {
             start(arguments, instrumentation).register();
         } catch (Throwable t) {

@@ -60,6 +60,27 @@ class AgentTest {
     }
 
     @Test
+    @Timeout(20)
+    void aRepeatedOptionStartsOneAgent() throws Exception {
+        for (int i = 0; i < 3; i++) {
+            Agent.premain("socket=/run/penstock/agent.sock", instrumentation);
+        }
+        assertEquals(1, transformers.size());
+        ManagementFactory.getPlatformMBeanServer().unregisterMBean(registered());
+    }
+
+    /** Waits until the MBean is registered, and returns its name. */
+    private static ObjectName registered() throws Exception {
+        ObjectName name = new ObjectName(Status.NAME);
+        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
+        while (!ManagementFactory.getPlatformMBeanServer().isRegistered(name)) {
+            assertTrue(System.nanoTime() < end);
+            Thread.onSpinWait();
+        }
+        return name;
+    }
+
+    @Test
     void logAndStatusNameWhatIsLeftOut() {
         String scanner = "org/apache/hadoop/hdfs/server/datanode/VolumeScanner.class";
         ClassLoader lacking = new ClassLoader(AgentTest.class.getClassLoader()) {
@@ -136,12 +157,7 @@ class AgentTest {
         status.out("this Hadoop lacks something", List.of("a.B.c()V"));
         status.register();
         MBeanServer server = ManagementFactory.getPlatformMBeanServer();
-        ObjectName name = new ObjectName(Status.NAME);
-        long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(10);
-        while (!server.isRegistered(name)) {
-            assertTrue(System.nanoTime() < end);
-            Thread.onSpinWait();
-        }
+        ObjectName name = registered();
         try {
             assertEquals("out: this Hadoop lacks something", server.getAttribute(name, "State"));
             assertEquals("a.B.c()V", ((String[]) server.getAttribute(name, "Missing"))[0]);
