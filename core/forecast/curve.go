@@ -271,7 +271,9 @@ func (c *Curve) normalise() {
 	}
 	whole := c.rest(0)
 	for k := range c.c {
-		c.c[k], c.b[k], c.spread[k], c.weight[k] = c.c[k]/whole, c.b[k]/whole, c.spread[k]/(whole*whole), c.weight[k]*whole*whole
+		c.c[k], c.b[k] = c.c[k]/whole, c.b[k]/whole
+		// Contradictory runs can make the whole very large or small.
+		c.spread[k], c.weight[k] = min(maxSpread, c.spread[k]/(whole*whole)), min(maxWeight, c.weight[k]*whole*whole)
 	}
 }
 
