@@ -111,7 +111,8 @@ func TestConnections(t *testing.T) {
 	}, func() string {
 		return fmt.Sprintf("%s %s; seen: %v; error %q", client.Application(number), block, slices.Sorted(maps.Keys(seen)), doc.Connections.Error)
 	})
-	if found.Direction != "read" || found.SentBytes < fixture.MiB || found.SentBytes > size+size/50 || found.RTTNS <= 0 {
+	// The client may use a connection again that has sent another file before: the bytes are those of the connection.
+	if found.Direction != "read" || found.SentBytes < fixture.MiB || found.RTTNS <= 0 {
 		t.Errorf("the reader's connection is %+v", found)
 	}
 	kernel := 0
