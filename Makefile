@@ -118,6 +118,12 @@ sim-thousand: go-build # part of verify: fails if an expectation is not met
 sim-large: go-build ## Play 10,000 nodes with 100 applications, with the broker and without, and equal slowdowns on 1,000 (minutes)
 	@for s in lab/sim/scenarios/scale-10000*.yaml lab/sim/scenarios/equal-thousand.yaml; do echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
 
+##@ Deliver
+
+.PHONY: packages
+packages: build ## Build the packages for Debian and Red Hat into dist/, with their checksums
+	scripts/packages dist
+
 ##@ Keep house
 
 .PHONY: setup
@@ -143,7 +149,7 @@ results: ## Write docs/results.md and its chart from results/; `penstock-lab res
 
 .PHONY: clean
 clean: ## Remove the build's files; downloads in .cache/ stay
-	rm -rf bin agent/target sharedfs/target
+	rm -rf bin dist agent/target sharedfs/target
 
 # Parts of the targets above.
 

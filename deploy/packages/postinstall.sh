@@ -1,0 +1,29 @@
+#!/bin/sh
+# After an installation or an upgrade. Debian passes "configure" and the former version, if any; Red Hat
+# passes the number of installed versions. No service is started or restarted: a restart opens all gates
+# for a moment, and agents of another release would stay ungoverned, so the operator chooses the time.
+set -eu
+
+upgrade=no
+case "${1:-}" in
+  configure) [ -z "${2:-}" ] || upgrade=yes ;;
+  1) ;;
+  [2-9]*) upgrade=yes ;;
+  *) exit 0 ;; # dpkg takes back a removal that failed
+esac
+
+running=no
+if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then
+  systemctl daemon-reload || true
+  if systemctl is-active --quiet penstock-node; then
+    running=yes
+  fi
+fi
+
+if [ "$upgrade" = no ]; then
+  echo "penstock: edit /etc/penstock/node.yaml, then: systemctl enable --now penstock-node"
+elif [ "$running" = yes ]; then
+  echo "penstock: the former release of the daemon is still running, and governs as before."
+  echo "penstock: a JVM that starts from now on has the new agent. Agent and daemon must have the same release,"
+  echo "penstock: so restart the daemon, and then the DataNode and the NodeManager: systemctl restart penstock-node"
+fi
