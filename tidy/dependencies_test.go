@@ -99,5 +99,5 @@ func TestMavenProjectsUseTheSameVersions(t *testing.T) {
 	b.report(t, "use one version in all pom.xml files.")
 }
 
-// tools run at versions that the Makefile and scripts/packages pin; they are not imported.
-var tools = []string{"honnef.co/go/tools", "github.com/goreleaser/nfpm/v2"}
+// tools run at versions that the Makefile and scripts/ pin; they are not imported.
+var tools = []string{"honnef.co/go/tools", "github.com/goreleaser/nfpm/v2", "github.com/CycloneDX/cyclonedx-gomod"}
