@@ -9,7 +9,7 @@ case "${1:-}" in
 esac
 
 if [ -z "${DPKG_ROOT:-}" ] && [ -d /run/systemd/system ]; then
-  # Without the binary nobody could put the changes back, so a daemon that does not stop keeps the package.
+  # If systemctl fails, the package stays: without the binary nobody could put the changes back.
   systemctl disable --now penstock-node
 fi
 echo "penstock: JVMs whose options still name /opt/penstock/penstock-agent.jar do not start without it."
