@@ -18,7 +18,7 @@ import (
 const root = ".."
 
 // unread are folders with downloaded or built files, and git's own folder.
-var unread = []string{".git", ".cache", "bin", "run", "report", "target"}
+var unread = []string{".git", ".cache", "bin", "dist", "run", "report", "target"}
 
 // textFile is one file of the tree that people wrote.
 type textFile struct {
