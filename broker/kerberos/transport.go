@@ -97,9 +97,10 @@ func (t *transport) send(r *http.Request, cookie *http.Cookie, header string) (*
 	return resp, nil
 }
 
-// proxied returns the application whose own server answers a request through a proxy; empty: none.
+// proxied returns the application whose own server answers a request through a proxy; empty: none. The ResourceManager's URL may
+// have a path, too, so the proxy's path need not be at the beginning.
 func proxied(r *http.Request) string {
-	rest, ok := strings.CutPrefix(r.URL.Path, "/proxy/")
+	_, rest, ok := strings.Cut(r.URL.Path, "/proxy/")
 	app, _, _ := strings.Cut(rest, "/")
 	if !ok {
 		return ""

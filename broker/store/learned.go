@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 
 	"penstock/core/forecast"
+	"penstock/wire/jsonstream"
 )
 
 // Limits of the record of what forecasts have learned.
@@ -105,24 +107,32 @@ func DecodeLearned(record []byte) (all []forecast.Entry, skipped int, err error)
 	if err != nil {
 		return nil, 0, err
 	}
-	text, err := io.ReadAll(io.LimitReader(r, maxLearnedText+1))
-	if err != nil {
-		return nil, 0, err
-	}
-	if len(text) > maxLearnedText {
-		return nil, 0, fmt.Errorf("it has more than %d bytes", maxLearnedText)
-	}
-	var l learned
-	if err := json.Unmarshal(text, &l); err != nil {
-		return nil, 0, err
-	}
-	for _, k := range l.Kinds {
-		e, err := forecast.NewEntry(forecast.Kind{Framework: k.Framework, User: k.User, Name: k.Name}, k.Values)
-		if err != nil || len(all) >= forecast.MaxKinds {
-			skipped++
-			continue
+	d := json.NewDecoder(&jsonstream.Capped{R: r, Left: maxLearnedText})
+	kind := func() error {
+		if len(all)+skipped >= forecast.MaxKinds {
+			return fmt.Errorf("it has more than %d entries", forecast.MaxKinds)
 		}
-		all = append(all, e)
+		var k learnedKind
+		if err := d.Decode(&k); err != nil {
+			return err
+		}
+		if e, err := forecast.NewEntry(forecast.Kind{Framework: k.Framework, User: k.User, Name: k.Name}, k.Values); err == nil {
+			all = append(all, e)
+		} else {
+			skipped++
+		}
+		return nil
+	}
+	if err := jsonstream.Object(d, func(name string) (read bool, err error) {
+		if name != "kinds" {
+			return false, nil
+		}
+		return true, jsonstream.Array(d, kind)
+	}); err != nil {
+		return nil, 0, fmt.Errorf("its text: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) { // also the checksum of the compressed text
+		return nil, 0, fmt.Errorf("its text goes on after its end: %w", cmp.Or(err, errors.New("more values")))
 	}
 	return all, skipped, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +96,26 @@ func TestLearnedFromElsewhere(t *testing.T) {
 	}
 	if all, skipped, err := DecodeLearned(record); err != nil || skipped != 2 || len(all) != 1 {
 		t.Errorf("%d entries, %d skipped, %v", len(all), skipped, err)
+	}
+}
+
+// TestLearnedIsBounded: a small record, whose text is large or no list of kinds, is refused and takes little memory.
+func TestLearnedIsBounded(t *testing.T) {
+	for _, text := range []string{
+		`{"kinds":[` + strings.Repeat("{},", 1<<20) + `{}]}`, `{"kinds":[`, `{"kinds":[]} {}`, `["` + strings.Repeat("x", 1<<20),
+	} {
+		body, err := gzipped(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		record := append(learnedHeader(body), body...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err = DecodeLearned(record)
+		runtime.ReadMemStats(&after)
+		if took := after.TotalAlloc - before.TotalAlloc; err == nil || took > 64<<20 {
+			t.Errorf("%.20s: %d bytes are allocated, %v", text, took, err)
+		}
 	}
 }
 

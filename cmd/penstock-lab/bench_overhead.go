@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
 
 	"penstock/lab/bench/overhead"
+	"penstock/lab/experiment/runs"
 	"penstock/lab/hadoop"
 )
 
@@ -198,13 +198,5 @@ func writeResult(cmd *cobra.Command, file string, res result) error {
 	case "":
 		return res.WriteTable(cmd.OutOrStdout())
 	}
-	f, err := os.Create(file + ".new")
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(res.WriteJSON(f), f.Close()); err != nil {
-		os.Remove(f.Name())
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	return errors.Join(os.Rename(f.Name(), file), res.WriteTable(cmd.OutOrStdout()))
+	return errors.Join(runs.WriteFile(file, res.WriteJSON), res.WriteTable(cmd.OutOrStdout()))
 }

@@ -311,7 +311,9 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 	sooner(a.strict.at)
 	sooner(a.pacer.at)
 	sooner(a.anticipation.until)
-	sooner(a.overtaking.until)
+	if a.awaitsOvertaken(now) {
+		sooner(a.overtaking.until)
+	}
 	sooner(a.forced.nextCheck)
 	if len(a.grantQueue) > 0 {
 		sooner(now + 1)

@@ -226,7 +226,7 @@ func (a *Arbiter) removeRunning(r *Request, now time.Duration) {
 func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	s, f := r.Stream, r.flow
 	a.removeRunning(r, now)
-	a.noteOvertaken(r, now)
+	a.noteOvertaken(r, result.Moved, now)
 	if !s.Asked {
 		a.use(f, now)
 	}

@@ -84,7 +84,8 @@ func Within(path, prefix string, keep bool, say func(format string, args ...any)
 }
 
 // WriteFile writes a file whole or not at all, so that a reader never sees half of a file. If path
-// is "", it writes nothing; if path is "-", it writes to standard output.
+// is "", it writes nothing; if path is "-", it writes to standard output. It never replaces what is
+// not a regular file, such as /dev/null or a named pipe: it writes into it.
 func WriteFile(path string, write func(io.Writer) error) error {
 	switch path {
 	case "":
@@ -95,6 +96,9 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
+	if found, err := os.Stat(path); err == nil && !found.Mode().IsRegular() {
+		return writeInto(path, write)
+	}
 	f, err := os.Create(path + ".new")
 	if err != nil {
 		return err
@@ -104,4 +108,15 @@ func WriteFile(path string, write func(io.Writer) error) error {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return os.Rename(f.Name(), path)
+}
+
+func writeInto(path string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
 }

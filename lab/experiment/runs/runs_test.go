@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"penstock/lab/ledger"
@@ -93,5 +94,28 @@ func TestWriteFile(t *testing.T) {
 	}
 	if err := WriteFile("", func(io.Writer) error { return bad }); err != nil {
 		t.Errorf("no file: %v", err)
+	}
+}
+
+// A rename would replace /dev/null for the whole machine.
+func TestWriteFileKeepsWhatIsNotARegularFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	pipe, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	if err := WriteFile(path, func(w io.Writer) error { _, err := io.WriteString(w, "hello"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	text := make([]byte, 5)
+	if _, err := io.ReadFull(pipe, text); err != nil || string(text) != "hello" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if found, err := os.Stat(path); err != nil || found.Mode().Type() != os.ModeNamedPipe {
+		t.Errorf("%v, %v", found.Mode(), err)
 	}
 }

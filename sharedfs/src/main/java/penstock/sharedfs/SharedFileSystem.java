@@ -203,7 +203,10 @@ public final class SharedFileSystem extends FileSystem {
     }
 
     /** Returns a new, empty file. One that exists is replaced, or is an error. */
-    private FileChannel newFile(java.nio.file.Path local, int mode, boolean overwrite) throws IOException {
+    private FileChannel newFile(java.nio.file.Path named, int mode, boolean overwrite) throws IOException {
+        // A link is followed. A link to nothing is replaced.
+        java.nio.file.Path local =
+            overwrite && Files.isSymbolicLink(named) && Files.exists(named) ? named.toRealPath() : named;
         boolean near = locator != null && locator.createsNear();
         if (!near) {
             try {
@@ -522,8 +525,12 @@ public final class SharedFileSystem extends FileSystem {
                     if (locator != null && status.isFile()) {
                         files.add(versionOf(status, entry));
                     }
-                } catch (NoSuchFileException e) {
-                    // It has been deleted meanwhile, or is a link to nothing.
+                } catch (FileSystemException e) {
+                    // It has been deleted meanwhile, or is a link that leads nowhere: to nothing, to itself, below a
+                    // file, or to where this user has no right. Anybody who may write here could have made such a link.
+                    if (!(e instanceof NoSuchFileException) && !Files.isSymbolicLink(entry)) {
+                        throw e;
+                    }
                 }
             }
         } catch (java.nio.file.DirectoryIteratorException e) {

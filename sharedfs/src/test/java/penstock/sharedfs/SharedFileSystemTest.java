@@ -274,4 +274,28 @@ class SharedFileSystemTest {
         other.set(SharedFileSystem.MOUNT, "/proc");
         FileSystem.newInstance(URI.create("shared:///"), other).close();
     }
+
+    @Test
+    void linksThatLeadNowhereDoNotHideTheOtherFiles() throws IOException {
+        write(fs, "/in/part", "x");
+        java.nio.file.Path folder = mount.resolve("in");
+        Files.createSymbolicLink(folder.resolve("loop"), folder.resolve("loop"));
+        Files.createSymbolicLink(folder.resolve("below-a-file"), folder.resolve("part/none"));
+        Files.createSymbolicLink(folder.resolve("none"), folder.resolve("nothing"));
+        FileStatus[] found = fs.listStatus(new Path("/in"));
+        assertEquals(1, found.length);
+        assertEquals("part", found[0].getPath().getName());
+    }
+
+    @Test
+    void aLinkThatIsOverwrittenStaysALink() throws IOException {
+        write(fs, "/real/file", "old");
+        java.nio.file.Path link = mount.resolve("link");
+        Files.createSymbolicLink(link, mount.resolve("real/file"));
+        try (FSDataOutputStream out = fs.create(new Path("/link"), true)) {
+            out.write("new".getBytes(StandardCharsets.UTF_8));
+        }
+        assertTrue(Files.isSymbolicLink(link));
+        assertEquals("new", read("/real/file"));
+    }
 }

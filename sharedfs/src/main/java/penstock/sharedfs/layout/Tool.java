@@ -77,9 +77,13 @@ final class Tool {
         words.addAll(arguments);
         ProcessBuilder builder = new ProcessBuilder(words);
         builder.environment().put("LC_ALL", "C.UTF-8");
-        builder.redirectInput(new File("/dev/null"));
         builder.redirectError(new File("/dev/null"));
         Process process = builder.start();
+        try {
+            process.getOutputStream().close(); // the command has no input
+        } catch (IOException e) {
+            // The command has closed it already.
+        }
         // If the command hangs in the kernel, it cannot be killed, and the reader ends only with it.
         FutureTask<byte[]> reading = new FutureTask<>(() -> read(process.getInputStream(), command));
         Thread reader = new Thread(reading, "penstock-sharedfs-" + command);
