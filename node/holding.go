@@ -77,16 +77,14 @@ func (d *Daemon) newHolding() *holding {
 // restoreControl puts back the changes of an earlier daemon that had kernel control.
 func (d *Daemon) restoreControl() {
 	file := config.ControlJournal(d.settings)
-	if _, err := os.Stat(file); err != nil {
-		return // no earlier daemon has left changes
-	}
 	restored, err := control.Restore(file)
+	for _, r := range restored {
+		if r.Err == nil {
+			d.log.Warn("put back a change to the system that an earlier daemon has left", "mechanism", r.Mechanism, "target", r.Target, "value", r.Before)
+		}
+	}
 	if err != nil {
 		d.log.Error("changes to the system that an earlier daemon has left could not be put back", "journal", file, "error", err)
-		return
-	}
-	for _, r := range restored {
-		d.log.Warn("put back a change to the system that an earlier daemon has left", "mechanism", r.Mechanism, "target", r.Target, "value", r.Before, "error", r.Err)
 	}
 }
 

@@ -11,7 +11,7 @@ func newNodeCommand() *cobra.Command {
 	cmd := noderun.Command(nil) // the command also works without the subcommand "run"
 	run := noderun.Command(nil)
 	run.Use = "run --config FILE"
-	cmd.AddCommand(run, newNodeList(), newNodeOffer())
+	cmd.AddCommand(run, newNodeList(), newNodeOffer(), newNodePutBack())
 	cmd.Short = "Run the node daemon beside a DataNode; list the nodes of a cluster"
 	cmd.Use = "node"
 	cmd.Long = `"penstock node run" runs the node daemon, and "penstock node list" lists the nodes of a

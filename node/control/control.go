@@ -13,8 +13,10 @@ package control
 
 import (
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -143,14 +145,26 @@ func Undo() map[string]journal.Undo {
 	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo, shaper.Mechanism: shaper.Undo, freezer.Mechanism: freezer.Undo, join.Mechanism: join.Undo}
 }
 
-// Restore puts back what a crashed daemon has left in the journal at path. It fails with
-// journal.ErrInUse if the daemon is alive.
+// Restore puts back what a crashed daemon has left in the journal at path, and removes the journal. It returns these
+// changes; a change whose Err is not nil could not be put back, and stays in the journal. Without a journal there is
+// nothing to do. Restore fails with journal.ErrInUse if the daemon is alive.
 func Restore(path string) ([]journal.Restored, error) {
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	j, err := journal.Open(path, Undo())
 	if err != nil {
 		return nil, err
 	}
-	return j.Restored(), j.Close()
+	restored := j.Restored()
+	err = j.Close() // tries once more what Open could not put back
+	left := j.Changes()
+	for i, r := range restored {
+		if !slices.Contains(left, r.Change) {
+			restored[i].Err = nil
+		}
+	}
+	return restored, err
 }
 
 // Open puts back what a crashed daemon has left, and finds out which mechanisms this node has. It holds
