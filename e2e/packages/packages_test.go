@@ -1,15 +1,18 @@
 // Package packages tests the packages for Debian and Red Hat. dpkg installs, upgrades, removes and
 // purges the Debian package in an empty root, so that the machine stays as it is; no service runs
-// there. The package for Red Hat is only built and compared.
+// there. The package for Red Hat is built and read, and not installed.
 package packages
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -54,81 +57,101 @@ func TestTheSameFilesMakeTheSamePackages(t *testing.T) {
 	}
 }
 
-func TestTheDebianPackageFromInstallationToPurge(t *testing.T) {
-	root := t.TempDir()
+// debian is an empty root with dpkg's database.
+type debian struct {
+	*testing.T
+	root string
+}
+
+func newDebian(t *testing.T) debian {
+	t.Helper()
+	d := debian{t, t.TempDir()}
 	for _, dir := range []string{"var/lib/dpkg/updates", "var/lib/dpkg/info", "var/log"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+		if err := os.MkdirAll(d.path(dir), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(root, "var/lib/dpkg/status"), nil, 0o644); err != nil {
-		t.Fatal(err)
+	d.write("var/lib/dpkg/status", "")
+	return d
+}
+
+func (d debian) path(p string) string { return filepath.Join(d.root, p) }
+
+func (d debian) write(p, text string) {
+	d.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(d.path(p)), 0o755), os.WriteFile(d.path(p), []byte(text), 0o644)); err != nil {
+		d.Fatal(err)
 	}
-	dpkg := func(args ...string) string {
-		t.Helper()
-		args = append([]string{"--root=" + root, "--force-script-chrootless", "--force-confold"}, args...)
-		out, err := exec.CommandContext(t.Context(), "dpkg", args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("dpkg %v: %v\n%s", args, err, out)
-		}
-		return string(out)
+}
+
+// dpkg changes the root and returns what the package's scripts print.
+func (d debian) dpkg(args ...string) string {
+	d.Helper()
+	args = append([]string{"--root=" + d.root, "--force-script-chrootless", "--force-confold"}, args...)
+	out, err := exec.CommandContext(d.Context(), "dpkg", args...).CombinedOutput()
+	if err != nil {
+		d.Fatalf("dpkg %v: %v\n%s", args, err, out)
 	}
-	path := func(p string) string { return filepath.Join(root, p) }
+	return string(out)
+}
+
+// contents has the files of both packages with their modes.
+var contents = map[string]fs.FileMode{
+	"/opt/penstock/penstock":                          0o755,
+	"/opt/penstock/penstock-agent.jar":                0o644,
+	"/opt/penstock/penstock-sharedfs.jar":             0o644,
+	"/usr/lib/systemd/system/penstock-node.service":   0o644,
+	"/usr/lib/systemd/system/penstock-broker.service": 0o644,
+	"/usr/lib/sysusers.d/penstock.conf":               0o644,
+	"/usr/lib/tmpfiles.d/penstock.conf":               0o644,
+	"/usr/share/doc/penstock/copyright":               0o644,
+	"/etc/penstock/node.yaml":                         0o644,
+	"/etc/penstock/broker.env":                        0o644,
+	"/usr/bin/penstock":                               fs.ModeSymlink | 0o777,
+}
+
+func TestTheDebianPackageFromInstallationToPurge(t *testing.T) {
+	d := newDebian(t)
 	first, _ := build(t, "1.0.0")
 	second, _ := build(t, "1.0.1")
 
-	out := dpkg("--install", first)
-	if !bytes.Contains([]byte(out), []byte("systemctl enable --now penstock-node")) {
+	if out := d.dpkg("--install", first); !strings.Contains(out, "systemctl enable --now penstock-node") {
 		t.Errorf("the installation does not say how to start the daemon:\n%s", out)
 	}
-	for p, want := range map[string]fs.FileMode{
-		"opt/penstock/penstock":                        0o755,
-		"opt/penstock/penstock-agent.jar":              0o644,
-		"opt/penstock/penstock-sharedfs.jar":           0o644,
-		"usr/lib/systemd/system/penstock-node.service": 0o644,
-		"etc/penstock/node.yaml":                       0o644,
-		"usr/bin/penstock":                             fs.ModeSymlink | 0o777,
-	} {
-		if info, err := os.Lstat(path(p)); err != nil || info.Mode() != want {
+	for p, want := range contents {
+		if info, err := os.Lstat(d.path(p)); err != nil || info.Mode() != want {
 			t.Errorf("%s: %v, %v; want mode %v", p, info, err, want)
 		}
 	}
-	settings := path("etc/penstock/node.yaml")
-	check := exec.CommandContext(t.Context(), path("opt/penstock/penstock"), "node", "run", "--config", settings, "--check")
+	settings := d.path("etc/penstock/node.yaml")
+	check := exec.CommandContext(t.Context(), d.path("opt/penstock/penstock"), "node", "run", "--config", settings, "--check")
 	if out, err := check.CombinedOutput(); err != nil {
 		t.Errorf("the package's settings: %v\n%s", err, out)
 	}
 
 	changed := slices.Concat(read(t, settings), []byte("users: [hdfs]\n"))
-	if err := os.WriteFile(settings, changed, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	dpkg("--install", second)
+	d.write("etc/penstock/node.yaml", string(changed))
+	d.dpkg("--install", second)
 	if !bytes.Equal(read(t, settings), changed) {
 		t.Error("the upgrade overwrote the operator's settings")
 	}
 
-	dpkg("--remove", "penstock")
-	if _, err := os.Lstat(path("opt/penstock/penstock")); err == nil {
+	d.dpkg("--remove", "penstock")
+	if _, err := os.Lstat(d.path("opt/penstock/penstock")); err == nil {
 		t.Error("the removal left the binary")
 	}
 	if !bytes.Equal(read(t, settings), changed) {
 		t.Error("the removal changed the operator's settings, which only a purge may remove")
 	}
 
-	// What a daemon that was killed leaves.
-	if err := os.MkdirAll(path("run/penstock"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path("run/penstock/control.journal"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	dpkg("--purge", "penstock")
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if p == path("var") {
+	// What a daemon that was killed leaves: a record without changes.
+	d.write("run/penstock/control.journal", `{"boot":"a"}`+"\n")
+	d.dpkg("--purge", "penstock")
+	err := filepath.WalkDir(d.root, func(p string, e fs.DirEntry, err error) error {
+		if p == d.path("var") {
 			return fs.SkipDir // dpkg's own files
 		}
-		if err == nil && !d.IsDir() {
+		if err == nil && !e.IsDir() {
 			t.Errorf("the purge left %s", p)
 		}
 		return err
@@ -137,8 +160,70 @@ func TestTheDebianPackageFromInstallationToPurge(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{"opt/penstock", "etc/penstock", "run/penstock"} {
-		if _, err := os.Lstat(path(p)); err == nil {
+		if _, err := os.Lstat(d.path(p)); err == nil {
 			t.Errorf("the purge left the folder %s", p)
+		}
+	}
+
+	// A record with changes that may still be in force stays: it says how to undo them.
+	const record = `{"boot":"a"}` + "\n" + `{"change":{"mechanism":"cgroup","target":"a","before":"","after":"8"}}` + "\n"
+	d.dpkg("--install", second)
+	d.write("run/penstock/control.journal", record)
+	out := d.dpkg("--purge", "penstock")
+	if left := read(t, d.path("run/penstock/control.journal")); string(left) != record || !strings.Contains(out, "put-back --journal") {
+		t.Errorf("after a purge the record of changes is %q, and dpkg has said:\n%s", left, out)
+	}
+}
+
+// A removal asks the daemon's binary to put back what a killed daemon has left. While that fails, the package stays.
+func TestTheRemovalWaitsUntilEverythingIsPutBack(t *testing.T) {
+	script := string(read(t, "../../deploy/packages/preremove.sh"))
+	dir := t.TempDir()
+	binary, settings, asked := filepath.Join(dir, "penstock"), filepath.Join(dir, "node.yaml"), filepath.Join(dir, "asked")
+	// The script with a binary, settings and a systemd that are the test's own.
+	for old, new := range map[string]string{"! /opt/penstock/penstock ": "! " + binary + " ", "/etc/penstock/node.yaml": settings, "/run/systemd/system": filepath.Join(dir, "none")} {
+		if !strings.Contains(script, old) {
+			t.Fatalf("the script does not have %q", old)
+		}
+		script = strings.ReplaceAll(script, old, new)
+	}
+	run := func(root string, result int, args ...string) (string, error) {
+		t.Helper()
+		answer := fmt.Sprintf("#!/bin/sh\necho \"$*\" > %s\nexit %d\n", asked, result)
+		if err := errors.Join(os.RemoveAll(asked), os.WriteFile(binary, []byte(answer), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-s", "--"}, args...)...)
+		cmd.Stdin, cmd.Env = strings.NewReader(script), append(os.Environ(), "DPKG_ROOT="+root)
+		out, err := cmd.CombinedOutput()
+		text, _ := os.ReadFile(asked) // not there if the binary was not asked
+		return string(text) + string(out), err
+	}
+	for _, c := range []struct {
+		args, root string
+		settings   bool
+		result     int
+		asks       string
+		fails      bool
+	}{
+		{"upgrade 2", "", true, 1, "", false},
+		{"1", "", true, 1, "", false}, // Red Hat: another version remains
+		{"remove", dir, true, 1, "", false},
+		{"remove", "", true, 0, "node put-back --config " + settings, false},
+		{"0", "", true, 1, "node put-back --config " + settings, true},
+		{"remove", "", false, 1, "node put-back --journal /run/penstock/control.journal", true},
+	} {
+		if err := os.RemoveAll(settings); err != nil {
+			t.Fatal(err)
+		}
+		if c.settings {
+			if err := os.WriteFile(settings, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		out, err := run(c.root, c.result, strings.Fields(c.args)...)
+		if (err != nil) != c.fails || !strings.Contains(out, c.asks) || strings.Contains(out, "put-back") != (c.asks != "") {
+			t.Errorf("%+v: %v\n%s", c, err, out)
 		}
 	}
 }
