@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"penstock/cmd/internal/cli"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"penstock/ops/install"
 )
@@ -19,6 +21,7 @@ func newInstallCommand() *cobra.Command {
 	var (
 		o                             install.Options
 		dryRun, apply, remove, asJSON bool
+		tool                          string
 	)
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -53,13 +56,18 @@ this one. Where the jar is missing, daemons and tasks run ungoverned. Spark's ex
 not start without it, so with --spark-conf the jar must also exist here. --force confirms
 that it exists on the other machines.
 
+If a tool writes the folders, --for prints the same settings for the fields of this tool, and where to paste them:
+Ambari (2.7 and later), Cloudera Manager (6 and 7), or variables of your own Ansible roles. It reads and writes no
+folder, and none of these tools was available to try the fields.
+
 docs/operate/install.md says what each setting is for.
 
 Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 		Example: `  penstock install --hadoop-conf /etc/hadoop/conf --spark-conf /etc/spark/conf
   penstock install --hadoop-conf /etc/hadoop/conf --spark-conf /etc/spark/conf --apply
   penstock install --hadoop-conf /etc/hadoop/conf --disk-bandwidth 200M --apply
-  penstock install --hadoop-conf /etc/hadoop/conf --remove --dry-run`,
+  penstock install --hadoop-conf /etc/hadoop/conf --remove --dry-run
+  penstock install --for ambari`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if apply && (dryRun || remove) {
@@ -71,6 +79,9 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 					return err
 				}
 				o.AgentJar = filepath.Join(filepath.Dir(binary), "penstock-agent.jar")
+			}
+			if cmd.Flags().Changed("for") {
+				return printPaste(cmd, tool, o, asJSON)
 			}
 			if err := o.Validate(remove); err != nil {
 				return cli.Usage(err)
@@ -103,8 +114,37 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags.BoolVar(&apply, "apply", false, "change the folders")
 	flags.BoolVar(&remove, "remove", false, "restore the previous settings")
 	flags.BoolVar(&o.Force, "force", false, "replace other people's settings; with --remove or --disk-bandwidth 0: leave settings as they are that somebody has changed by hand since --apply")
+	flags.StringVar(&tool, "for", "", "print what to paste into the fields of `TOOL`: "+strings.Join(install.Tools(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
+}
+
+// printPaste prints the settings for the fields of a tool. Everything but the texts is a comment.
+func printPaste(cmd *cobra.Command, tool string, o install.Options, asJSON bool) error {
+	var other []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if !slices.Contains([]string{"for", "agent-jar", "socket", "json"}, f.Name) {
+			other = append(other, "--"+f.Name)
+		}
+	})
+	if len(other) > 0 {
+		return cli.Usage(fmt.Errorf("--for cannot be combined with %s: it only prints", strings.Join(other, ", ")))
+	}
+	all, err := install.PasteFor(tool, o)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if asJSON {
+		return cli.PrintJSON(cmd, all)
+	}
+	for _, p := range all {
+		fmt.Fprintf(cmd.OutOrStdout(), "# %s\n", p.Field)
+		for line := range strings.Lines(p.Note) {
+			fmt.Fprintf(cmd.OutOrStdout(), "#   %s\n", strings.TrimSpace(line))
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n", p.Text)
+	}
+	return nil
 }
 
 // printInstall prints the report for people: the diffs in the form that patch(1) reads, and notes

@@ -75,3 +75,28 @@ func TestInstallCommand(t *testing.T) {
 		t.Errorf("a conflict as JSON: %v, %v\n%s", err, e, out)
 	}
 }
+
+func TestInstallFor(t *testing.T) {
+	for _, c := range []struct {
+		args, says string
+		wrong      bool
+	}{
+		{"--for ambari", "# HDFS > Configs > Advanced", false},
+		{"--for cloudera --agent-jar /a.jar", "-javaagent:/a.jar=socket=/run/penstock/agent.sock", false},
+		{"--for ansible --json", `"field": "hadoop-env.sh"`, false},
+		{"--for puppet", "use ambari, cloudera, ansible", true},
+		{"--for=", "use ambari, cloudera, ansible", true},
+		{"--for ambari --apply --force", "cannot be combined with --apply, --force", true},
+		{"--for ambari --hadoop-conf /etc", "cannot be combined with --hadoop-conf", true},
+		{"--for ambari --socket agent.sock", "absolute path", true},
+	} {
+		out, err := runInstall(t, strings.Fields(c.args)...)
+		if err != nil {
+			out += err.Error()
+		}
+		var usage cli.UsageError
+		if !strings.Contains(out, c.says) || errors.As(err, &usage) != c.wrong || (err != nil) != c.wrong {
+			t.Errorf("%q: %v\n%s", c.args, err, out)
+		}
+	}
+}

@@ -164,10 +164,7 @@ func (w want) value(e entry, there bool) (string, *conflict) {
 		return w.set, nil
 	}
 	if !there {
-		if w.fallback == "" {
-			return w.add, nil
-		}
-		return w.fallback + w.sep + w.add, nil
+		return w.first(), nil
 	}
 	if w.has(e.value) {
 		return e.value, nil
@@ -180,6 +177,17 @@ func (w want) value(e entry, there bool) (string, *conflict) {
 	}
 	value := strings.TrimRight(e.value, " \t\r\n")
 	return value + strings.TrimPrefix(w.sep, value[len(value)-1:]) + w.add, nil
+}
+
+// first returns the value of a key that nobody has set before.
+func (w want) first() string {
+	switch {
+	case w.add == "":
+		return w.set
+	case w.fallback == "":
+		return w.add
+	}
+	return w.fallback + w.sep + w.add
 }
 
 // agentIn returns a conflict if the options contain the Penstock agent already; a JVM must not have

@@ -75,13 +75,8 @@ func (o Options) Validate(remove bool) error {
 		}
 		return nil
 	}
-	for _, p := range []struct{ flag, path string }{{"--agent-jar", o.AgentJar}, {"--socket", o.Socket}} {
-		if !plainPath.MatchString(p.path) || filepath.Clean(p.path) != p.path {
-			return fmt.Errorf("%s %q: give an absolute path of letters, digits and _ / . + @ %% -, as other characters split JVM options and class paths", p.flag, p.path)
-		}
-	}
-	if len(o.Socket) > socketMax {
-		return fmt.Errorf("--socket %s: %d bytes, and a Unix socket's path has at most %d", o.Socket, len(o.Socket), socketMax)
+	if err := o.validatePaths(); err != nil {
+		return err
 	}
 	if o.LeastJava != 0 && (o.LeastJava < oldestJava || o.LeastJava > unixSocketsJava) {
 		return fmt.Errorf("--least-java %d: give %d to %d", o.LeastJava, oldestJava, unixSocketsJava)
@@ -92,6 +87,19 @@ func (o Options) Validate(remove bool) error {
 		return errors.New("--disk-bandwidth is for YARN: name its folder with --hadoop-conf")
 	case b != "0" && !megabytes.MatchString(b):
 		return fmt.Errorf("--disk-bandwidth %q: give MB/s as in 200M (1M to 999999M), or 0 to remove it", b)
+	}
+	return nil
+}
+
+// validatePaths checks the paths of the jar and the socket.
+func (o Options) validatePaths() error {
+	for _, p := range []struct{ flag, path string }{{"--agent-jar", o.AgentJar}, {"--socket", o.Socket}} {
+		if !plainPath.MatchString(p.path) || filepath.Clean(p.path) != p.path {
+			return fmt.Errorf("%s %q: give an absolute path of letters, digits and _ / . + @ %% -, as other characters split JVM options and class paths", p.flag, p.path)
+		}
+	}
+	if len(o.Socket) > socketMax {
+		return fmt.Errorf("--socket %s: %d bytes, and a Unix socket's path has at most %d", o.Socket, len(o.Socket), socketMax)
 	}
 	return nil
 }

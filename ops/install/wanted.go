@@ -27,6 +27,9 @@ const (
 	defaultTaskOptions   = "-Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
 )
 
+// taskClassPath is the class path of tasks and of the application master.
+const taskClassPath = "mapreduce.application.classpath"
+
 // With ifileReadahead, a task's merge asks the kernel by posix_fadvise for the next 4 MiB of each
 // spill. This bypasses the daemon, which reads ahead itself.
 const ifileReadahead = "mapreduce.ifile.readahead"
@@ -91,7 +94,7 @@ func hadoopTargets(o Options) []target {
 			{key: "penstock.socket", set: o.Socket},
 			{key: ifileReadahead, set: "false", byDefault: "true"},
 			{key: shuffleReadahead, set: "0", byDefault: "4194304"},
-			{key: "mapreduce.application.classpath", add: o.AgentJar, sep: ",", fallback: defaultTaskClassPath},
+			{key: taskClassPath, add: o.AgentJar, sep: ",", fallback: defaultTaskClassPath},
 			{key: "mapreduce.admin.map.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
 			{key: "mapreduce.admin.reduce.child.java.opts", add: option, sep: " ", fallback: defaultTaskOptions},
 		}, restart: "nothing for jobs, which use mapred-site.xml from now on; the NodeManagers for its " + shuffleReadahead},
