@@ -25,7 +25,8 @@ stopped puts them back itself, and one that starts puts back what the one before
 for a machine on which no daemon starts any more. The packages call it before they are removed.
 
 The record of changes is the file that the settings name; --journal names it if the settings cannot be read. A
-value that somebody else has changed in the meantime stays. The command refuses while a daemon runs.
+value that somebody else has changed in the meantime stays. The command refuses while a daemon runs. Run it as the
+daemon's user, because a record that another user could have written is refused.
 
 Exit codes: 0 all is put back, or nothing was left; 1 something could not be put back, and stays in the record;
 2 wrong flags.`,
