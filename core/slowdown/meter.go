@@ -63,6 +63,10 @@ func (a *App) Take() {
 	}
 	a.gained += a.seconds * within(u.Hindered)
 	a.passed += a.seconds
+	if a.seconds > 0 {
+		a.pastTime = min(a.pastTime+a.seconds, memory)
+		a.past += (within(u.Hindered) - a.past) * min(a.seconds/a.pastTime, 1)
+	}
 	a.seconds = 0
 	a.Observe(u)
 }

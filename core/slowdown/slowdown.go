@@ -12,8 +12,11 @@
 //
 // A controller then moves the logarithms of the weights by a part of the logarithmic errors. It has these parts:
 //
+//   - The error is that of the present slowdown, which makes the controller stable, plus that of the slowdown since the
+//     start, which is what users see. So an application that was slowed down too much is then slowed down less for some
+//     time. With both, the loop is damped (0.7 of critical or more) at any age of the applications.
 //   - It is slow: at a delay of up to 3 periods, the gain times the whole lag stays below 0.37, where an integrator with
-//     a delay begins to overshoot.
+//     a delay begins to oscillate.
 //   - It has hysteresis: it starts at an error of startError and rests at restError.
 //   - Factors are clamped to 1/MaxFactor to MaxFactor of the policy's weight.
 //   - An application that neither waits for disks nor uses them much does not count in the mean, and its factor returns
@@ -31,14 +34,19 @@ import (
 const (
 	// MaxFactor bounds the factor of a weight from above, and its inverse from below.
 	MaxFactor = 8
-	// gain is the part of a logarithmic error that one update corrects.
-	gain = 0.05
+	// gain is the part of a logarithmic error that one update corrects, and leastEffect the least effect of weights on
+	// slowdowns that it is divided by (Group.Update).
+	gain        = 0.05
+	leastEffect = 0.25
 	// keep is the weight of the past in the averages, for each update.
 	keep = 0.7
 	// leastWait is the part of the time below which an application does not wait for disks, and leastUse the part of their
 	// service below which it does not use them much.
 	leastWait = 0.02
 	leastUse  = 0.05
+	// memory is how far back the slowdown since the start looks, in seconds. The past of a service that runs for ever then
+	// loses its influence.
+	memory = 1800
 	// startError and restError are the logarithmic errors at which the controller starts and rests.
 	startError = 0.012
 	restError  = 0.006
@@ -79,6 +87,7 @@ type App struct {
 	seconds        float64 // of the samples since the last period
 	seen           bool    // some streams were open
 	passed, gained float64 // seconds since then, and the seconds of interference
+	past, pastTime float64 // the mean interference of the last pastTime seconds, at most memory
 }
 
 // Observe adds one period. Values out of range are brought into it.
@@ -115,23 +124,42 @@ func (a *App) counts() bool {
 }
 
 // unfairness returns the logarithm of the slowdown times the goal; the goal makes it equal for all.
-func (a *App) unfairness() float64 {
-	goal := a.Goal
-	if !(goal > 0) {
-		goal = 1
+func (a *App) unfairness() float64 { return math.Log(a.Slowdown() * a.goal()) }
+
+// pastUnfairness returns the same for the slowdown since the start; 0 before the first period.
+func (a *App) pastUnfairness() float64 {
+	if a.pastTime == 0 {
+		return 0
 	}
-	return math.Log(a.Slowdown() * goal)
+	return math.Log(a.goal() / max(1-a.past, 1e-3))
+}
+
+// error returns what the controller makes equal.
+func (a *App) error() float64 { return a.unfairness() + a.pastUnfairness() }
+
+// goal returns the goal, or 1 if there is none.
+func (a *App) goal() float64 {
+	if a.Goal > 0 {
+		return a.Goal
+	}
+	return 1
 }
 
 // Group is a set of applications that the controller slows down in proportion. Its zero value is ready for use.
 type Group struct{ moving bool }
 
 // Update moves the factors of the group's applications. It is called once a period, after Observe of each.
+//
+// A larger weight changes a slowdown the more, the more of the time it concerns. If an application waits for a part w of the time
+// and has a share s of the device, its logarithmic slowdown changes by w(1-s) times the change of its logarithmic weight.
+// This is the interference as a part of the time. So the steps are divided by its mean over the applications, and the
+// loop is equally fast for applications that need the disks much and little.
 func (g *Group) Update(apps []*App) {
-	sum, n := 0.0, 0
+	sum, effect, n := 0.0, 0.0, 0
 	for _, a := range apps {
 		if a.counts() {
-			sum += a.unfairness()
+			sum += a.error()
+			effect += a.interference / a.time
 			n++
 		} else {
 			a.log -= gain * a.log
@@ -143,16 +171,17 @@ func (g *Group) Update(apps []*App) {
 	mean, worst := sum/float64(n), 0.0
 	for _, a := range apps {
 		if a.counts() {
-			worst = max(worst, math.Abs(a.unfairness()-mean))
+			worst = max(worst, math.Abs(a.error()-mean))
 		}
 	}
 	if g.moving = worst > startError || g.moving && worst > restError; !g.moving {
 		return
 	}
 	most := math.Log(MaxFactor)
+	step := gain / max(effect/float64(n), leastEffect)
 	for _, a := range apps {
 		if a.counts() {
-			a.log = min(max(a.log+gain*(a.unfairness()-mean), -most), most)
+			a.log = min(max(a.log+step*(a.error()-mean), -most), most)
 		}
 	}
 }

@@ -17,7 +17,11 @@ type job struct {
 	factor float64 // in force
 	share  float64 // of the disk while it waits
 	waited float64
+	work   float64 // units done since the loads have settled
 }
+
+// overall returns the true slowdown since the loads have settled, some periods ago.
+func (j *job) overall(periods int) float64 { return float64(periods) / j.work }
 
 // slowdown returns the true slowdown at the present share.
 func (j *job) slowdown() float64 { return (j.c + j.b/j.share) / (j.c + j.b) }
@@ -58,7 +62,9 @@ func loop(jobs []*job, periods, delay int, noise float64, seed uint64, each func
 			late = late[:0]
 		} else if len(late) > delay {
 			for i, j := range jobs {
-				j.Observe(late[0][i])
+				u := late[0][i]
+				j.Add(Sample{Streams: 1, Waiting: u.Waited, Hindered: u.Hindered, Used: u.Used, Touched: 1}, 2*time.Second)
+				j.Take()
 			}
 			late = late[1:]
 			g.Update(apps)
@@ -66,14 +72,22 @@ func loop(jobs []*job, periods, delay int, noise float64, seed uint64, each func
 		for _, j := range jobs {
 			j.factor = j.Factor()
 		}
+		if period >= settled {
+			for _, j := range jobs {
+				j.work += 1 / j.slowdown()
+			}
+		}
 		if each != nil {
 			each(period)
 		}
 	}
 }
 
+// lived is the number of periods after which the slowdowns since the start are compared: 90 s at reports once a second.
+const lived = 45
+
 // TestEqualSlowdown: jobs of different disk parts have different slowdowns at equal weights, and the same within 5 points under the
-// controller, at any delay up to 3 periods; the job with the largest slowdown is slowed down less; and factors rest in the end.
+// controller, at any delay up to 3 periods, at present and since the start; the job with the largest slowdown is slowed down less; and factors rest in the end.
 func TestEqualSlowdown(t *testing.T) {
 	for delay := range 4 {
 		for _, noise := range []float64{0, 0.1} {
@@ -91,6 +105,9 @@ func TestEqualSlowdown(t *testing.T) {
 						direction = change
 					}
 					before = jobs[1].factor
+					if x, y := jobs[0].overall(period-settled+1), jobs[1].overall(period-settled+1); period == settled+lived && math.Abs(x-y) > 0.03*max(x, y) {
+						t.Errorf("after %d periods, the slowdowns since the start are %.2f and %.2f", lived, x, y)
+					}
 					if period >= 400 {
 						low, high = min(low, before), max(high, before)
 					}

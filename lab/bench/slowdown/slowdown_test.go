@@ -115,7 +115,7 @@ func TestKnownClaims(t *testing.T) {
 				goals++
 			}
 		}
-		if err != nil || len(all) != 10 || goals != 2 {
+		if err != nil || len(all) != 14 || goals != 2 {
 			t.Errorf("%s: %d claims, %d goals, %v", pair, len(all), goals, err)
 		}
 	}

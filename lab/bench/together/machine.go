@@ -17,6 +17,7 @@ import (
 	"penstock/lab/hadoop"
 	"penstock/lab/judge"
 	"penstock/lab/stand"
+	"penstock/ops/operate"
 )
 
 // Machine is the real environment: a stand with modelled disks, a real Hadoop, a broker and a daemon.
@@ -240,6 +241,25 @@ func (m *Machine) Ended(w Way, left []string) error {
 		}
 	}
 	return nil
+}
+
+// Estimate returns what the broker knows about an application; nothing if it is at no node any more.
+func (m *Machine) Estimate(ctx context.Context, application string) (Estimate, error) {
+	broker, err := operate.New([]string{m.BrokerAddress()}, nil)
+	if err != nil {
+		return Estimate{}, err
+	}
+	defer broker.Close()
+	all, err := broker.Applications(ctx, "")
+	if err != nil {
+		return Estimate{}, fmt.Errorf("estimates of the broker: %w", err)
+	}
+	for _, a := range all {
+		if a.GetApplication() == application {
+			return Estimate{Slowdown: contest.Round3(a.GetSlowdownOverall()), Factor: contest.Round3(a.GetFactor())}, nil
+		}
+	}
+	return Estimate{}, nil
 }
 
 // Moved returns the bytes that the daemon has moved for each application.

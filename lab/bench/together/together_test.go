@@ -37,6 +37,10 @@ func (f *fake) Limit(on bool) error                       { return f.call("limit
 func (f *fake) Arrange(context.Context, Way, []Job) error { return f.call("arrange") }
 func (f *fake) Forget() error                             { return f.call("forget") }
 func (f *fake) Release() error                            { return f.call("release") }
+func (f *fake) Estimate(context.Context, string) (Estimate, error) {
+	return Estimate{Slowdown: 1.5}, nil
+}
+
 func (f *fake) Moved(_ context.Context, a []string) ([]int64, error) {
 	return slices.Repeat([]int64{f.moved}, len(a)), f.call("moved %s", strings.Join(a, " "))
 }

@@ -27,6 +27,8 @@ type Environment interface {
 	Begin() error
 	// Ended is called when jobs have ended, with the names of those that still run, the shortest first.
 	Ended(w Way, left []string) error
+	// Estimate returns what the broker knows about an application that has just ended. It is called in governed runs.
+	Estimate(ctx context.Context, application string) (Estimate, error)
 	// Moved returns the bytes that the daemon has moved for each application. It is called in governed runs,
 	// before Release.
 	Moved(ctx context.Context, applications []string) ([]int64, error)
@@ -34,6 +36,15 @@ type Environment interface {
 	Judge(ctx context.Context, from, to time.Time, jobs map[string]*contest.Job) (*contest.Verdict, error)
 	// Release undoes Arrange. It may be called without an Arrange before it.
 	Release() error
+}
+
+// Estimate is what the broker knows about an application.
+type Estimate struct {
+	// Slowdown is its estimate of the application's slowdown since its start: the time passed divided by the time
+	// alone. It is 0 if there is none.
+	Slowdown float64 `json:"estimated_slowdown,omitempty"`
+	// Factor is the factor of the application's weight, in a queue with a goal for slowdowns.
+	Factor float64 `json:"factor,omitempty"`
 }
 
 // JobRun is one job's part of a run.
@@ -48,6 +59,7 @@ type JobRun struct {
 	IdleS   float64 `json:"idle_s"`
 	Read    int64   `json:"read_bytes"` // by the disks' log
 	Written int64   `json:"write_bytes"`
+	Estimate
 }
 
 // Run is one finished run of one row, as the journal keeps it.
@@ -185,14 +197,23 @@ func play(ctx context.Context, env Environment, jobs []Job, w Way, check bool) (
 	if err := env.Begin(); err != nil {
 		return r, err
 	}
-	if err := wait(ctx, env, w, jobs, started); err != nil {
+	estimates, err := wait(ctx, env, w, jobs, started)
+	if err != nil {
 		return r, err
 	}
-	return r, r.finish(ctx, env, w, began, jobs, started)
+	if err := r.finish(ctx, env, w, began, jobs, started); err != nil {
+		return r, err
+	}
+	for i := range r.Jobs {
+		r.Jobs[i].Estimate = estimates[i]
+	}
+	return r, nil
 }
 
-// wait waits until all jobs have ended, and reports each end to the environment.
-func wait(ctx context.Context, env Environment, w Way, jobs []Job, started []*contest.Job) error {
+// wait waits until all jobs have ended, and reports each end to the environment. In a governed run, it returns the broker's
+// estimate for each job.
+func wait(ctx context.Context, env Environment, w Way, jobs []Job, started []*contest.Job) ([]Estimate, error) {
+	estimates := make([]Estimate, len(jobs))
 	ended := make(chan int, len(jobs))
 	for i, j := range started {
 		go func() {
@@ -208,17 +229,23 @@ func wait(ctx context.Context, env Environment, w Way, jobs []Job, started []*co
 		select {
 		case i := <-ended:
 			if _, _, err := started[i].Times(); err != nil {
-				return err
+				return nil, err
+			}
+			if w.Governed {
+				var err error
+				if estimates[i], err = env.Estimate(ctx, started[i].Applications[0]); err != nil {
+					return nil, err
+				}
 			}
 			left = slices.DeleteFunc(left, func(name string) bool { return name == jobs[i].Name })
 			if err := env.Ended(w, left); err != nil {
-				return err
+				return nil, err
 			}
 		case <-ctx.Done():
-			return ctx.Err()
+			return nil, ctx.Err()
 		}
 	}
-	return nil
+	return estimates, nil
 }
 
 // finish computes the run's figures and checks the outputs, on disks without a limit.
