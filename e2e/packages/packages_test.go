@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -84,15 +85,40 @@ func (d debian) write(p, text string) {
 	}
 }
 
-// dpkg changes the root and returns what the package's scripts print.
+// dpkg changes the root and returns what the package's scripts print. The machine's shell runs the scripts, and
+// DPKG_ROOT names the root to them.
 func (d debian) dpkg(args ...string) string {
 	d.Helper()
-	args = append([]string{"--root=" + d.root, "--force-script-chrootless", "--force-confold"}, args...)
-	out, err := exec.CommandContext(d.Context(), "dpkg", args...).CombinedOutput()
+	out, err := d.run(append([]string{"--force-script-chrootless"}, args...)...)
 	if err != nil {
 		d.Fatalf("dpkg %v: %v\n%s", args, err, out)
 	}
-	return string(out)
+	return out
+}
+
+// run runs dpkg. The scripts run in the root, as on a machine of its own.
+func (d debian) run(args ...string) (string, error) {
+	args = append([]string{"--root=" + d.root, "--force-confold"}, args...)
+	out, err := exec.CommandContext(d.Context(), "dpkg", args...).CombinedOutput()
+	return string(out), err
+}
+
+// install copies programs of the machine, and the libraries that they need, into the root.
+func (d debian) install(programs ...string) {
+	d.Helper()
+	for _, program := range programs {
+		libraries, err := exec.CommandContext(d.Context(), "ldd", program).Output()
+		if err != nil {
+			d.Fatalf("ldd %s: %v", program, err)
+		}
+		files := append(regexp.MustCompile(`/\S+`).FindAllString(string(libraries), -1), program)
+		for _, f := range files {
+			text := read(d.T, f)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(d.path(f)), 0o755), os.WriteFile(d.path(f), text, 0o755)); err != nil {
+				d.Fatal(err)
+			}
+		}
+	}
 }
 
 // contents has the files of both packages with their modes.
@@ -172,6 +198,40 @@ func TestTheDebianPackageFromInstallationToPurge(t *testing.T) {
 	out := d.dpkg("--purge", "penstock")
 	if left := read(t, d.path("run/penstock/control.journal")); string(left) != record || !strings.Contains(out, "put-back --journal") {
 		t.Errorf("after a purge the record of changes is %q, and dpkg has said:\n%s", left, out)
+	}
+}
+
+// The scripts run in a root with a shell, where no systemd runs. A removal fails while the record of a killed daemon has a
+// change that cannot be put back, and then leaves everything in place.
+func TestTheRemovalInARootOfItsOwn(t *testing.T) {
+	d := newDebian(t)
+	d.install("/bin/sh", "/bin/grep", "/bin/rm")
+	deb, _ := build(t, "1.0.0")
+	if out, err := d.run("--install", deb); err != nil || !strings.Contains(out, "systemctl enable --now") {
+		t.Fatalf("dpkg: %v\n%s", err, out)
+	}
+	// No mechanism has this name, so nothing is done. Without /proc, the id of the boot is unknown.
+	const record = `{"boot":"unknown"}` + "\n" + `{"change":{"mechanism":"later","target":"a","before":"7","after":"8"}}` + "\n"
+	d.write("run/penstock/control.journal", record)
+	for _, order := range []string{"--remove", "--purge"} {
+		out, err := d.run(order, "penstock")
+		if err == nil || !strings.Contains(out, "the package stays") || !strings.Contains(out, `"later"`) {
+			t.Errorf("dpkg %s: %v\n%s", order, err, out)
+		}
+		for _, p := range []string{"opt/penstock/penstock", "etc/penstock/node.yaml", "run/penstock/control.journal"} {
+			if _, err := os.Stat(d.path(p)); err != nil {
+				t.Errorf("after a %s that has failed: %v", order, err)
+			}
+		}
+	}
+	if err := os.Remove(d.path("run/penstock/control.journal")); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := d.run("--purge", "penstock"); err != nil || !strings.Contains(out, "nothing to put back") {
+		t.Errorf("dpkg: %v\n%s", err, out)
+	}
+	if _, err := os.Stat(d.path("opt/penstock")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("after the purge: %v", err)
 	}
 }
 

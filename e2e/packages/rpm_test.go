@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/sassoftware/go-rpmutils"
@@ -42,9 +43,11 @@ func TestThePackageForRedHat(t *testing.T) {
 	}
 	const keepsChanges = rpmutils.RPMFILE_CONFIG | rpmutils.RPMFILE_NOREPLACE
 	found := map[string]bool{}
+	var folders []string
 	for _, f := range files {
 		kind := f.Mode() & unix.S_IFMT
 		if kind == unix.S_IFDIR {
+			folders = append(folders, f.Name())
 			continue
 		}
 		found[f.Name()] = true
@@ -56,6 +59,10 @@ func TestThePackageForRedHat(t *testing.T) {
 		if settings := filepath.Dir(f.Name()) == "/etc/penstock"; settings != (f.Flags()&keepsChanges == keepsChanges) {
 			t.Errorf("%s: flags %x", f.Name(), f.Flags())
 		}
+	}
+	slices.Sort(folders)
+	if want := []string{"/etc/penstock", "/opt/penstock", "/usr/share/doc/penstock"}; !slices.Equal(folders, want) {
+		t.Errorf("a removal removes the folders %v, want %v", folders, want)
 	}
 	for name := range contents {
 		if !found[name] {
