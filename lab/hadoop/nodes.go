@@ -17,6 +17,7 @@ const loopback = "127.0.0.1"
 // Machine is a place with an address of its own, where processes run.
 type Machine interface {
 	IP() string                   // IPv4 address
+	HostName() string             // "": that of the caller's machine
 	Args(argv ...string) []string // the command line that runs argv there, as one process
 }
 
@@ -71,7 +72,7 @@ func (cfg *Config) hosts() (string, error) {
 	}
 	text := loopback + " localhost " + own + "\n"
 	for _, n := range append(slices.Clone(cfg.Nodes), Node{Machine: cfg.Masters}) {
-		text += fmt.Sprintf("%s %[1]s\n", n.Machine.IP())
+		text += strings.TrimSpace(fmt.Sprintf("%s %[1]s %s", n.Machine.IP(), n.Machine.HostName())) + "\n"
 	}
 	return text, nil
 }

@@ -287,6 +287,9 @@ func (m *Machine) Path() string { return filepath.Join(where, m.Name) }
 // IP returns the machine's address as text.
 func (m *Machine) IP() string { return m.Address.String() }
 
+// HostName returns "", because machines have the host name of the machine on which they are.
+func (m *Machine) HostName() string { return "" }
+
 // Args returns the command line that runs another one on the machine, as one process, through nsenter (util-linux).
 func (m *Machine) Args(argv ...string) []string {
 	return append([]string{"nsenter", "--net=" + m.Path(), "--"}, argv...)

@@ -86,6 +86,9 @@ func (h *Host) start(ctx context.Context, m *netns.Machine, programs, names stri
 	return err
 }
 
+// HostName returns the host's name.
+func (h *Host) HostName() string { return h.Name }
+
 // IP returns the host's IPv4 address.
 func (h *Host) IP() string { return h.address }
 
