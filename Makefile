@@ -90,6 +90,7 @@ soak: setup build ## Send a million messages over joined sockets, kill the gate'
 	PENSTOCK_ROUNDS=$(SOAK_KILLS) PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run TestKillsAndStops ./node/control/gate
 	PENSTOCK_JOIN_MESSAGES=1000000 PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run 'TestStreamsAreIdentical|TestLoadingAndUnloadingUnderLoad' ./node/control/join
 	PENSTOCK_JAVA=8,11 go test -count=1 -timeout 20m -v ./e2e/java
+	PENSTOCK_FILE_SYSTEMS=gluster,moosefs go test -count=1 -timeout 30m -v ./e2e/parallel
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
 	bin/penstock-lab soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \

@@ -136,10 +136,10 @@ func (c *Cluster) site() properties {
 		"yarn.node-attribute.fs-store.root-dir":                   "file://" + filepath.Join(cfg.RunDir, "data", "node-attributes"),
 		"yarn.node-labels.fs-store.root-dir":                      "file://" + filepath.Join(cfg.RunDir, "data", "node-labels"),
 		"yarn.timeline-service.enabled":                           "false",
-		"yarn.application.classpath":                              c.confDir("client") + "," + cfg.Lib + "/*",
+		"yarn.application.classpath":                              c.confDir("client") + "," + cfg.jars(","),
 
 		"mapreduce.framework.name":                   "yarn",
-		"mapreduce.application.classpath":            cfg.Lib + "/*",
+		"mapreduce.application.classpath":            cfg.jars(","),
 		"mapreduce.admin.user.env":                   "",
 		"yarn.app.mapreduce.am.admin.user.env":       "",
 		"yarn.app.mapreduce.am.staging-dir":          "/staging",
@@ -236,6 +236,11 @@ func (c *Cluster) nodeManagerSite(i int) properties {
 	}
 	maps.Copy(site, c.cfg.nodeName("yarn.nodemanager.hostname", i))
 	return site
+}
+
+// jars returns the class path of Hadoop's jars and of the additional ones.
+func (cfg *Config) jars(separator string) string {
+	return strings.Join(append([]string{cfg.Lib + "/*"}, cfg.Jars...), separator)
 }
 
 func (c *Cluster) confDir(name string) string { return filepath.Join(c.cfg.RunDir, "conf", name) }

@@ -32,7 +32,6 @@ import (
 	"sync/atomic"
 
 	"penstock/lab/ledger"
-	"penstock/lab/netns"
 	"penstock/lab/process"
 )
 
@@ -85,11 +84,13 @@ type Config struct {
 	// Nodes[i], with their containers. All other JVMs, also those of clients, run on Masters, whose address is the
 	// default Host. The caller's namespace must reach all of them. The nodes need root.
 	Nodes   []Node
-	Masters *netns.Machine
+	Masters Machine
 
 	DataNodes    []DataNode // default: one
 	NodeManagers int        // default 1
 	NoYARN       bool       // HDFS only: no ResourceManager, no NodeManager, no jobs
+	NoHDFS       bool       // YARN only, with Nodes: no NameNode, no DataNode; Settings must contain fs.defaultFS
+	Jars         []string   // jars on the class path of all JVMs, in addition to Hadoop's
 	// ZooKeeper is the host:port of a ZooKeeper. With it there are two ResourceManagers, an HA
 	// pair. They use ZooKeeper to elect the active one and to store the applications. Without it
 	// there is one ResourceManager, which stores nothing.
@@ -172,7 +173,7 @@ func (cfg *Config) validate() error {
 		return err
 	}
 	cfg.Host = cmp.Or(cfg.Host, loopback)
-	if len(cfg.DataNodes) == 0 {
+	if len(cfg.DataNodes) == 0 && !cfg.NoHDFS {
 		cfg.DataNodes = make([]DataNode, 1)
 	}
 	cfg.DataNodes = slices.Clone(cfg.DataNodes)
@@ -202,7 +203,7 @@ func (cfg *Config) validate() error {
 		cfg.LocalDirs = []string{filepath.Join(cfg.RunDir, "data", "local")}
 	}
 	cfg.Replication = cmp.Or(cfg.Replication, 1)
-	if cfg.Replication > len(cfg.DataNodes) {
+	if cfg.Replication > len(cfg.DataNodes) && !cfg.NoHDFS {
 		return fmt.Errorf("hadoop: replication %d needs at least that many DataNodes, and there are %d", cfg.Replication, len(cfg.DataNodes))
 	}
 	cfg.BlockSize = (cmp.Or(cfg.BlockSize, 16<<20) + 511) / 512 * 512

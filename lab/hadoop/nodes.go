@@ -1,7 +1,6 @@
 package hadoop
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -10,16 +9,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"penstock/lab/netns"
 )
 
 // loopback is the address of servers that share the caller's network namespace.
 const loopback = "127.0.0.1"
 
+// Machine is a place with an address of its own, where processes run.
+type Machine interface {
+	IP() string                   // IPv4 address
+	HostName() string             // "": that of the caller's machine
+	Args(argv ...string) []string // the command line that runs argv there, as one process
+}
+
 // Node is a machine with an address of its own for a DataNode and a NodeManager.
 type Node struct {
-	Machine   *netns.Machine
+	Machine   Machine
 	LocalDirs []string // intermediate data of its NodeManager; default: in the run folder
 	Cgroup    string   // folder of the cgroup of its two JVMs and of its containers; "": the caller's
 }
@@ -35,10 +39,10 @@ func (cfg *Config) validateNodes() error {
 	if cfg.Masters == nil || cfg.NoYARN || cfg.ZooKeeper != "" {
 		return errors.New("hadoop: Nodes need Masters and one ResourceManager")
 	}
-	if len(cfg.DataNodes) == 0 {
+	if len(cfg.DataNodes) == 0 && !cfg.NoHDFS {
 		cfg.DataNodes = make([]DataNode, len(cfg.Nodes))
 	}
-	if len(cfg.DataNodes) != len(cfg.Nodes) || cfg.NodeManagers != 0 && cfg.NodeManagers != len(cfg.Nodes) {
+	if !cfg.NoHDFS && len(cfg.DataNodes) != len(cfg.Nodes) || cfg.NodeManagers != 0 && cfg.NodeManagers != len(cfg.Nodes) {
 		return fmt.Errorf("hadoop: %d DataNodes and %d NodeManagers for %d nodes: give one of each for each node", len(cfg.DataNodes), cfg.NodeManagers, len(cfg.Nodes))
 	}
 	cfg.NodeManagers = len(cfg.Nodes)
@@ -46,12 +50,12 @@ func (cfg *Config) validateNodes() error {
 		if n.Machine == nil {
 			return fmt.Errorf("hadoop: node %d has no machine", i)
 		}
-		if dn := cfg.DataNodes[i]; n.Cgroup != "" && dn.CPUs != "" {
+		if n.Cgroup != "" && !cfg.NoHDFS && cfg.DataNodes[i].CPUs != "" {
 			return fmt.Errorf("hadoop: node %d has a cgroup and CPUs: choose one", i)
 		}
 	}
 	if cfg.Host == "" {
-		cfg.Host = cfg.Masters.Address.String()
+		cfg.Host = cfg.Masters.IP()
 	}
 	return nil
 }
@@ -68,7 +72,7 @@ func (cfg *Config) hosts() (string, error) {
 	}
 	text := loopback + " localhost " + own + "\n"
 	for _, n := range append(slices.Clone(cfg.Nodes), Node{Machine: cfg.Masters}) {
-		text += fmt.Sprintf("%v %[1]v\n", n.Machine.Address)
+		text += strings.TrimSpace(fmt.Sprintf("%s %[1]s %s", n.Machine.IP(), n.Machine.HostName())) + "\n"
 	}
 	return text, nil
 }
@@ -93,7 +97,7 @@ func (cfg *Config) dataNodeAt(i, port int) string {
 func (cfg *Config) nodeAt(i, port int) string {
 	host := loopback
 	if len(cfg.Nodes) > 0 {
-		host = cfg.Nodes[i].Machine.Address.String()
+		host = cfg.Nodes[i].Machine.IP()
 	}
 	return net.JoinHostPort(host, strconv.Itoa(port))
 }
@@ -128,7 +132,7 @@ func (cfg *Config) nodeName(property string, i int) properties {
 	if len(cfg.Nodes) == 0 {
 		return nil
 	}
-	return properties{property: cfg.Nodes[i].Machine.Address.String()}
+	return properties{property: cfg.Nodes[i].Machine.IP()}
 }
 
 // localDirs returns the folders of NodeManager i for intermediate data.
@@ -145,14 +149,14 @@ func (cfg *Config) localDirs(i int) string {
 }
 
 // on returns the command line that runs argv on the JVM's machine or, without one, on the masters' machine.
-func (c *Cluster) on(machine *netns.Machine, argv []string) []string {
+func (c *Cluster) on(machine Machine, argv []string) []string {
 	if machine == nil {
 		machine = c.cfg.Masters
 	}
 	if machine == nil {
 		return argv
 	}
-	return machine.Command(context.Background(), argv[0], argv[1:]...).Args
+	return machine.Args(argv...)
 }
 
 // ShuffleAddress returns the address at which NodeManager i serves the outputs of maps.

@@ -91,7 +91,7 @@ func TestNodesHaveTheirOwnAddresses(t *testing.T) {
 func TestJVMsRunOnTheirMachines(t *testing.T) {
 	c := testCluster(t, nodes())
 	for _, x := range []struct {
-		on   *netns.Machine
+		on   Machine
 		want string
 	}{{c.cfg.Nodes[1].Machine, "two"}, {nil, "router"}} {
 		if got := c.on(x.on, []string{"java", "-version"}); !slices.Equal(got, []string{"nsenter", "--net=/run/netns/" + x.want, "--", "java", "-version"}) {

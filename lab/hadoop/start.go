@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"penstock/lab/ledger"
-	"penstock/lab/netns"
 	"penstock/lab/poll"
 	"penstock/lab/process"
 	"penstock/ops/install"
@@ -132,7 +131,11 @@ func (c *Cluster) launch(ctx context.Context) error {
 	if !c.cfg.NoYARN {
 		yarn = fmt.Sprintf("%d ResourceManager(s), %d NodeManager(s)", len(c.ports.rm), c.cfg.NodeManagers)
 	}
-	c.logf("Hadoop %s: starting NameNode, %d DataNode(s), %s", c.cfg.Version, len(c.cfg.DataNodes), yarn)
+	hdfs := "no HDFS"
+	if !c.cfg.NoHDFS {
+		hdfs = fmt.Sprintf("NameNode, %d DataNode(s)", len(c.cfg.DataNodes))
+	}
+	c.logf("Hadoop %s: starting %s, %s", c.cfg.Version, hdfs, yarn)
 	begin := time.Now()
 	// The ResourceManager needs no other daemon, so it starts during the formatting.
 	if !c.cfg.NoYARN {
@@ -140,12 +143,14 @@ func (c *Cluster) launch(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := c.tool(ctx, "nn-format", 128, classNameNode, "-format", "-force", "-nonInteractive"); err != nil {
-		return err
-	}
-	var err error
-	if c.nn, err = c.java(jvm{name: "nn", conf: "client", opts: []string{quick}, class: classNameNode}); err != nil {
-		return err
+	if !c.cfg.NoHDFS {
+		if _, err := c.tool(ctx, "nn-format", 128, classNameNode, "-format", "-force", "-nonInteractive"); err != nil {
+			return err
+		}
+		var err error
+		if c.nn, err = c.java(jvm{name: "nn", conf: "client", opts: []string{quick}, class: classNameNode}); err != nil {
+			return err
+		}
 	}
 	for i := range c.cfg.NodeManagers {
 		node := c.cfg.node(i)
@@ -166,10 +171,12 @@ func (c *Cluster) launch(ctx context.Context) error {
 		}
 		c.dns = append(c.dns, dn)
 	}
-	if err := c.await(ctx, "NameNode and DataNodes", c.hdfsReady); err != nil {
-		return err
+	if !c.cfg.NoHDFS {
+		if err := c.await(ctx, "NameNode and DataNodes", c.hdfsReady); err != nil {
+			return err
+		}
+		c.logf("  HDFS ready after %.1f s: %s", time.Since(begin).Seconds(), c.NameNodeURL())
 	}
-	c.logf("  HDFS ready after %.1f s: %s", time.Since(begin).Seconds(), c.NameNodeURL())
 	if c.cfg.NoYARN {
 		return nil
 	}
@@ -207,7 +214,7 @@ func (c *Cluster) env(conf string) []string {
 		env = append(env, kv)
 	}
 	return append(env,
-		"CLASSPATH="+c.confDir(conf)+":"+c.cfg.Lib+"/*",
+		"CLASSPATH="+c.confDir(conf)+":"+c.cfg.jars(":"),
 		"HADOOP_CONF_DIR="+c.confDir(conf),
 		"JAVA_HOME="+c.javaHome("", ""))
 }
@@ -221,8 +228,8 @@ type jvm struct {
 	env     []string // in addition to Cluster.env
 	cpus    string   // a taskset list; empty: all
 	ownPIDs bool
-	machine *netns.Machine // nil: that of the masters, or the caller's
-	cgroup  string         // folder; "": the caller's
+	machine Machine // nil: that of the masters, or the caller's
+	cgroup  string  // folder; "": the caller's
 	class   string
 	args    []string
 }

@@ -284,9 +284,21 @@ func (m *Machine) Dial(ctx context.Context, address string) (c net.Conn, err err
 // Path returns the path of the machine's namespace, for nsenter --net=PATH.
 func (m *Machine) Path() string { return filepath.Join(where, m.Name) }
 
-// Command returns a command that runs on the machine, as one process, through nsenter (util-linux).
+// IP returns the machine's address as text.
+func (m *Machine) IP() string { return m.Address.String() }
+
+// HostName returns "", because machines have the host name of the machine on which they are.
+func (m *Machine) HostName() string { return "" }
+
+// Args returns the command line that runs another one on the machine, as one process, through nsenter (util-linux).
+func (m *Machine) Args(argv ...string) []string {
+	return append([]string{"nsenter", "--net=" + m.Path(), "--"}, argv...)
+}
+
+// Command returns a command that runs on the machine, as Args does.
 func (m *Machine) Command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + m.Path(), "--", name}, args...)...)
+	argv := m.Args(append([]string{name}, args...)...)
+	return exec.CommandContext(ctx, argv[0], argv[1:]...)
 }
 
 // Cut cuts the machine's link: everything sent to or from the machine is lost.

@@ -1,0 +1,205 @@
+// Package debian unpacks programs of Debian into folders. Nothing is installed.
+//
+// apt-get has lists, state and a cache of its own, so the machine's packages and lists do not change.
+// None of the packages' scripts runs. The archive's address, its keys and proxies are those of the
+// machine's apt configuration.
+package debian
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Packages are those of the machine's archive. They are downloaded by apt-get with files of its own.
+type Packages struct {
+	work  string // folder for all files
+	conf  string // path of its configuration
+	suite string // the machine's own
+}
+
+// Make makes the folder dir of a cache, unless it exists. The function fill gets packages of the machine's own suite and of
+// another suite (empty: no other), and a folder that becomes dir. Two processes may make
+// the same folder at the same time: dir appears as a whole, by a rename.
+func Make(ctx context.Context, dir, suite string, fill func(p *Packages, into string) error) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	for _, program := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is missing; this works on a Debian machine only: %w", program, err)
+		}
+	}
+	from, err := archive("/etc")
+	if err != nil {
+		return err
+	}
+	cache := filepath.Dir(dir)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(cache, "fetch-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	p, err := open(work, from, cmp.Or(suite, from.suite))
+	if err != nil {
+		return err
+	}
+	if err := p.get(ctx, "update"); err != nil {
+		return err
+	}
+	made := filepath.Join(work, "made")
+	if err := os.Mkdir(made, 0o755); err != nil {
+		return err
+	}
+	if err := fill(p, made); err != nil {
+		return err
+	}
+	if err := os.Rename(made, dir); err != nil {
+		if _, there := os.Stat(dir); there != nil { // otherwise another process was faster, and its folder is as good
+			return err
+		}
+	}
+	return nil
+}
+
+// open prepares apt-get for packages of the machine's own suite and of another one.
+func open(work string, from source, suite string) (*Packages, error) {
+	p := &Packages{work: work, conf: filepath.Join(work, "apt.conf"), suite: from.suite}
+	var errs []error
+	for _, dir := range []string{"sources", "lists/partial", "cache/archives/partial", "state", "debs"} {
+		errs = append(errs, os.MkdirAll(filepath.Join(work, dir), 0o755))
+	}
+	for name, text := range map[string]string{
+		"sources/debian.sources": from.with(suite),
+		"status":                 "",
+		"apt.conf":               configuration(work),
+	} {
+		errs = append(errs, os.WriteFile(filepath.Join(work, name), []byte(text), 0o644))
+	}
+	return p, errors.Join(errs...)
+}
+
+// configuration returns settings that apt-get reads after the machine's own, so proxies and the like stay in
+// force. Commands that the machine runs after an update would change the machine.
+func configuration(work string) string {
+	return fmt.Sprintf(`#clear APT::Update::Pre-Invoke;
+#clear APT::Update::Post-Invoke;
+#clear APT::Update::Post-Invoke-Success;
+#clear Acquire::IndexTargets::deb::DEP-11;
+#clear Acquire::IndexTargets::deb::DEP-11-icons;
+#clear Acquire::IndexTargets::deb::DEP-11-icons-hidpi;
+Acquire::Languages "none";
+APT::Sandbox::User "";
+Dir::Etc::SourceList "/dev/null";
+Dir::Etc::SourceParts "%[1]s/sources";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "/dev/null";
+Dir::State "%[1]s/state";
+Dir::State::Lists "%[1]s/lists";
+Dir::State::Status "%[1]s/status";
+Dir::Cache "%[1]s/cache";
+Dir::Log "%[1]s/state";
+`, work)
+}
+
+// downloadPatience bounds one call of apt-get.
+const downloadPatience = 10 * time.Minute
+
+func (p *Packages) get(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, downloadPatience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-c", p.conf}, args...)...)
+	cmd.Dir, cmd.WaitDelay = filepath.Join(p.work, "debs"), 5*time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(ctx.Err(), fmt.Errorf("apt-get %s: %w: %s", strings.Join(args, " "), err, out))
+	}
+	return nil
+}
+
+// Unpack downloads a package, which is name/suite, and unpacks it into a folder.
+func (p *Packages) Unpack(ctx context.Context, what, into string) error {
+	if err := p.get(ctx, "download", what); err != nil {
+		return err
+	}
+	name, _, _ := strings.Cut(what, "/")
+	debs, err := filepath.Glob(filepath.Join(p.work, "debs", name+"_*.deb"))
+	if err != nil {
+		return err
+	}
+	if len(debs) != 1 {
+		return fmt.Errorf("apt-get download %s: %d files, expected one", what, len(debs))
+	}
+	return extract(ctx, debs[0], into)
+}
+
+// UnpackAll downloads packages of the machine's own suite and those that they need and the machine does not
+// have, and unpacks all of them into one folder. The folder has the form of a machine whose /bin, /lib and /sbin
+// are links into /usr.
+func (p *Packages) UnpackAll(ctx context.Context, into string, names ...string) error {
+	for _, name := range []string{"bin", "lib", "lib64", "sbin"} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(into, "usr", name), 0o755), os.Symlink("usr/"+name, filepath.Join(into, name))); err != nil {
+			return err
+		}
+	}
+	args := []string{"-o", "Dir::State::Status=/var/lib/dpkg/status", "install", "--yes", "--download-only", "--no-install-recommends"}
+	if err := p.get(ctx, append(args, names...)...); err != nil {
+		return err
+	}
+	debs, err := filepath.Glob(filepath.Join(p.work, "cache", "archives", "*.deb"))
+	if err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		if err := extract(ctx, deb, into); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// extract unpacks a file into a folder and deletes the file. Links in the folder that lead to folders stay.
+func extract(ctx context.Context, deb, into string) error {
+	if err := os.MkdirAll(into, 0o755); err != nil {
+		return err
+	}
+	unpack := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", deb)
+	tar, err := unpack.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	write := exec.CommandContext(ctx, "tar", "-x", "--keep-directory-symlink", "-C", into)
+	write.Stdin = tar
+	var problems bytes.Buffer
+	unpack.Stderr, write.Stderr = &problems, &problems
+	if err := unpack.Start(); err != nil {
+		return err
+	}
+	err = write.Run()
+	tar.Close() // otherwise dpkg-deb would wait for a reader that has ended
+	if err := errors.Join(err, unpack.Wait()); err != nil {
+		return fmt.Errorf("unpack %s: %w: %s", filepath.Base(deb), err, &problems)
+	}
+	return os.Remove(deb)
+}
+
+// Program returns the path of a program: the machine's own, or that of the package of this name, which is then downloaded.
+func (p *Packages) Program(ctx context.Context, name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	into := filepath.Join(p.work, name)
+	if err := p.Unpack(ctx, name+"/"+p.suite, into); err != nil {
+		return "", fmt.Errorf("%s is missing and cannot be downloaded (apt-get install %s would do as well): %w", name, name, err)
+	}
+	return filepath.Join(into, "usr", "bin", name), nil
+}
