@@ -139,7 +139,7 @@ func (cfg *Config) nodeName(property string, i int) properties {
 func (cfg *Config) localDirs(i int) string {
 	all := cfg.LocalDirs
 	if own := cfg.node(i).LocalDirs; len(own) > 0 {
-		all = own
+		return strings.Join(own, ",")
 	}
 	var dirs []string
 	for _, d := range all {
