@@ -24,7 +24,7 @@ type Machine interface {
 // Node is a machine with an address of its own for a DataNode and a NodeManager.
 type Node struct {
 	Machine   Machine
-	LocalDirs []string // intermediate data of its NodeManager; default: in the run folder
+	LocalDirs []string // intermediate data of its NodeManager, of no other one; default: in the run folder
 	Cgroup    string   // folder of the cgroup of its two JVMs and of its containers; "": the caller's
 }
 

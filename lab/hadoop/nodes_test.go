@@ -79,7 +79,7 @@ func TestNodesHaveTheirOwnAddresses(t *testing.T) {
 			t.Errorf("node %d: %s %s %s %s", i, c.DataNodeAddress(i), c.ShuffleAddress(i), c.DataNodeURL(i), c.NodeManagerURL(i))
 		}
 	}
-	if got := c.nodeManagerSite(0)["yarn.nodemanager.local-dirs"]; got != "/disk0/local/nm0" {
+	if got := c.nodeManagerSite(0)["yarn.nodemanager.local-dirs"]; got != "/disk0/local" {
 		t.Errorf("local folders of the first node: %s", got)
 	}
 	if got := c.nodeManagerSite(1)["yarn.nodemanager.local-dirs"]; !strings.HasSuffix(got, "/data/local/nm1") {

@@ -450,6 +450,15 @@ func (c *Cluster) StopDataNode(i int) { c.takeDataNode(i).Stop(10 * time.Second)
 // KillDataNode ends DataNode i with SIGKILL, as a crash would.
 func (c *Cluster) KillDataNode(i int) { c.takeDataNode(i).Kill() }
 
+// KillNodeManager ends NodeManager i with SIGKILL. Its containers die with it if root runs the cluster.
+func (c *Cluster) KillNodeManager(i int) {
+	c.mu.Lock()
+	p := c.nms[i]
+	c.nms[i] = nil
+	c.mu.Unlock()
+	p.Kill()
+}
+
 func (c *Cluster) takeDataNode(i int) *process.Process {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -2,6 +2,7 @@ package hadoop
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -140,28 +141,50 @@ func (c *Cluster) WriteRows(ctx context.Context, dir string, spec Rows) (Checksu
 // layout and, with inOrder, that the row numbers go up one by one from 0 over all files, as in
 // TeraGen's output. It returns the rows' checksum.
 func (c *Cluster) VerifyRows(ctx context.Context, dir string, rows int64, inOrder bool) (Checksum128, error) {
-	var sum Checksum128
-	var n uint64
+	check := RowCheck{InOrder: inOrder}
 	err := c.eachPart(ctx, dir, func(path string, r io.Reader) error {
-		in := bufio.NewReaderSize(r, 1<<20)
-		row := make([]byte, RowBytes)
-		for {
-			if _, err := io.ReadFull(in, row); errors.Is(err, io.EOF) {
-				return nil
-			} else if err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			if err := checkRow(row, n, inOrder); err != nil {
-				return fmt.Errorf("%s: %w", path, err)
-			}
-			sum.add(row)
-			n++
+		if err := check.Read(r); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
 		}
+		return nil
 	})
-	if err == nil && n != uint64(rows) {
-		err = fmt.Errorf("%s has %d rows, expected %d", dir, n, rows)
+	if err == nil && check.Rows != rows {
+		err = fmt.Errorf("%s has %d rows, expected %d", dir, check.Rows, rows)
 	}
-	return sum, err
+	return check.Sum, err
+}
+
+// RowCheck checks rows that come from one reader after the other.
+type RowCheck struct {
+	InOrder bool // the row numbers go up one by one from 0
+	Sorted  bool // the keys do not go down, as after TeraSort
+	Rows    int64
+	Sum     Checksum128
+
+	last []byte
+}
+
+// Read reads the reader to its end. An error describes the first row that is wrong.
+func (c *RowCheck) Read(r io.Reader) error {
+	in := bufio.NewReaderSize(r, 1<<20)
+	row := make([]byte, RowBytes)
+	for {
+		if _, err := io.ReadFull(in, row); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := checkRow(row, uint64(c.Rows), c.InOrder); err != nil {
+			return err
+		}
+		const key = 10
+		if c.Sorted && bytes.Compare(c.last, row[:key]) > 0 {
+			return fmt.Errorf("row %d has the key %x, the one before it %x", c.Rows, row[:key], c.last)
+		}
+		c.last = append(c.last[:0], row[:key]...)
+		c.Sum.add(row)
+		c.Rows++
+	}
 }
 
 func checkRow(row []byte, number uint64, inOrder bool) error {

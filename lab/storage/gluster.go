@@ -148,3 +148,10 @@ func (h *Host) mount(ctx context.Context, name, at string, argv ...string) (*pro
 	}
 	return client, nil
 }
+
+// KillBrick ends the server of a host's brick with SIGKILL. Only replicas on other hosts remain.
+func (g *Gluster) KillBrick(ctx context.Context, host int) error {
+	h := g.hosts[host]
+	_, err := h.Run(ctx, "pkill", "-KILL", "-f", "^\\S*glusterfsd .*--brick-name "+g.bricks[host]+"( |$)")
+	return err
+}
