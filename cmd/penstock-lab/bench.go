@@ -8,6 +8,6 @@ func newBenchCommand() *cobra.Command {
 		Short: "Measure the effect and the cost of Penstock",
 	}
 	cmd.AddCommand(newBenchIsolation(), newBenchOverhead(), newBenchDecision(), newBenchCoordination(), newBenchBroker(), newBenchMonitor(),
-		newBenchGuarantees(), newBenchLatency(), newBenchShortest(), newBenchSlowdown(), newBenchForecast(), newBenchNetwork(), newBenchContainers())
+		newBenchGuarantees(), newBenchLatency(), newBenchShortest(), newBenchSlowdown(), newBenchForecast(), newBenchNetwork(), newBenchContainers(), newBenchSharedfs())
 	return cmd
 }

@@ -17,6 +17,7 @@ import (
 	"penstock/lab/bench/latency"
 	"penstock/lab/bench/monitor"
 	"penstock/lab/bench/overhead"
+	"penstock/lab/bench/sharedfs"
 	"penstock/lab/bench/shortest"
 	"penstock/lab/bench/slowdown"
 	"penstock/lab/bench/soak"
@@ -29,7 +30,7 @@ import (
 func knownClaims(t *testing.T) map[string][]claims.Claim {
 	t.Helper()
 	known := map[string][]claims.Claim{
-		"broker": broker.KnownClaims(10_000), "containers": containers.KnownClaims(), "coordination": coordination.KnownClaims(),
+		"broker": broker.KnownClaims(10_000), "containers": containers.KnownClaims(), "sharedfs": sharedfs.KnownClaims(), "coordination": coordination.KnownClaims(),
 		"forecast":   forecast.KnownClaims(),
 		"guarantees": guarantees.KnownClaims(), "latency": latency.KnownClaims(),
 		"monitor": monitor.KnownClaims(), "overhead": overhead.KnownClaims(), "soak": soak.KnownClaims(),

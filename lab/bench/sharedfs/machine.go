@@ -1,0 +1,146 @@
+package sharedfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"penstock/lab/disk"
+	"penstock/lab/hadoop"
+	"penstock/lab/process"
+	"penstock/lab/stand"
+	"penstock/lab/storage"
+)
+
+const (
+	queue     = "root.jobs"
+	diskBytes = 4 << 30
+	logBytes  = 1 << 10 // of a disk's request log, which nobody reads
+)
+
+// machine is the environment of a turn: hosts with disks and a file system, and a YARN on it.
+type machine struct {
+	*stand.Stand
+	setup   Setup
+	row     row
+	jar     string // penstock-sharedfs.jar
+	hosts   []*storage.Host
+	mount   string
+	clients []*process.Process
+}
+
+// root returns the folder that is shared:///.
+func (m *machine) root() string { return filepath.Join(m.mount, "hadoop") }
+
+// start starts a machine in the folder dir. On an error it undoes everything.
+func start(ctx context.Context, q Request, r row, dir string) (_ *machine, err error) {
+	m := &machine{setup: q.Setup, row: r, jar: filepath.Join(filepath.Dir(q.AgentJar), "penstock-sharedfs.jar"), mount: filepath.Join(dir, "mount")}
+	if _, err := os.Stat(m.jar); err != nil {
+		return nil, fmt.Errorf("run make build first: %w", err)
+	}
+	spec := stand.Spec{
+		Name: "sharedfs", Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
+		Sysctls: []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(q.Setup.DirtyBytes/2, 10)},
+			{Name: "vm/dirty_bytes", Value: strconv.FormatInt(q.Setup.DirtyBytes, 10)}},
+		Machines: q.Setup.Hosts, Prepare: m.prepare, Hadoop: m.cluster,
+	}
+	for i := range q.Setup.Hosts {
+		spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("disk%d", i), Size: diskBytes, LogBytesMax: logBytes})
+	}
+	m.Stand, err = stand.Up(ctx, spec)
+	return m, err
+}
+
+// prepare starts the file system and mounts it on each host.
+func (m *machine) prepare(ctx context.Context, s *stand.Stand) error {
+	if _, err := s.Network.Here(); err != nil { // this process asks YARN over HTTP
+		return err
+	}
+	programs, err := storage.Fetch(ctx, s.Spec.Cache, s.Spec.Progress)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.mount, 0o755); err != nil {
+		return err
+	}
+	if m.hosts, err = storage.Hosts(ctx, s.Book, s.Network.Machines, programs, s.Path("hosts")); err != nil {
+		return err
+	}
+	var folders []string
+	for _, d := range s.Disks {
+		folders = append(folders, filepath.Join(d.Mount(), "data"))
+	}
+	mount, err := m.startFileSystem(ctx, folders)
+	if err != nil {
+		return err
+	}
+	for _, h := range m.hosts {
+		client, err := mount(ctx, h)
+		if err != nil {
+			return err
+		}
+		m.clients = append(m.clients, client)
+	}
+	names := ""
+	for _, h := range m.hosts {
+		names += fmt.Sprintf("%s %s\n", h.Name, h.IP())
+	}
+	_, err = m.hosts[0].Run(ctx, "mkdir", m.root())
+	return errors.Join(err, os.WriteFile(m.names(s), []byte(names), 0o644))
+}
+
+// names returns the path of the file that translates the servers' names.
+func (m *machine) names(s *stand.Stand) string { return s.Path("names") }
+
+// startFileSystem returns a function that mounts the file system on a host.
+func (m *machine) startFileSystem(ctx context.Context, folders []string) (func(context.Context, *storage.Host) (*process.Process, error), error) {
+	if m.row.fs == Moose {
+		fs, err := storage.StartMoose(ctx, m.hosts, storage.MooseOptions{Chunks: folders})
+		return func(ctx context.Context, h *storage.Host) (*process.Process, error) { return fs.Mount(ctx, h, m.mount) }, err
+	}
+	fs, err := storage.StartGluster(ctx, m.hosts, storage.GlusterOptions{Bricks: folders})
+	return func(ctx context.Context, h *storage.Host) (*process.Process, error) { return fs.Mount(ctx, h, m.mount) }, err
+}
+
+// cluster returns the configuration of YARN: a NodeManager on each host, with room for its part of the tasks.
+func (m *machine) cluster(s *stand.Stand) hadoop.Config {
+	layout := "none"
+	if m.row.near {
+		layout = m.row.fs
+	}
+	settings := map[string]string{
+		"fs.defaultFS":                                "shared:///",
+		"fs.AbstractFileSystem.shared.impl":           "penstock.sharedfs.SharedFs",
+		"penstock.sharedfs.mount":                     m.root(),
+		"penstock.sharedfs.layout":                    layout,
+		"penstock.sharedfs.gluster.shard":             "0", // whole files
+		"penstock.sharedfs.hosts":                     m.names(s),
+		"penstock.sharedfs.shuffle.dirs":              filepath.Join(m.mount, "local", "{host}"),
+		"yarn.scheduler.capacity.node-locality-delay": strconv.Itoa(10 * m.setup.Hosts),
+		"mapreduce.task.io.sort.mb":                   strconv.Itoa(m.setup.SortMB),
+	}
+	if m.row.merge {
+		settings["mapreduce.job.reduce.shuffle.consumer.plugin.class"] = "penstock.sharedfs.shuffle.SharedShuffle"
+	}
+	cfg := hadoop.Config{Version: m.setup.Hadoop, Masters: m.hosts[0], NoHDFS: true, Jars: []string{m.jar}, Settings: settings,
+		TaskSlots: (m.setup.Files + m.setup.Hosts - 1) / m.setup.Hosts, Queues: []string{queue}}
+	for i, h := range m.hosts {
+		local := filepath.Join(m.mount, "local", h.IP())
+		if !m.row.shared {
+			local = filepath.Join(s.Disks[i].Mount(), "local")
+		}
+		cfg.Nodes = append(cfg.Nodes, hadoop.Node{Machine: h, LocalDirs: []string{local}})
+	}
+	return cfg
+}
+
+// limit turns the disks' models on or off.
+func (m *machine) limit(on bool) error {
+	if on {
+		return m.SetModel(m.setup.model())
+	}
+	return m.SetModel(disk.Model{})
+}

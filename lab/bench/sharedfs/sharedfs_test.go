@@ -1,0 +1,68 @@
+package sharedfs
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestValidate(t *testing.T) {
+	for want, change := range map[string]func(*Setup){
+		"":          func(*Setup) {},
+		"--hosts 1": func(s *Setup) { s.Hosts = 1 }, "--hosts 9": func(s *Setup) { s.Hosts = 9 },
+		"at least one size": func(s *Setup) { s.SizesMiB = nil }, "--sizes: 31": func(s *Setup) { s.SizesMiB = []int{31} },
+		"--sizes: 64": func(s *Setup) { s.SizesMiB = []int{64, 64} }, "--sizes: 2049": func(s *Setup) { s.SizesMiB = []int{64, 2049} },
+		"--rate": func(s *Setup) { s.Rate = 999_999 },
+	} {
+		s := DefaultSetup()
+		change(&s)
+		if err := s.Validate(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+// Rows of the same run are compared, and each goal is at its bound.
+func TestClaims(t *testing.T) {
+	s := DefaultSetup()
+	s.SizesMiB = []int{64}
+	turn := func(row string, run int, j Job) Turn {
+		j.SizeMiB = 64
+		return Turn{Row: row, Run: run, Jobs: []Job{j}}
+	}
+	r := newResult(s, []Turn{
+		turn("gluster-stock-near", 1, Job{RunS: 100, WrittenMB: 300}), turn("gluster-shared-near", 1, Job{RunS: 75, WrittenMB: 200, Maps: 10, LocalMaps: 9, NetworkMB: 30}),
+		turn("gluster-shared-any", 1, Job{RunS: 80, NetworkMB: 60}), turn("gluster-stock-near", 2, Job{RunS: 10}),
+	})
+	met, found := 0, map[string]float64{}
+	for _, c := range r.claims() {
+		found[c.Name] = c.Value
+		if c.Met != nil && *c.Met {
+			met++
+		}
+	}
+	for end, want := range map[string]float64{
+		"in place: run time / with Hadoop's shuffle": 0.75, "in place: bytes written to disks / with Hadoop's shuffle": 2.0 / 3,
+		"with locality: local maps": 0.9, "with locality: bytes over the network / without": 0.5, "stock-near: run time": 55,
+	} {
+		if got := found["gluster, TeraSort of 64 MiB, "+end]; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", end, got, want)
+		}
+	}
+	if met != 3 {
+		t.Errorf("%d goals are met, want 3: %v", met, r.claims())
+	}
+	var table, page, doc bytes.Buffer
+	if err := r.WriteTable(&table); err != nil || !strings.Contains(table.String(), "gluster-shared-near") || strings.Contains(table.String(), "moosefs") {
+		t.Errorf("%v\n%s", err, table.String())
+	}
+	if err := r.Report().Write(&page, time.Unix(0, 0)); err != nil {
+		t.Error(err)
+	}
+	if err := r.WriteJSON(&doc); err != nil || !json.Valid(doc.Bytes()) {
+		t.Error(err)
+	}
+}

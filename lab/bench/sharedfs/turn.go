@@ -1,0 +1,225 @@
+package sharedfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+	"github.com/prometheus/procfs/blockdevice"
+
+	"penstock/lab/experiment"
+	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
+	"penstock/lab/proc"
+	"penstock/lab/stand"
+)
+
+// Turn is the result of one row in one run.
+type Turn struct {
+	Row  string `json:"row"`
+	Run  int    `json:"run"`
+	Jobs []Job  `json:"jobs"`
+}
+
+// Job is the result of a TeraSort of one size.
+type Job struct {
+	SizeMiB   int     `json:"size_mib"`
+	RunS      float64 `json:"run_s"` // by the ResourceManager
+	Maps      int64   `json:"maps"`
+	LocalMaps int64   `json:"local_maps"`
+	InPlace   int64   `json:"map_outputs_in_place"`
+	Fallbacks int64   `json:"fallbacks"`
+	Spilled   int64   `json:"spilled_records"`
+	// During the job:
+	CPU        float64 `json:"cpu"`         // busy part of the machine's CPUs, 0 to 1
+	ReadMB     float64 `json:"read_mb"`     // from all disks
+	WrittenMB  float64 `json:"written_mb"`  // to all disks, after all has been written
+	NetworkMB  float64 `json:"network_mb"`  // received by the hosts from others
+	ShuffledMB float64 `json:"shuffled_mb"` // sent by NodeManagers
+}
+
+// Key returns the turn's key.
+func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
+
+func (t Turn) String() string {
+	var all []string
+	for _, j := range t.Jobs {
+		all = append(all, fmt.Sprintf("%d MiB %.1f s (%d of %d maps local, CPU %.2f, disks %.0f MB read and %.0f written, network %.0f MB, shuffle %.0f MB)",
+			j.SizeMiB, j.RunS, j.LocalMaps, j.Maps, j.CPU, j.ReadMB, j.WrittenMB, j.NetworkMB, j.ShuffledMB))
+	}
+	return strings.Join(all, "; ")
+}
+
+// turn measures all sizes of a row on a machine of its own.
+func (q Request) turn(ctx context.Context, k experiment.RowTurn, dir string) (t Turn, err error) {
+	t = Turn{Row: k.Row, Run: k.Run}
+	for _, r := range rows() {
+		if r.String() != k.Row {
+			continue
+		}
+		m, err := start(ctx, q, r, dir)
+		if err != nil {
+			return Turn{}, err
+		}
+		defer func() {
+			err = errors.Join(err, m.Down(), os.RemoveAll(filepath.Join(dir, "hadoop", "logs", "containers")))
+		}()
+		for _, size := range q.Setup.SizesMiB {
+			j, err := m.sort(ctx, size)
+			if err != nil {
+				return Turn{}, fmt.Errorf("TeraSort of %d MiB: %w", size, err)
+			}
+			t.Jobs = append(t.Jobs, j)
+		}
+		return t, nil
+	}
+	return Turn{}, fmt.Errorf("no row %q", k.Row)
+}
+
+// sort writes rows, sorts them on cold disks and checks them.
+func (m *machine) sort(ctx context.Context, size int) (j Job, err error) {
+	rows := int64(size) * mib / hadoop.RowBytes
+	_, _, err = m.run(ctx, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: m.setup.Files, Output: "/rows", Queue: queue})
+	if err != nil {
+		return Job{}, err
+	}
+	written, err := m.check(ctx, "rows", rows, hadoop.RowCheck{InOrder: true})
+	if err != nil {
+		return Job{}, err
+	}
+	if err := errors.Join(ledger.DropCaches(), m.limit(true)); err != nil {
+		return Job{}, err
+	}
+	defer func() { err = errors.Join(err, m.limit(false)) }()
+	before, err := m.read(ctx)
+	if err != nil {
+		return Job{}, err
+	}
+	status, counters, err := m.run(ctx, hadoop.Job{Kind: hadoop.TeraSort, Input: "/rows", Output: "/sorted", Reduces: m.setup.Reduces, Queue: queue})
+	if err != nil {
+		return Job{}, err
+	}
+	cpu, err := proc.MachineCPUTime()
+	if err != nil {
+		return Job{}, err
+	}
+	passed := time.Since(before.at)
+	if _, err := m.hosts[0].Run(ctx, "sync"); err != nil {
+		return Job{}, err
+	}
+	after, err := m.read(ctx)
+	if err != nil {
+		return Job{}, err
+	}
+	if err := m.limit(false); err != nil {
+		return Job{}, err
+	}
+	sorted, err := m.check(ctx, "sorted", rows, hadoop.RowCheck{Sorted: true})
+	if err == nil && sorted != written {
+		err = fmt.Errorf("the sorted rows have the checksum %s, those before %s", sorted, written)
+	}
+	if err != nil {
+		return Job{}, err
+	}
+	_, err = m.hosts[0].Run(ctx, "rm", "-r", filepath.Join(m.root(), "rows"), filepath.Join(m.root(), "sorted"))
+	mb := func(after, before float64) float64 { return round((after - before) / megabyte) }
+	return Job{SizeMiB: size, RunS: round(status.Elapsed.Seconds()), Maps: counters["Launched map tasks"], LocalMaps: counters["Data-local map tasks"],
+		InPlace: counters["MAP_OUTPUTS_IN_PLACE"], Fallbacks: counters["FALLBACKS"], Spilled: counters["Spilled Records"],
+		CPU:    round((cpu - before.cpu).Seconds() / passed.Seconds() / float64(m.setup.Machine.CPUs)),
+		ReadMB: mb(after.read, before.read), WrittenMB: mb(after.written, before.written), NetworkMB: mb(after.received, before.received), ShuffledMB: mb(after.shuffled, before.shuffled)}, err
+}
+
+// run runs a job to its end.
+func (m *machine) run(ctx context.Context, job hadoop.Job) (hadoop.Status, map[string]int64, error) {
+	app, err := m.Hadoop.Submit(ctx, job)
+	if err != nil {
+		return hadoop.Status{}, nil, err
+	}
+	status, err := app.Wait(ctx)
+	if err != nil {
+		return status, nil, err
+	}
+	counters, err := app.Counters(ctx)
+	return status, counters, err
+}
+
+// check reads the rows of a folder on the last host, and returns their checksum.
+func (m *machine) check(ctx context.Context, dir string, rows int64, check hadoop.RowCheck) (hadoop.Checksum128, error) {
+	argv := m.hosts[len(m.hosts)-1].Args("sh", "-c", "cat "+filepath.Join(m.root(), dir, "part-*"))
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return check.Sum, err
+	}
+	if err := cmd.Start(); err != nil {
+		return check.Sum, err
+	}
+	err = check.Read(out)
+	out.Close()
+	if err = errors.Join(err, cmd.Wait()); err == nil && check.Rows != rows {
+		err = fmt.Errorf("there are %d rows, expected %d", check.Rows, rows)
+	}
+	if err != nil {
+		return check.Sum, fmt.Errorf("%s: %w", dir, err)
+	}
+	return check.Sum, nil
+}
+
+// reading holds counters at an instant, in bytes.
+type reading struct {
+	at            time.Time
+	cpu           time.Duration
+	read, written float64
+	received      float64
+	shuffled      float64
+}
+
+func (m *machine) read(ctx context.Context) (r reading, err error) {
+	blocks, err := blockdevice.NewDefaultFS()
+	if err != nil {
+		return r, err
+	}
+	const sector = 512
+	for _, d := range m.Disks {
+		s, _, err := blocks.SysBlockDeviceStat(stand.KernelName(d))
+		if err != nil {
+			return r, err
+		}
+		r.read += float64(s.ReadSectors) * sector
+		r.written += float64(s.WriteSectors) * sector
+	}
+	for i := range m.hosts {
+		var bean struct{ ShuffleOutputBytes float64 }
+		if err := hadoop.Bean(ctx, m.Hadoop.NodeManagerURL(i), "Hadoop:service=NodeManager,name=ShuffleMetrics", &bean); err != nil {
+			return r, err
+		}
+		r.shuffled += bean.ShuffleOutputBytes
+		err := m.Network.Machines[i].Do(func() error {
+			// This thread is in the host's network, and /proc/thread-self/net shows it.
+			fs, err := procfs.NewFS("/proc/thread-self")
+			if err != nil {
+				return err
+			}
+			dev, err := fs.NetDev()
+			r.received += float64(dev["eth0"].RxBytes)
+			return err
+		})
+		if err != nil {
+			return r, err
+		}
+	}
+	if r.cpu, err = proc.MachineCPUTime(); err != nil {
+		return r, err
+	}
+	r.at = time.Now()
+	return r, nil
+}
+
+func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
