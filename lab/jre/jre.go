@@ -3,9 +3,7 @@
 //
 // The runtimes are Debian's own. Java 11 is in Debian 11 (bullseye), and its programs run on later releases.
 // Java 8 is only in sid, whose programs need sid's C library, so this library is unpacked beside the runtime and
-// written into the java program (patchelf). Nothing is installed. apt-get has lists, state and a cache of its
-// own, so the machine's packages and lists do not change. The archive's address, its keys and proxies
-// are those of the machine's apt configuration.
+// written into the java program (patchelf). Nothing is installed (package debian).
 package jre
 
 import (
@@ -19,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"penstock/lab/debian"
 )
 
 // release says where Debian has a version of Java.
@@ -68,56 +68,22 @@ func Fetch(ctx context.Context, cacheDir string, version int, progress func(form
 
 // fetch makes the folder dir.
 func fetch(ctx context.Context, r release, version int, dir string) error {
-	for _, program := range []string{"apt-get", "dpkg-deb"} {
-		if _, err := exec.LookPath(program); err != nil {
-			return fmt.Errorf("%s is missing; Java %d can only be fetched on a Debian machine: %w", program, version, err)
-		}
-	}
-	from, err := archive("/etc")
-	if err != nil {
-		return err
-	}
-	cache := filepath.Dir(dir)
-	if err := os.MkdirAll(cache, 0o755); err != nil {
-		return err
-	}
-	work, err := os.MkdirTemp(cache, "fetch-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(work)
-	apt, err := newApt(work, from, r.suite)
-	if err != nil {
-		return err
-	}
-	if err := apt.update(ctx); err != nil {
-		return err
-	}
-	made := filepath.Join(work, "made")
-	if err := apt.unpack(ctx, fmt.Sprintf("openjdk-%d-jre-headless/%s", version, r.suite), made); err != nil {
-		return err
-	}
-	if err := linkWithin(made); err != nil {
-		return err
-	}
-	if r.libc {
-		if err := apt.unpack(ctx, "libc6/"+r.suite, filepath.Join(made, libcFolder)); err != nil {
+	return debian.Fetch(ctx, dir, r.suite, func(a *debian.Archive, made string) error {
+		if err := a.Unpack(ctx, fmt.Sprintf("openjdk-%d-jre-headless/%s", version, r.suite), made); err != nil {
 			return err
 		}
-		patchelf, err := apt.program(ctx, "patchelf")
+		if err := linkWithin(made); err != nil || !r.libc {
+			return err
+		}
+		if err := a.Unpack(ctx, "libc6/"+r.suite, filepath.Join(made, libcFolder)); err != nil {
+			return err
+		}
+		patchelf, err := a.Program(ctx, "patchelf")
 		if err != nil {
 			return err
 		}
-		if err := useLibc(ctx, patchelf, made, dir, r); err != nil {
-			return err
-		}
-	}
-	if err := os.Rename(made, dir); err != nil {
-		if _, there := os.Stat(dir); there != nil { // otherwise another process was faster, and its folder is as good
-			return err
-		}
-	}
-	return nil
+		return useLibc(ctx, patchelf, made, dir, r)
+	})
 }
 
 // find returns the home of the runtime that is unpacked in dir.

@@ -1,4 +1,4 @@
-package jre
+package debian
 
 import (
 	"fmt"

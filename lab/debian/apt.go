@@ -1,6 +1,12 @@
-package jre
+// Package debian fetches packages of Debian into the project's cache, once, and installs nothing.
+//
+// Tests need programs that a machine lacks, such as old Java runtimes, and a test must not change the machine. apt-get has
+// lists, state and a cache of its own here, so the machine's packages and lists stay as they are, and a
+// package is only unpacked. The archive's address, its keys and proxies are those of the machine's apt configuration.
+package debian
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,16 +17,63 @@ import (
 	"time"
 )
 
-// apt runs apt-get with files of its own.
-type apt struct {
+// Archive runs apt-get with files of its own.
+type Archive struct {
 	work  string // folder for all files
 	conf  string // path of its configuration
 	suite string // the machine's own
 }
 
-// newApt prepares apt-get for packages of the machine's own suite and of another one.
-func newApt(work string, from source, suite string) (*apt, error) {
-	a := &apt{work: work, conf: filepath.Join(work, "apt.conf"), suite: from.suite}
+// Own is the suite of the machine itself.
+const Own = ""
+
+// Fetch makes the folder dir, unless it exists: fill unpacks packages into a new folder, which then gets this name, as a
+// whole. So two processes may fetch at the same time. The packages are of the machine's own suite and of another one, or of
+// Own. Fetch needs a Debian machine.
+func Fetch(ctx context.Context, dir, suite string, fill func(a *Archive, into string) error) error {
+	if _, err := os.Stat(dir); err == nil {
+		return nil
+	}
+	for _, program := range []string{"apt-get", "dpkg-deb"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%s is missing; Debian's packages can only be fetched on a Debian machine: %w", program, err)
+		}
+	}
+	from, err := archive("/etc")
+	if err != nil {
+		return err
+	}
+	cache := filepath.Dir(dir)
+	if err := os.MkdirAll(cache, 0o755); err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp(cache, "fetch-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	a, err := newArchive(work, from, cmp.Or(suite, from.suite))
+	if err != nil {
+		return err
+	}
+	if err := a.get(ctx, "update"); err != nil {
+		return err
+	}
+	made := filepath.Join(work, "made")
+	if err := fill(a, made); err != nil {
+		return err
+	}
+	if err := os.Rename(made, dir); err != nil {
+		if _, there := os.Stat(dir); there != nil { // otherwise another process was faster, and its folder is as good
+			return err
+		}
+	}
+	return nil
+}
+
+// newArchive prepares apt-get for packages of the machine's own suite and of another one.
+func newArchive(work string, from source, suite string) (*Archive, error) {
+	a := &Archive{work: work, conf: filepath.Join(work, "apt.conf"), suite: from.suite}
 	var errs []error
 	for _, dir := range []string{"sources", "lists/partial", "cache/archives/partial", "state", "debs"} {
 		errs = append(errs, os.MkdirAll(filepath.Join(work, dir), 0o755))
@@ -61,7 +114,7 @@ Dir::Log "%[1]s/state";
 // downloadPatience bounds one call of apt-get.
 const downloadPatience = 10 * time.Minute
 
-func (a *apt) get(ctx context.Context, args ...string) error {
+func (a *Archive) get(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, downloadPatience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-c", a.conf}, args...)...)
@@ -72,10 +125,8 @@ func (a *apt) get(ctx context.Context, args ...string) error {
 	return nil
 }
 
-func (a *apt) update(ctx context.Context) error { return a.get(ctx, "update") }
-
-// unpack downloads a package, which is name/suite, and unpacks it into a folder. It runs none of the package's scripts.
-func (a *apt) unpack(ctx context.Context, what, into string) error {
+// Unpack downloads a package, which is name/suite, and unpacks it into a folder. It runs none of the package's scripts.
+func (a *Archive) Unpack(ctx context.Context, what, into string) error {
 	if err := a.get(ctx, "download", what); err != nil {
 		return err
 	}
@@ -96,13 +147,13 @@ func (a *apt) unpack(ctx context.Context, what, into string) error {
 	return os.Remove(debs[0])
 }
 
-// program returns the path of a program: the machine's own, or that of the package of this name, which is then downloaded.
-func (a *apt) program(ctx context.Context, name string) (string, error) {
+// Program returns the path of a program: the machine's own, or that of the package of this name, which is then downloaded.
+func (a *Archive) Program(ctx context.Context, name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
 	into := filepath.Join(a.work, name)
-	if err := a.unpack(ctx, name+"/"+a.suite, into); err != nil {
+	if err := a.Unpack(ctx, name+"/"+a.suite, into); err != nil {
 		return "", fmt.Errorf("%s is missing and cannot be downloaded (apt-get install %s would do as well): %w", name, name, err)
 	}
 	return filepath.Join(into, "usr", "bin", name), nil
