@@ -12,7 +12,7 @@ import (
 // This file keeps the series of flows few. A device remembers thousands of flows of applications that have ended, and each
 // flow has about thirty series. A flow has series while it has streams or bytes to write, and for flowSeriesAge after
 // its counters have last changed. If it returns, its counters go on from where they were. The setting flow_metrics
-// switches these series off.
+// switches these series off, or keeps all of them.
 
 // flowSeriesAge is longer than usual intervals of scrapes and windows of alerts.
 const flowSeriesAge = 10 * time.Minute
@@ -47,6 +47,7 @@ var (
 
 // flowSeries remembers when flows were last used. Its methods must not be called concurrently.
 type flowSeries struct {
+	all  bool                          // flows keep their series
 	used map[string]map[string]flowUse // by device and flow
 }
 
@@ -55,7 +56,13 @@ type flowUse struct {
 	at       time.Time // when it was last seen to have changed
 }
 
-func newFlowSeries() *flowSeries { return &flowSeries{used: map[string]map[string]flowUse{}} }
+// newFlowSeries returns the series for a value of the setting flow_metrics.
+func newFlowSeries(setting string) *flowSeries {
+	if setting == "off" {
+		return nil
+	}
+	return &flowSeries{all: setting == "all", used: map[string]map[string]flowUse{}}
+}
 
 // collect sends the series of a device's flows. s may be nil.
 func (s *flowSeries) collect(dev string, flows []device.FlowSnapshot, now time.Time, out chan<- prometheus.Metric) {
@@ -73,7 +80,7 @@ func (s *flowSeries) collect(dev string, flows []device.FlowSnapshot, now time.T
 			use.at = was.at
 		}
 		used[f.Name] = use
-		if now.Sub(use.at) < flowSeriesAge {
+		if s.all || now.Sub(use.at) < flowSeriesAge {
 			sendFlow(dev, f, out)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 // TestSeriesOfFlowsThatAreUsed checks that a flow has series while it is used and for some minutes afterwards, and
 // again when it returns.
 func TestSeriesOfFlowsThatAreUsed(t *testing.T) {
-	s, now := newFlowSeries(), time.Now()
+	s, now := newFlowSeries("used"), time.Now()
 	flow := device.FlowSnapshot{Name: "a", Requests: 5}
 	seen := func(after time.Duration) bool {
 		now = now.Add(after)
@@ -44,6 +44,9 @@ func TestSeriesOfFlowsThatAreUsed(t *testing.T) {
 		if got := seen(step.after); got != step.want {
 			t.Errorf("after %v more, with %d requests: series %v, want %v", step.after, flow.Requests, got, step.want)
 		}
+	}
+	if s.all = true; !seen(time.Hour) {
+		t.Error("with flow_metrics: all, a flow has no series any more")
 	}
 }
 

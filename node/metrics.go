@@ -87,14 +87,12 @@ func newMetrics(d *Daemon) *metrics {
 		daemon:   d,
 		registry: prometheus.NewRegistry(),
 		owners:   newOwnerMetrics(),
+		flows:    newFlowSeries(d.settings.FlowMetrics),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "penstock_request_latency_seconds",
 			Help:    "Latency of device requests.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 1.6, 24),
 		}, []string{"device", "direction"}),
-	}
-	if d.settings.FlowMetrics != "off" {
-		m.flows = newFlowSeries()
 	}
 	m.registry.MustRegister(m, m.latency, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -139,8 +137,8 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(dataNodeConnectionsDesc, float64(d.connections.Snapshot(0).Established))
 	m.collecting.Lock()
-	defer m.collecting.Unlock()
 	m.owners.collect(d, out)
+	m.collecting.Unlock()
 	for _, s := range d.orchestrators.States() {
 		gauge(orchestratedDesc, float64(s.Containers), string(s.Kind))
 		gauge(orchestratorFailsDesc, float64(s.Failures), string(s.Kind))
@@ -234,7 +232,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 				promised += f.Reserve.Promised
 			}
 		}
+		m.collecting.Lock()
 		m.flows.collect(dev, snap.Flows, time.Now(), out)
+		m.collecting.Unlock()
 		gauge(promisedDesc, promised, dev)
 		count(strictIdleDesc, snap.StrictIdle.Seconds(), dev)
 	}

@@ -159,7 +159,7 @@ func reordered(t *testing.T, fixed int, c cost.Coefficients, seek time.Duration,
 }
 
 // TestWaitsOnAParallelDevice checks that waits for overtaken reads cost a device at most 2 % of its throughput if it serves
-// twelve requests at a time, and their latencies differ widely. Waits without the measurement of their waste cost 12 %.
+// twelve requests at a time, and their latencies differ widely. Waits that may waste a fifth of the time cost 12 %.
 func TestWaitsOnAParallelDevice(t *testing.T) {
 	const total, depth = 2 * time.Minute, 12
 	line := cost.Line{PerMiB: 10 * time.Millisecond}
@@ -169,6 +169,10 @@ func TestWaitsOnAParallelDevice(t *testing.T) {
 		"two kinds":   func(_ string, r *rand.Rand) float64 { return []float64{0.5, 5}[r.IntN(10)/9] },
 		"one slowly": func(flow string, r *rand.Rand) float64 {
 			return (0.9 + r.Float64()/5) * map[string]float64{"a": 1, "b": 3}[flow]
+		},
+		// The slots fall into step with the slow reads, and waits waste more than the measurement shows.
+		"one by turns": func(flow string, r *rand.Rand) float64 {
+			return (0.9 + r.Float64()/5) * map[string]float64{"a": 1, "b": 2.2}[flow]
 		},
 		"one randomly": func(flow string, r *rand.Rand) float64 { return 1 + map[string]float64{"b": 4}[flow]*r.Float64() },
 	}
@@ -206,8 +210,12 @@ func TestWaitsOnAParallelDevice(t *testing.T) {
 			with, without := run(true), run(false)
 			part := float64(with) / float64(without)
 			t.Logf("%s, %s: %.3f of %.1f MiB/s", device.name, spread, part, float64(without)/float64(mib)/total.Seconds())
-			if part < 0.98 {
-				t.Errorf("%s, %s: waits leave %.3f of the throughput, want 0.98", device.name, spread, part)
+			least := 0.98
+			if spread == "one by turns" {
+				least = 0.9
+			}
+			if part < least {
+				t.Errorf("%s, %s: waits leave %.3f of the throughput, want %v", device.name, spread, part, least)
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func start(t *testing.T, book *ledger.Ledger, dir string) cluster {
 	}
 	socket := filepath.Join(dir, "s")
 	n := begin(daemon.Options{Base: filepath.Join(dir, "node"), Socket: socket, Mode: "observe",
-		More: daemon.Believe + fmt.Sprintf("foreign: totals\ndata_dirs: [%s]\nbroker: {addresses: [%q], node: n1}\n", data, b.Address)})
+		More: daemon.Believe + fmt.Sprintf("flow_metrics: used\nforeign: totals\ndata_dirs: [%s]\nbroker: {addresses: [%q], node: n1}\n", data, b.Address)})
 	write(t, socket, data)
 	return cluster{node: n.Address, broker: metrics[1]}
 }

@@ -97,7 +97,7 @@ func TestBadNodeFiles(t *testing.T) {
 		"":                                             "socket: give",
 		"sockt: x":                                     "line 1",
 		"socket: x\nforeign: some":                     "users or totals",
-		"socket: x\nflow_metrics: some":                "used or off",
+		"socket: x\nflow_metrics: some":                "used, all or off",
 		"socket: x\nmode: on":                          "off, observe or enforce",
 		"socket: x\nsocket_mode: \"9\"":                "octal",
 		"socket: x\ndata_dirs: [a]":                    "absolute path",
