@@ -73,7 +73,7 @@ func (s single) Collect(out chan<- prometheus.Metric) { out <- s.m }
 
 // TestFlowMetricsOff checks that the setting leaves only series of devices.
 func TestFlowMetricsOff(t *testing.T) {
-	r := startWith(t, "enforce", "flow_metrics: \"off\"\n")
+	r := startWith(t, "enforce", "flow_metrics: \"off\"\nforeign: totals\n")
 	block := filepath.Join(r.dir, "blk_1")
 	r.put(block, "")
 	r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "application_7_0001", Path: block})

@@ -56,7 +56,7 @@ func (a *Arbiter) endAwait(now time.Duration) {
 	o.request, o.length, o.last = nil, max(1, now-o.since), a.started
 }
 
-// judge sets when the next wait may begin. The first request that started after a wait has taken that long.
+// judge sets when the next wait may begin. took is how long the first request that started after the wait has taken.
 func (o *overtaking) judge(now, took time.Duration) {
 	waste := o.length + took - time.Duration(costsTooLow*float64(o.worked))
 	*o = overtaking{rest: now + restAfter*max(0, waste)}
