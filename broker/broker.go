@@ -169,7 +169,9 @@ type Options struct {
 	// Tasks returns the number of an application's running tasks, as reported by its cluster manager; 0: not known. It
 	// is called under the same conditions as Facts.
 	Tasks func(flow string) int
-	Store store.Store // keeps the policy's versions; nil: in memory
+	// ApplicationSeries is the number of applications that have metrics of their own, those with most service; 0: none.
+	ApplicationSeries int
+	Store             store.Store // keeps the policy's versions; nil: in memory
 	// Leadership reports which broker leads; nil: this broker always leads.
 	Leadership leadership.Leadership
 }

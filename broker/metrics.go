@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are the broker's own metrics. All label values are fixed strings of the program; no text
-// from a peer becomes a label.
+// metrics are the broker's own metrics. Label values are fixed strings of the program, and names of a bounded number of
+// applications (application_metrics.go).
 type metrics struct {
 	registry       *prometheus.Registry
 	reports        prometheus.Counter
@@ -31,6 +31,7 @@ var cpuClasses = regexp.MustCompile(`^/cpu/classes/(gc/total|total|idle):`)
 var (
 	nodesDesc        = desc("broker_nodes", "Nodes whose reports are in the totals.")
 	applicationsDesc = desc("broker_applications", "Applications that at least one node serves.")
+	leadingDesc      = desc("broker_leading", "1 while this broker leads and answers nodes.")
 	policyDesc       = desc("broker_policy_version", "Version of the policy in force.")
 	orderedDesc      = desc("broker_ordered_applications", "Applications at work in queues with \"order: shortest\".")
 	remainingDesc    = desc("broker_remaining_bytes", "Estimated bytes that remain for the applications in ordered queues.")
@@ -68,7 +69,10 @@ type collector struct{ b *Broker }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, applicationsDesc, policyDesc, connectionsDesc, orderedDesc, remainingDesc, firstSliceDesc, deadlinesDesc, spreadDesc, movedDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, applicationsDesc, policyDesc, connectionsDesc, orderedDesc, remainingDesc, firstSliceDesc, deadlinesDesc, spreadDesc, movedDesc, leadingDesc} {
+		out <- d
+	}
+	for _, d := range appDescs {
 		out <- d
 	}
 }
@@ -97,6 +101,12 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 		policyDesc: float64(version), connectionsDesc: float64(c.b.connections.open())} {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
+	leading := 0.0
+	if c.b.leadership.State().Leading {
+		leading = 1
+		c.b.collectApplications(out)
+	}
+	out <- prometheus.MustNewConstMetric(leadingDesc, prometheus.GaugeValue, leading)
 }
 
 // ServeMetrics serves /metrics until the listener is closed. On a loopback address it also serves

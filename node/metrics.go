@@ -20,10 +20,13 @@ type metrics struct {
 
 	collecting sync.Mutex
 	owners     *ownerMetrics // protected by collecting
+	flows      *flowSeries   // protected by collecting; nil: flows have no series
 }
 
 var (
 	modeDesc                = desc("mode", "Mode in force: 0 off, 1 observe, 2 enforce.")
+	stalledDesc             = desc("heartbeat_stalled_devices", "Devices whose loop does not respond: heartbeats leave them out, and their streams pass.")
+	inForceDesc             = desc("cluster_in_force", "1 while the cluster's totals determine the shares of this node, 0 while only its own service does.")
 	connectionsDesc         = desc("agent_connections", "Agents connected now.")
 	refusedDesc             = desc("agent_connections_refused_total", "Connections refused by the peer check or a bound.")
 	hurriedDesc             = desc("agent_connections_hurried_total", "Connections refused because their user or container connects too often; part of the refused connections.")
@@ -71,33 +74,8 @@ var (
 	referenceDesc   = desc("device_latency_reference_seconds", "Mean reference latency of the same requests.", "device")
 	periodsDesc     = desc("device_depth_periods_total", "Control periods with requests, by the resulting depth (min, max or between).", "device", "at")
 
-	flowBytesDesc    = desc("flow_bytes_total", "Bytes that the device moved for the flow.", "device", "flow", "kind", "direction")
-	flowStreamedDesc = desc("flow_streamed_bytes_total", "Bytes that the flow's streams read, wrote or sent, moved by the device or not.", "device", "flow", "kind", "direction")
-	flowResidentDesc = desc("flow_resident_bytes_total", "Bytes read that were in the page cache: not charged.", "device", "flow")
-	flowBehindDesc   = desc("flow_unscheduled_bytes_total", "Bytes that the kernel moved for the flow outside the schedule; charged.", "device", "flow")
-	flowServiceDesc  = desc("flow_service_seconds_total", "Device time charged to the flow.", "device", "flow", "kind")
-	flowRequestsDesc = desc("flow_requests_total", "Requests that the device served for the flow.", "device", "flow")
-	flowWeightDesc   = desc("flow_weight", "Weight in force.", "device", "flow")
-	flowBacklogDesc  = desc("flow_backlog_bytes", "Bytes written that the device does not have yet.", "device", "flow")
-	flowQueuedDesc   = desc("flow_queued_requests", "Streams with a request that waits for its turn.", "device", "flow")
-	flowStreamsDesc  = desc("flow_streams", "Streams open.", "device", "flow")
-	flowWaitsDesc    = desc("flow_waits_total", "Times a stream waited at its mark.", "device", "flow")
-	flowForcedDesc   = desc("flow_forced_total", "Packets that passed because a stream had waited as long as its client allows.", "device", "flow")
-	flowPacketsDesc  = desc("flow_forced_bytes_total", "Bytes of the packets that penstock_flow_forced_total counts.", "device", "flow")
-	flowStandingDesc = desc("flow_standing_streams", "Streams at their marks now; in observe mode, streams beyond the marks that enforcement would have set.", "device", "flow")
-	flowRefusedDesc  = desc("flow_refused_total", "Reads refused before they began, because too many reads of the flow were waiting.", "device", "flow")
-	flowLimitDesc    = desc("flow_limit_waits_total", "Times that the flow's next request waited for its limit.", "device", "flow")
-	flowReservedDesc = desc("flow_reserved_bytes_total", "Bytes of requests that started before their turn by weight, because of the guaranteed rate.", "device", "flow")
-	flowGrantedDesc  = desc("flow_reserve_granted_ratio", "Part of the flow's guaranteed rate that is enforced: below 1 it is queued or reduced. Only for flows that use the device.", "device", "flow")
-	flowGoalDesc     = desc("flow_latency_goal_seconds", "Goal of the 99th percentile of the flow's small reads.", "device", "flow")
-	flowP99Desc      = desc("flow_latency_p99_seconds", "The 99th percentile of the flow's small reads of the last minute that needed the device. Only for flows with a goal.", "device", "flow")
-	flowPromiseDesc  = desc("flow_promise_seconds_total", "Time in which the flow was backlogged, by whether its guaranteed rate was kept or broken.", "device", "flow", "state")
-	strictIdleDesc   = desc("device_strict_idle_seconds_total", "Time for which the device had no request because of strict rates, while a flow was backlogged.", "device")
-	promisedDesc     = desc("device_promised_ratio", "Part of the device's time that all guaranteed rates of its flows take at its present speed, each quantum at a random place, whether they are admitted or not.", "device")
-	flowKeptDesc     = desc("flow_lazy_files", "Closed files of kind intermediate that wait to be deleted or drained.", "device", "flow")
-	flowDroppedDesc  = desc("flow_lazy_dropped_files_total", "Files of kind intermediate that were deleted before they were drained.", "device", "flow")
-	flowSavedDesc    = desc("flow_lazy_dropped_bytes_total", "Bytes of such files that were never written to the device.", "device", "flow")
-	flowWouldDesc    = desc("flow_would_wait_seconds_total", "Observe mode: time for which enforcement would have delayed streams.", "device", "flow")
+	strictIdleDesc = desc("device_strict_idle_seconds_total", "Time for which the device had no request because of strict rates, while a flow was backlogged.", "device")
+	promisedDesc   = desc("device_promised_ratio", "Part of the device's time that all guaranteed rates of its flows take at its present speed, each quantum at a random place, whether they are admitted or not.", "device")
 )
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -109,6 +87,7 @@ func newMetrics(d *Daemon) *metrics {
 		daemon:   d,
 		registry: prometheus.NewRegistry(),
 		owners:   newOwnerMetrics(),
+		flows:    newFlowSeries(d.settings.FlowMetrics),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "penstock_request_latency_seconds",
 			Help:    "Latency of device requests.",
@@ -148,6 +127,14 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	d.mu.Unlock()
 	stats := &d.server.Stats
 	gauge(modeDesc, float64(mode))
+	gauge(stalledDesc, float64(len(d.stalled())))
+	if d.cluster != nil {
+		inForce := 0.0
+		if d.cluster.State().InForce {
+			inForce = 1
+		}
+		gauge(inForceDesc, inForce)
+	}
 	gauge(dataNodeConnectionsDesc, float64(d.connections.Snapshot(0).Established))
 	m.collecting.Lock()
 	m.owners.collect(d, out)
@@ -241,45 +228,13 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		}
 		promised := 0.0
 		for _, f := range snap.Flows {
-			for _, k := range f.Kinds {
-				kind := k.Kind.String()
-				for i, direction := range []string{"read", "write"} {
-					count(flowBytesDesc, float64(k.Bytes[i]), dev, f.Name, kind, direction)
-					count(flowStreamedDesc, float64(k.Streamed[i]), dev, f.Name, kind, direction)
-				}
-				count(flowServiceDesc, k.Service.Seconds(), dev, f.Name, kind)
+			if f.Reserve.Rate != (reserve.Rate{}) {
+				promised += f.Reserve.Promised
 			}
-			count(flowResidentDesc, float64(f.Resident), dev, f.Name)
-			count(flowBehindDesc, float64(f.Behind), dev, f.Name)
-			count(flowRequestsDesc, float64(f.Requests), dev, f.Name)
-			gauge(flowWeightDesc, float64(f.Weight), dev, f.Name)
-			gauge(flowBacklogDesc, float64(f.Backlog), dev, f.Name)
-			gauge(flowQueuedDesc, float64(f.Queued), dev, f.Name)
-			gauge(flowStreamsDesc, float64(f.Streams), dev, f.Name)
-			count(flowWaitsDesc, float64(f.Waits), dev, f.Name)
-			count(flowForcedDesc, float64(f.Forced), dev, f.Name)
-			count(flowPacketsDesc, float64(f.ForcedBytes), dev, f.Name)
-			gauge(flowStandingDesc, float64(f.Standing), dev, f.Name)
-			count(flowRefusedDesc, float64(f.Refused), dev, f.Name)
-			count(flowLimitDesc, float64(f.LimitWaits), dev, f.Name)
-			if l := f.Latency; l.Goal > 0 {
-				gauge(flowGoalDesc, l.Goal.Seconds(), dev, f.Name)
-				gauge(flowP99Desc, l.P99.Seconds(), dev, f.Name)
-			}
-			if v := f.Reserve; v.Rate != (reserve.Rate{}) {
-				promised += v.Promised
-				count(flowReservedDesc, float64(v.Moved), dev, f.Name)
-				if v.Verdict.State != reserve.Unused {
-					gauge(flowGrantedDesc, v.Verdict.Granted, dev, f.Name)
-				}
-				count(flowPromiseDesc, v.Kept.Seconds(), dev, f.Name, "kept")
-				count(flowPromiseDesc, v.Broken.Seconds(), dev, f.Name, "broken")
-			}
-			gauge(flowKeptDesc, float64(f.Kept), dev, f.Name)
-			count(flowDroppedDesc, float64(f.Dropped), dev, f.Name)
-			count(flowSavedDesc, float64(f.DroppedBytes), dev, f.Name)
-			count(flowWouldDesc, f.WouldWait.Seconds(), dev, f.Name)
 		}
+		m.collecting.Lock()
+		m.flows.collect(dev, snap.Flows, time.Now(), out)
+		m.collecting.Unlock()
 		gauge(promisedDesc, promised, dev)
 		count(strictIdleDesc, snap.StrictIdle.Seconds(), dev)
 	}

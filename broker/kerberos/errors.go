@@ -73,6 +73,12 @@ func (l *login) unanswered(cause error) error {
 	return e
 }
 
+// ended is the error about a new ticket that has already ended.
+func (l *login) ended(service string) error {
+	return &Error{Found: fmt.Sprintf("the new ticket of %s for %s has already ended", l.access.Principal, service),
+		Do: "synchronise the clocks of this machine and of the KDC (NTP), and look at the lifetime of tickets (kadmin: getprinc)"}
+}
+
 // refusal is the error of a server that does not accept a ticket.
 func (l *login) refusal(service, status string) error {
 	return &Error{Found: fmt.Sprintf("it refuses the ticket of %s for %s (%.*q)", l.access.Principal, service, maxText, status),

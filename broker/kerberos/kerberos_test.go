@@ -407,7 +407,31 @@ func TestTicketsAreRenewed(t *testing.T) {
 	if err := r.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	fails(t, c, address, "has already ended", "synchronise")
+	if err := r.Modify(t.Context(), `-maxlife "10 hours"`, "penstock", "HTTP/localhost"); err != nil {
+		t.Fatal(err)
+	}
 	want(t, c, address, "200 penstock")
+}
+
+// TestRefusedTicketIsNotOfferedAgain checks that a ticket that the server has refused is not used again, also if it has been
+// copied because it could not be renewed.
+func TestRefusedTicketIsNotOfferedAgain(t *testing.T) {
+	const service = "HTTP/localhost"
+	l := &login{access: Access{Config: filepath.Join(t.TempDir(), "none")}, now: time.Now, turn: make(chan struct{}, 1), tickets: map[string]*ticket{}}
+	first := &ticket{got: time.Now().Add(-time.Hour), renew: time.Now().Add(-time.Minute), ends: time.Now().Add(time.Hour)}
+	l.tickets[service] = first
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if got, err := l.ticket(ctx, service, nil); got != first || err != nil {
+		t.Fatalf("%v, %v; want the first ticket", got, err)
+	}
+	if err := poll.Until(ctx, time.Millisecond, func() (bool, error) { return l.held(service) != first, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.ticket(ctx, service, first); err == nil {
+		t.Errorf("a refused ticket is offered again: %v", got.got)
+	}
 }
 
 // A key that the KDC rejects is not tried again and again, which could lock the user. A new file is tried at once.

@@ -104,8 +104,7 @@ func newLogin(a Access) (*login, error) {
 // ticket returns a ticket for a service other than the refused one, which may be nil. It waits for the KDC until ctx ends. While a ticket still
 // lasts, the KDC may be away.
 func (l *login) ticket(ctx context.Context, service string, refused *ticket) (*ticket, error) {
-	t := l.held(service)
-	if t != nil && t != refused && l.now().Before(t.ends) {
+	if t := l.held(service); l.useful(t, refused) {
 		if l.now().After(t.renew) {
 			select {
 			case l.turn <- struct{}{}:
@@ -121,15 +120,19 @@ func (l *login) ticket(ctx context.Context, service string, refused *ticket) (*t
 		return nil, l.unanswered(ctx.Err())
 	}
 	// Another request may have been faster.
-	if now := l.held(service); now != t && l.now().Before(now.ends) {
+	if t := l.held(service); l.useful(t, refused) {
 		<-l.turn
-		return now, nil
+		return t, nil
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- l.exchange(service) }()
 	select {
 	case err := <-failed:
-		return l.held(service), err
+		t := l.held(service)
+		if err == nil && !l.useful(t, refused) {
+			return nil, l.ended(service)
+		}
+		return t, err
 	case <-ctx.Done():
 		return nil, l.unanswered(ctx.Err())
 	}
@@ -139,6 +142,11 @@ func (l *login) held(service string) *ticket {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tickets[service]
+}
+
+// useful reports whether a ticket still lasts and is not a refused one, which may have been copied.
+func (l *login) useful(t, refused *ticket) bool {
+	return t != nil && l.now().Before(t.ends) && (refused == nil || !t.got.Equal(refused.got))
 }
 
 // mayReplace reports whether a ticket that the server refuses may be replaced.

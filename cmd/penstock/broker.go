@@ -36,9 +36,12 @@ func newBrokerCommand() *cobra.Command {
 	return cmd
 }
 
+// maxApplicationSeries bounds --metrics-applications: each application has up to six series.
+const maxApplicationSeries = 10_000
+
 func brokerRun() *cobra.Command {
 	var listen, metrics, policyFile, storeDir, format, level string
-	var perAddress int
+	var perAddress, applicationSeries int
 	var files cluster.Files
 	var who applications.Options
 	var several severalFlags
@@ -78,6 +81,9 @@ The broker needs no privileges except to listen on its port.`,
 			if perAddress < 1 || perAddress > broker.MaxConnections {
 				return cli.Usage(fmt.Errorf("--connections-per-address %d: use 1 to %d", perAddress, broker.MaxConnections))
 			}
+			if applicationSeries < 0 || applicationSeries > maxApplicationSeries {
+				return cli.Usage(fmt.Errorf("--metrics-applications %d: use 0 to %d", applicationSeries, maxApplicationSeries))
+			}
 			var secure *tls.Config
 			if !files.Empty() {
 				if secure, err = files.Server(); err != nil {
@@ -98,7 +104,7 @@ The broker needs no privileges except to listen on its port.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			o := broker.Options{Log: log, Facts: directory.Facts, State: directory.State, Progress: directory.Progress, Tasks: directory.Tasks,
+			o := broker.Options{Log: log, ApplicationSeries: applicationSeries, Facts: directory.Facts, State: directory.State, Progress: directory.Progress, Tasks: directory.Tasks,
 				Life: func(flow string) broker.Life { return broker.Life(directory.RunOf(flow)) }}
 			elect, err := several.open(&o, listen, files, log)
 			if err != nil {
@@ -161,6 +167,7 @@ The broker needs no privileges except to listen on its port.`,
 	addWho(cmd, &who)
 	addHadoop(cmd, &who.Hadoop)
 	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")
+	cmd.Flags().IntVar(&applicationSeries, "metrics-applications", 64, fmt.Sprintf("`NUMBER` of applications with metrics of their own, those with most service, 0 to %d; the others are added up", maxApplicationSeries))
 	cmd.Flags().IntVar(&perAddress, "connections-per-address", broker.PerAddress, "maximum number of connections from one address")
 	several.register(cmd)
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")

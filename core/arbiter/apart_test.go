@@ -17,12 +17,12 @@ func (cold) Saved(_, _ int64) int64        { return 0 }
 func (cold) Written() (int64, bool)        { return 0, true }
 func (cold) Deleted() bool                 { return false }
 
-// byHand returns an arbiter whose requests end when the test calls Done.
+// byHand returns the arbiter of a disk that serves one request at a time. Requests end when the test calls Done.
 func byHand(t *testing.T, fixed int) *arbiter.Arbiter {
 	t.Helper()
 	line := cost.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
 	a, err := arbiter.New(arbiter.Options{Mode: arbiter.Enforce, Policy: equal, Config: arbiter.Config{
-		Algorithm: "sfqd", FixedDepth: fixed, Quantum: mib, Depth: depth.Config{Read: depth.Line(line)}, Staged: 64 * mib}})
+		Algorithm: "sfqd", FixedDepth: fixed, Quantum: mib, Depth: depth.Config{Read: depth.Line(line)}, Seek: time.Millisecond, Staged: 64 * mib}})
 	if err != nil {
 		t.Fatal(err)
 	}

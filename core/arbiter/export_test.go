@@ -151,3 +151,6 @@ func sound[T any](p *indexedHeap[T]) bool {
 func Describe(s *Stream) string {
 	return fmt.Sprintf("pos %d done %d next %d mark %d sent %d closed %v gone %v in %s of mode %v, pending %d, meta %v", s.pos, s.done, s.next, s.mark, s.sent, s.closed, s.deleted, s.flow.name, s.flow.rule.Mode, len(s.pending), s.meta)
 }
+
+// NeverAwait makes the device wait for no overtaken read, for comparisons.
+func (a *Arbiter) NeverAwait() { a.overtaking.rest = 1 << 62 }

@@ -18,27 +18,48 @@ import "time"
 // wait, because the model of an unprofiled device can be wrong by a factor of 10. Reserved requests,
 // small reads with a latency goal and forced packets start nevertheless.
 //
-// A read can be late for other reasons: a file that its owner locks, or one disk of several. The
-// device is then idle for the rest of the wait, and several such reads, one after the other, would
-// keep it idle. So after a wait, the next one begins only after restAfter times the device time that
-// the wait has wasted: its length without the device time of the requests that ended during it.
-// Bytes that the device did not move overtake no read.
+// A disk that serves one request at a time loses nothing: it works during the whole wait. A device that serves many
+// requests at a time is partly idle, and its reads are late for another reason, which no wait helps. Such devices do not
+// wait: those whose profile says so, and those that have no profile and are no hard disks for the kernel. But most virtual
+// disks look like hard disks, and a read can also be late because of a file that its owner locks. So the arbiter measures
+// what a wait has wasted: its length, and the time that the first request after it takes, without the device time of all
+// requests that have ended meanwhile. That first request counts because slots that run empty together fill together: if
+// requests take equally long, nothing ends for this time. The next wait begins only after restAfter times the waste. Bytes
+// that the device did not move overtake no read.
 type overtaking struct {
 	request *Request      // the overtaken read that the device waits for, or nil
 	until   time.Duration // the latest end of this wait
 	since   time.Duration // the beginning of this wait
-	worked  time.Duration // device time of the requests that have ended since then
+	length  time.Duration // of the wait that has ended but is not judged yet, or 0
+	last    uint64        // number of the last request that started before the end of that wait
+	worked  time.Duration // device time of the requests that have ended since the beginning
 	rest    time.Duration // no wait begins before
 }
 
 const (
-	maxAwait  = time.Second // longest wait for an overtaken read
-	restAfter = 4           // waits waste at most a fifth of the device time
+	maxAwait    = time.Second // longest wait for an overtaken read
+	restAfter   = 99          // waits waste at most a hundredth of the device's time
+	costsTooLow = 1.25        // the model's costs may be too low by a quarter
 )
 
-// end ends the wait.
-func (o *overtaking) end(now time.Duration) {
-	*o = overtaking{rest: now + restAfter*max(0, now-o.since-o.worked)}
+// oneAtATime reports whether the device serves one request at a time, as far as is known.
+func (a *Arbiter) oneAtATime() bool {
+	if a.cfg.Profiled() {
+		return a.pricing.partOf(false, a.cfg.Quantum) == 1
+	}
+	return a.cfg.Seek > 0
+}
+
+// endAwait ends the wait.
+func (a *Arbiter) endAwait(now time.Duration) {
+	o := &a.overtaking
+	o.request, o.length, o.last = nil, max(1, now-o.since), a.started
+}
+
+// judge sets when the next wait may begin. took is how long the first request that started after the wait has taken.
+func (o *overtaking) judge(now, took time.Duration) {
+	waste := o.length + took - time.Duration(costsTooLow*float64(o.worked))
+	*o = overtaking{rest: now + restAfter*max(0, waste)}
 }
 
 // noteOvertaken records that a request has ended before other flows' reads that were started earlier.
@@ -47,11 +68,15 @@ func (a *Arbiter) noteOvertaken(ended *Request, moved int64, now time.Duration) 
 	served := time.Duration(0)
 	if moved = min(moved, ended.Length); moved > 0 {
 		served = time.Duration(float64(ended.served) * float64(moved) / float64(ended.Length))
+		o.worked += a.pricing.served(ended.Write, false, moved)
 	}
-	if o.worked += served; o.request == ended {
-		o.end(now)
+	switch {
+	case o.request == ended:
+		a.endAwait(now)
+	case o.length > 0 && ended.number > o.last:
+		o.judge(now, now-ended.started)
 	}
-	if len(a.running) == 0 || a.cfg.Network {
+	if len(a.running) == 0 || a.cfg.Network || !a.oneAtATime() {
 		return
 	}
 	for _, q := range a.running {
@@ -59,7 +84,7 @@ func (a *Arbiter) noteOvertaken(ended *Request, moved int64, now time.Duration) 
 			continue
 		}
 		q.overtaken += served
-		if o.request == nil && now >= o.rest && !q.awaited && q.overtaken >= time.Duration(a.depth)*a.pricing.served(false, true, a.cfg.Quantum) {
+		if o.request == nil && o.length == 0 && now >= o.rest && !q.awaited && q.overtaken >= time.Duration(a.depth)*a.pricing.served(false, true, a.cfg.Quantum) {
 			q.awaited = true
 			o.request, o.since, o.until, o.worked = q, now, now+min(maxAwait, 2*(now-q.started)), 0
 		}
@@ -71,7 +96,7 @@ func (a *Arbiter) noteOvertaken(ended *Request, moved int64, now time.Duration) 
 func (a *Arbiter) awaitsOvertaken(now time.Duration) bool {
 	o := &a.overtaking
 	if o.request != nil && now >= o.until {
-		o.end(now)
+		a.endAwait(now)
 	}
 	return o.request != nil
 }

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -73,6 +74,9 @@ func (o Options) Settings() string {
 	text := fmt.Sprintf("socket: %s\nlisten: %s\nmode: %s\nweights: %s\n", o.Socket, cmp.Or(o.Listen, "127.0.0.1:0"), o.Mode, o.weightsFile())
 	if o.Device != "" {
 		text += "device:\n" + o.Device
+	}
+	if !strings.Contains(o.More, "flow_metrics:") {
+		text += "flow_metrics: all\n" // runs add up the counters of applications that have ended
 	}
 	return text + o.More
 }

@@ -77,6 +77,9 @@ type Node struct {
 	// programs, if the kernel and the daemon's rights allow it. With "totals", only each device's
 	// total foreign I/O is known.
 	Foreign string `yaml:"foreign"`
+	// FlowMetrics is "used" (default): /metrics has series of the flows that are used or have been lately. With "all", it
+	// has those of all flows that a device remembers, with "off", none of single flows.
+	FlowMetrics string `yaml:"flow_metrics"`
 	// Identity determines how claims are checked.
 	Identity Identity `yaml:"identity"`
 	// Broker holds the settings for the cluster's brokers.
@@ -230,6 +233,12 @@ func (n *Node) validate() {
 	}
 	if n.Foreign != "users" && n.Foreign != "totals" {
 		fail("foreign %q: use users or totals", n.Foreign)
+	}
+	if n.FlowMetrics == "" {
+		n.FlowMetrics = "used"
+	}
+	if !slices.Contains([]string{"used", "all", "off"}, n.FlowMetrics) {
+		fail("flow_metrics %q: use used, all or off", n.FlowMetrics)
 	}
 	if n.KillSwitch == "" {
 		n.KillSwitch = n.Socket + ".off"

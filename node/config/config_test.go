@@ -97,6 +97,7 @@ func TestBadNodeFiles(t *testing.T) {
 		"":                                             "socket: give",
 		"sockt: x":                                     "line 1",
 		"socket: x\nforeign: some":                     "users or totals",
+		"socket: x\nflow_metrics: some":                "used, all or off",
 		"socket: x\nmode: on":                          "off, observe or enforce",
 		"socket: x\nsocket_mode: \"9\"":                "octal",
 		"socket: x\ndata_dirs: [a]":                    "absolute path",
@@ -178,7 +179,7 @@ rules:
   line 6, column 9: users: "nobodyknowsme": this machine has no such user
   line 7, column 19: task_users: "nobodyelse": this machine has no such user
   line 8, column 1: socket_group "nogroupofthisname": this machine has no such group
-  line 9, column 1: the file has no field "backlog": there are broker, control, data_dirs, device, devices, foreign, identity, kill_switch, listen, local_dirs, loopback, mode, network, orchestrators, socket, socket_group, socket_mode, task_users, users, weights
+  line 9, column 1: the file has no field "backlog": there are broker, control, data_dirs, device, devices, flow_metrics, foreign, identity, kill_switch, listen, local_dirs, loopback, mode, network, orchestrators, socket, socket_group, socket_mode, task_users, users, weights
   line 11, column 1: socket_mode "rw": use octal permissions such as "0660"
   line 12, column 10: device has no field "quantm": did you mean quantum?
   line 12, column 22: device: profile: ` + filepath.Dir(name) + `/no.profile: no such file or folder

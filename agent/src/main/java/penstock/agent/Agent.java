@@ -63,7 +63,7 @@ public final class Agent {
             Client client = new Client(transport, socket, Client.agent(), role, flow, Patience.USUAL);
             Gates.install(client);
             instrumentation.addTransformer(weaver);
-            status.woven(weaver.methods(), weaver.leftOut(), new ArrayList<>(weaver.missing()), client);
+            status.woven(weaver.methods(), weaver::leftOut, new ArrayList<>(weaver.missing()), client);
             Log.say("instrumented " + weaver.methods().size() + " methods; socket " + socket + transport.way());
             for (String feature : weaver.leftOut()) {
                 Log.say("NOT GOVERNED: " + feature);

@@ -15,6 +15,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import net.bytebuddy.ByteBuddy;
 import net.bytebuddy.asm.Advice;
 import net.bytebuddy.description.method.MethodDescription;
@@ -42,6 +43,10 @@ import penstock.core.Stream;
  * role's first feature lacks something, or every other one does, nothing is instrumented. All classes are instrumented
  * first, and only after that does the transformer pass them to the JVM. If another agent has changed a class first, the
  * changed class is checked and instrumented.
+ *
+ * <p>Only classes of the loader that was looked at are instrumented. A host may load other versions of them in a loader of
+ * their own, as a NodeManager does with a second shuffle service of Spark (aux-services with a classpath). There the
+ * advice would meet classes that are not its own, so the feature is left out.
  */
 public final class Weaver implements ClassFileTransformer {
     /** The agent does not support this version of its host. */
@@ -58,24 +63,34 @@ public final class Weaver implements ClassFileTransformer {
 
     private final Role role;
     private final ClassFileLocator classes;
+    /** Whose classes are instrumented; null: any loader's. */
+    private final ClassLoader home;
     private final List<Feature> features = new ArrayList<>();
     /** What each feature that is left out lacks. */
     private final Map<String, Set<String>> lacking = new LinkedHashMap<>();
     private final Map<String, byte[]> originals = new HashMap<>();
     private final Map<String, byte[]> woven = new LinkedHashMap<>();
 
-    private Weaver(ClassFileLocator classes, Role role) {
+    /** A sentence for each feature of which another loader has classes. */
+    private final Map<String, String> elsewhere = new ConcurrentHashMap<>();
+
+    private Weaver(ClassFileLocator classes, Role role, ClassLoader home) {
         this.role = role;
         this.classes = classes;
+        this.home = home;
     }
 
     /** Checks and instruments the classes that loader would load, without loading them. */
     static Weaver of(ClassLoader loader, Role role) throws Missing, IOException {
-        return of(ClassFileLocator.ForClassLoader.of(loader), role);
+        return of(ClassFileLocator.ForClassLoader.of(loader), role, loader);
     }
 
     static Weaver of(ClassFileLocator classes, Role role) throws Missing, IOException {
-        Weaver weaver = new Weaver(classes, role);
+        return of(classes, role, null);
+    }
+
+    private static Weaver of(ClassFileLocator classes, Role role, ClassLoader home) throws Missing, IOException {
+        Weaver weaver = new Weaver(classes, role, home);
         TypePool pool = TypePool.Default.of(classes);
         weaver.choose(new Symbols(classes, pool));
         while (!weaver.weaveAll(pool)) { }
@@ -163,12 +178,13 @@ public final class Weaver implements ClassFileTransformer {
         return methods;
     }
 
-    /** Returns a sentence for each feature that is left out, with the symbols that it lacks. */
+    /** Returns a sentence for each feature that is left out, with the symbols that it lacks. Safe for any thread. */
     List<String> leftOut() {
         List<String> leftOut = new ArrayList<>();
         for (Map.Entry<String, Set<String>> f : lacking.entrySet()) {
             leftOut.add(f.getKey() + ": this " + host(role) + " lacks " + String.join(", ", f.getValue()));
         }
+        leftOut.addAll(elsewhere.values());
         return leftOut;
     }
 
@@ -187,6 +203,10 @@ public final class Weaver implements ClassFileTransformer {
         String type = name == null ? "" : name.replace('/', '.');
         byte[] ready = woven.get(type);
         if (ready == null) {
+            return null;
+        }
+        if (home != null && loader != home) {
+            leaveOut(type, loader);
             return null;
         }
         try {
@@ -211,6 +231,20 @@ public final class Weaver implements ClassFileTransformer {
             Gates.switchOff();
             Log.say("switched itself off: " + type + " came in a form that cannot be instrumented: " + t);
             return null;
+        }
+    }
+
+    /** Reports, once for each feature, that classes of another loader are not instrumented. */
+    private void leaveOut(String type, ClassLoader loader) {
+        for (Feature f : features) {
+            for (Point p : f.points) {
+                String why = f.name + ": " + type + " was loaded by another class loader, "
+                        + (loader == null ? "the JVM's" : loader.getClass().getName())
+                        + "; only the process's own class path is governed";
+                if (p.type.equals(type) && elsewhere.putIfAbsent(f.name, why) == null) {
+                    Log.say("NOT GOVERNED: " + why);
+                }
+            }
         }
     }
 

@@ -3,6 +3,7 @@ package penstock.core;
 import java.lang.management.ManagementFactory;
 import java.util.Collections;
 import java.util.List;
+import java.util.function.Supplier;
 import javax.management.JMException;
 import javax.management.ObjectName;
 
@@ -13,7 +14,8 @@ public final class Status implements AgentMXBean {
     private volatile String state = "out: not started";
     private volatile List<String> woven = Collections.emptyList();
     private volatile List<String> missing = Collections.emptyList();
-    private volatile List<String> leftOut = Collections.emptyList();
+    /** Null until the classes are woven. */
+    private volatile Supplier<List<String>> leftOut;
     private volatile Client client;
 
     public void out(String reason, List<String> lacking) {
@@ -22,10 +24,10 @@ public final class Status implements AgentMXBean {
         state = "out: " + reason;
     }
 
-    /** @param without the features that are left out, and why */
-    public void woven(List<String> methods, List<String> without, List<String> lacking, Client c) {
+    /** @param without the features that are left out until now, and why */
+    public void woven(List<String> methods, Supplier<List<String>> without, List<String> lacking, Client c) {
         woven = Collections.unmodifiableList(methods);
-        leftOut = Collections.unmodifiableList(without);
+        leftOut = without;
         missing = Collections.unmodifiableList(lacking);
         client = c;
         state = "woven";
@@ -61,7 +63,8 @@ public final class Status implements AgentMXBean {
 
     @Override
     public List<String> getLeftOut() {
-        return leftOut;
+        Supplier<List<String>> now = leftOut;
+        return now == null ? Collections.<String>emptyList() : now.get();
     }
 
     @Override

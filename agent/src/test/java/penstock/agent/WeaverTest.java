@@ -33,6 +33,7 @@ import org.junit.jupiter.params.provider.EnumSource;
 import penstock.core.Client;
 import penstock.core.Feature;
 import penstock.core.Gates;
+import penstock.core.Log;
 import penstock.core.Patience;
 import penstock.core.Point;
 import penstock.core.Role;
@@ -315,6 +316,29 @@ class WeaverTest {
         byte[] doctored = without(real(DN + "BlockSender"), "sendPacket");
         assertNull(weaver.transform(LOADER, (DN + "BlockSender").replace('.', '/'), null, null, doctored));
         assertNull(Gates.openWrite(new File("/b"), null, 0));
+    }
+
+    @Test
+    void aSecondVersionInAnotherLoaderCostsItsFeatureThere() throws Exception {
+        Weaver weaver = Weaver.of(LOADER, Role.DATANODE);
+        Gates.install(new Client(UnixSockets.find(), "/none", "test", Role.DATANODE, "", Patience.USUAL));
+        String type = DN + "BlockSender";
+        List<String> said = new ArrayList<>();
+        Log.to(said::add);
+        try {
+            for (byte[] second : List.of(without(real(type), "sendPacket"), real(type))) {
+                ClassLoader other = new ClassLoader(LOADER) { };
+                assertTrue(weaver.transform(other, type.replace('.', '/'), null, null, second) == null, "woven");
+            }
+        } finally {
+            Log.to(message -> System.err.println("penstock-agent: " + message));
+        }
+        assertNotNull(Gates.openWrite(new File("/b"), null, 0));
+        assertEquals(3, callers(type, woven(weaver, type)).size());
+        assertEquals(1, weaver.leftOut().size(), weaver.leftOut().toString());
+        assertTrue(weaver.leftOut().get(0).startsWith("reads: " + type + " was loaded by another class loader"),
+                weaver.leftOut().toString());
+        assertEquals(List.of("NOT GOVERNED: " + weaver.leftOut().get(0)), said);
     }
 
     @Test

@@ -6,6 +6,7 @@ import java.nio.file.AccessDeniedException;
 import java.nio.file.DirectoryNotEmptyException;
 import java.nio.file.FileSystemException;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Paths;
 import org.apache.hadoop.fs.FileAlreadyExistsException;
@@ -36,6 +37,13 @@ final class Errors {
         }
         said.initCause(e);
         return said;
+    }
+
+    /** Returns the error about a name that Java cannot write in the encoding of file names. */
+    static IOException unwritable(String name, InvalidPathException e) {
+        return new IOException("Java cannot use the name " + name + " with file names in "
+            + System.getProperty("sun.jnu.encoding") + ". Set LC_ALL=C.UTF-8 in this process's environment"
+            + " (for tasks: mapreduce.map.env, mapreduce.reduce.env, spark.executorEnv.LC_ALL)", e);
     }
 
     /** Reports whether the reason is that a parent is not a folder. The system's own text depends on the language. */

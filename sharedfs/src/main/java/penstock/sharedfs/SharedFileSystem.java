@@ -8,16 +8,14 @@ import java.net.URI;
 import java.nio.channels.FileChannel;
 import java.nio.file.DirectoryStream;
 import java.nio.file.FileSystemException;
-import java.nio.file.FileVisitResult;
 import java.nio.file.Files;
+import java.nio.file.InvalidPathException;
 import java.nio.file.LinkOption;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Paths;
-import java.nio.file.SimpleFileVisitor;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.BasicFileAttributeView;
-import java.nio.file.attribute.BasicFileAttributes;
 import java.nio.file.attribute.FileTime;
 import java.nio.file.attribute.PosixFileAttributeView;
 import java.nio.file.attribute.UserPrincipalLookupService;
@@ -43,6 +41,8 @@ import org.apache.hadoop.fs.PathIsNotEmptyDirectoryException;
 import org.apache.hadoop.fs.permission.FsPermission;
 import org.apache.hadoop.security.AccessControlException;
 import org.apache.hadoop.util.Progressable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import penstock.sharedfs.layout.Counts;
 import penstock.sharedfs.layout.Locator;
 import penstock.sharedfs.layout.Placement;
@@ -70,6 +70,7 @@ public final class SharedFileSystem extends FileSystem {
     private static final long DEFAULT_BLOCK = 128L << 20;
     private static final URI NAME = URI.create(SCHEME + ":///");
     private static final String[] NOWHERE = {};
+    private static final Logger LOG = LoggerFactory.getLogger(SharedFileSystem.class);
 
     private java.nio.file.Path mount;
     private long blockSize;
@@ -110,7 +111,12 @@ public final class SharedFileSystem extends FileSystem {
         if (!setting.startsWith("/")) {
             throw new IOException("set " + MOUNT + " to the absolute path of a mounted parallel file system");
         }
-        java.nio.file.Path root = Paths.get(setting).normalize();
+        java.nio.file.Path root;
+        try {
+            root = Paths.get(setting).normalize();
+        } catch (InvalidPathException e) {
+            throw Errors.unwritable(MOUNT + ": " + setting, e);
+        }
         try {
             root = root.toRealPath();
             if (!Files.isDirectory(root)) {
@@ -132,7 +138,12 @@ public final class SharedFileSystem extends FileSystem {
     private java.nio.file.Path local(Path f) throws IOException {
         checkPath(f);
         String path = new Path(workingDirectory, f).toUri().getPath();
-        java.nio.file.Path local = mount.resolve(path.substring(1)).normalize();
+        java.nio.file.Path local;
+        try {
+            local = mount.resolve(path.substring(1)).normalize();
+        } catch (InvalidPathException e) {
+            throw Errors.unwritable(f.toString(), e);
+        }
         if (!local.startsWith(mount)) {
             throw new IOException(f + " is above the root");
         }
@@ -232,10 +243,8 @@ public final class SharedFileSystem extends FileSystem {
                 Files.move(temporary, local, StandardCopyOption.ATOMIC_MOVE);
             } else {
                 Files.createLink(local, temporary);
-                Files.delete(temporary);
             }
-            done = true;
-            return channel;
+            done = true; // from now on, an error would leave an empty file that was not created
         } finally {
             if (!done) {
                 if (channel != null) {
@@ -244,6 +253,14 @@ public final class SharedFileSystem extends FileSystem {
                 Files.deleteIfExists(temporary);
             }
         }
+        if (!overwrite) {
+            try {
+                Files.deleteIfExists(temporary);
+            } catch (IOException e) {
+                LOG.warn("cannot delete {}, another name of {}: {}", temporary, local, e.toString());
+            }
+        }
+        return channel;
     }
 
     /** Opens the file for writing, with the mode. */
@@ -389,7 +406,7 @@ public final class SharedFileSystem extends FileSystem {
                 if (isRoot(local)) {
                     return deleteRoot(f, local, recursive);
                 }
-                deleteTree(local);
+                TreeDeletion.delete(local);
             } else {
                 Files.delete(local);
             }
@@ -417,34 +434,6 @@ public final class SharedFileSystem extends FileSystem {
         try (DirectoryStream<java.nio.file.Path> entries = Files.newDirectoryStream(folder)) {
             return !entries.iterator().hasNext();
         }
-    }
-
-    /** Deletes the folder with its contents. What disappears meanwhile is no error. */
-    private static void deleteTree(java.nio.file.Path top) throws IOException {
-        Files.walkFileTree(top, new SimpleFileVisitor<java.nio.file.Path>() {
-            @Override
-            public FileVisitResult visitFile(java.nio.file.Path file, BasicFileAttributes a) throws IOException {
-                Files.deleteIfExists(file);
-                return FileVisitResult.CONTINUE;
-            }
-
-            @Override
-            public FileVisitResult visitFileFailed(java.nio.file.Path file, IOException e) throws IOException {
-                if (e instanceof NoSuchFileException) {
-                    return FileVisitResult.CONTINUE;
-                }
-                throw e;
-            }
-
-            @Override
-            public FileVisitResult postVisitDirectory(java.nio.file.Path folder, IOException e) throws IOException {
-                if (e != null && !(e instanceof NoSuchFileException)) {
-                    throw e;
-                }
-                Files.deleteIfExists(folder);
-                return FileVisitResult.CONTINUE;
-            }
-        });
     }
 
     @Override

@@ -2,18 +2,22 @@ package penstock.sharedfs;
 
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.io.RandomAccessFile;
+import java.io.UncheckedIOException;
 import java.lang.management.ManagementFactory;
 import java.net.InetAddress;
 import java.net.URI;
+import java.nio.file.DirectoryStream;
 import java.nio.file.Files;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import java.util.TreeSet;
+import java.util.concurrent.atomic.AtomicBoolean;
 import javax.management.ObjectName;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.BlockLocation;
@@ -240,6 +244,43 @@ class LocalityTest {
         fs.create(new Path("/b"), false).close();
         assertEquals(anywhere + 2, count("CreatedAnywhere"));
         assertEquals(2, fs.listStatus(new Path("/")).length);
+    }
+
+    /** Another process deletes the temporary names. */
+    @Test
+    void aCreationThatFailsLeavesNoFile() throws Exception {
+        tools.tool("mfssetsclass", "exit 1"); // so that the next files need no process
+        conf.setBoolean("penstock.sharedfs.create.near", true);
+        conf.set("penstock.sharedfs.moosefs.class", "near");
+        start("moosefs");
+        fs.create(new Path("/first"), false).close();
+        AtomicBoolean ended = new AtomicBoolean();
+        Thread deleting = new Thread(() -> {
+            while (!ended.get()) {
+                try (DirectoryStream<java.nio.file.Path> found = Files.newDirectoryStream(mount, "._penstock_*")) {
+                    for (java.nio.file.Path each : found) {
+                        Files.deleteIfExists(each);
+                    }
+                } catch (IOException e) {
+                    throw new UncheckedIOException(e);
+                }
+            }
+        });
+        deleting.start();
+        try {
+            for (int i = 0; i < 3000; i++) {
+                java.nio.file.Path file = mount.resolve("file");
+                try {
+                    fs.create(new Path("/file"), false).close();
+                } catch (IOException e) {
+                    assertFalse(Files.exists(file), "file " + i + ": " + e);
+                }
+                Files.deleteIfExists(file);
+            }
+        } finally {
+            ended.set(true);
+            deleting.join();
+        }
     }
 
     @Test

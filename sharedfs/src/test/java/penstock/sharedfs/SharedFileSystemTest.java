@@ -11,6 +11,7 @@ import java.io.IOException;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
+import java.nio.file.LinkOption;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.EnumSet;
@@ -159,6 +160,60 @@ class SharedFileSystemTest {
         Files.createSymbolicLink(mount.resolve("link"), mount.resolve("folder"));
         assertTrue(fs.delete(new Path("/link"), true));
         assertEquals("x", read("/folder/file"));
+    }
+
+    @Test
+    void aFolderThatBecomesALinkWhileItIsDeletedLeadsNowhere() throws Exception {
+        int count = 5000;
+        java.nio.file.Path outside = Files.createDirectories(mount.resolve("outside"));
+        java.nio.file.Path inside = mount.resolve("top/inside");
+        Files.createDirectories(inside);
+        for (int i = 0; i < count; i++) {
+            Files.createFile(inside.resolve("file" + i));
+            Files.createFile(outside.resolve("file" + i));
+        }
+        Files.createSymbolicLink(mount.resolve("link"), outside);
+        ExecutorService thread = Executors.newSingleThreadExecutor();
+        try {
+            Future<?> swapped = thread.submit(() -> {
+                while (inside.toFile().list().length == count) {
+                    Thread.onSpinWait(); // the deletion has not begun
+                }
+                Files.move(inside, mount.resolve("aside"));
+                return Files.move(mount.resolve("link"), inside);
+            });
+            fs.delete(new Path("/top"), true);
+            swapped.get();
+        } finally {
+            thread.shutdownNow();
+        }
+        assertEquals(count, outside.toFile().list().length);
+        assertFalse(Files.exists(mount.resolve("top"), LinkOption.NOFOLLOW_LINKS));
+    }
+
+    @Test
+    void aNameThatJavaCannotEncodeIsAnErrorThatSaysWhatToSet() throws Exception {
+        ProcessBuilder builder = new ProcessBuilder(java.nio.file.Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+            "-cp", System.getProperty("java.class.path"), Creation.class.getName(), mount.toString());
+        builder.environment().put("LC_ALL", "C");
+        Process process = builder.redirectErrorStream(true).start();
+        String said = new String(process.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        assertEquals(0, process.waitFor(), said);
+        assertTrue(said.contains("Set LC_ALL=C.UTF-8"), said);
+    }
+
+    /** A program that creates a file whose name is not in ASCII, and prints the error. */
+    static final class Creation {
+        public static void main(String[] arguments) throws IOException {
+            Configuration conf = new Configuration();
+            conf.set(SharedFileSystem.MOUNT, arguments[0]);
+            conf.setBoolean(SharedFileSystem.MOUNT_REQUIRED, false);
+            try (FileSystem fs = FileSystem.newInstance(URI.create("shared:///"), conf)) {
+                fs.create(new Path("/gr\u00fc\u00dfe")).close();
+            } catch (IOException e) {
+                System.out.println(e);
+            }
+        }
     }
 
     @Test

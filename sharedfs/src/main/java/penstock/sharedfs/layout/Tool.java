@@ -1,17 +1,14 @@
 package penstock.sharedfs.layout;
 
-import java.io.ByteArrayOutputStream;
 import java.io.File;
 import java.io.IOException;
-import java.io.InputStream;
 import java.nio.charset.Charset;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
-import java.util.concurrent.ExecutionException;
-import java.util.concurrent.FutureTask;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.TimeoutException;
 
 /**
  * Runs a parallel file system's own commands: without a shell, a few at a time, with a bound on time and output. What a
@@ -20,6 +17,8 @@ import java.util.concurrent.TimeoutException;
 final class Tool {
     /** The most bytes of an answer. 100 files with 1,000 chunks in two copies each have 20 MB. */
     static final int MAX_OUTPUT = 32 << 20;
+    /** How often a running command's time and output are compared with their bounds. */
+    private static final long POLL_MILLIS = 10;
     /** How Java encodes the arguments of a command, and so the names of files. */
     private static final Charset FILE_NAMES = fileNames();
     /** The most commands at a time in this JVM, of all mounts. */
@@ -75,46 +74,43 @@ final class Tool {
         List<String> words = new ArrayList<>();
         words.add(folder.isEmpty() ? command : new File(folder, command).getPath());
         words.addAll(arguments);
+        // A pipe would be open, and its reader would hang, for as long as any process that the command has started, or
+        // the command itself if it hangs in the kernel. So the answer goes to a file.
+        Path output = Files.createTempFile("penstock-sharedfs-", ".out");
+        try {
+            return run(command, words, output, deadline);
+        } finally {
+            Files.deleteIfExists(output);
+        }
+    }
+
+    private Answer run(String command, List<String> words, Path output, long deadline)
+            throws IOException, InterruptedException {
         ProcessBuilder builder = new ProcessBuilder(words);
         builder.environment().put("LC_ALL", "C.UTF-8");
+        builder.redirectInput(new File("/dev/null"));
+        builder.redirectOutput(output.toFile());
         builder.redirectError(new File("/dev/null"));
         Process process = builder.start();
         try {
-            process.getOutputStream().close(); // the command has no input
-        } catch (IOException e) {
-            // The command has closed it already.
-        }
-        // If the command hangs in the kernel, it cannot be killed, and the reader ends only with it.
-        FutureTask<byte[]> reading = new FutureTask<>(() -> read(process.getInputStream(), command));
-        Thread reader = new Thread(reading, "penstock-sharedfs-" + command);
-        reader.setDaemon(true);
-        reader.start();
-        try {
-            byte[] output = reading.get(deadline - System.nanoTime(), TimeUnit.NANOSECONDS);
-            if (!process.waitFor(deadline - System.nanoTime(), TimeUnit.NANOSECONDS)) {
-                throw new TimeoutException();
+            while (!process.waitFor(POLL_MILLIS, TimeUnit.MILLISECONDS)) {
+                checkSize(command, output);
+                if (System.nanoTime() - deadline >= 0) {
+                    throw new IOException(command + " did not end within "
+                        + TimeUnit.NANOSECONDS.toMillis(timeoutNanos) + " ms; repeat it to see why: " + shown(words));
+                }
             }
-            return new Answer(process.exitValue(), new String(output, FILE_NAMES));
-        } catch (TimeoutException e) {
-            throw new IOException(command + " did not end within " + TimeUnit.NANOSECONDS.toMillis(timeoutNanos)
-                + " ms; repeat it to see why: " + shown(words));
-        } catch (ExecutionException e) {
-            throw e.getCause() instanceof IOException ? (IOException) e.getCause() : new IOException(e.getCause());
+            checkSize(command, output);
+            return new Answer(process.exitValue(), new String(Files.readAllBytes(output), FILE_NAMES));
         } finally {
             process.destroyForcibly();
         }
     }
 
-    private static byte[] read(InputStream in, String command) throws IOException {
-        ByteArrayOutputStream out = new ByteArrayOutputStream();
-        byte[] buffer = new byte[8192];
-        for (int n; (n = in.read(buffer)) >= 0;) {
-            if (out.size() + n > MAX_OUTPUT) {
-                throw new IOException(command + " wrote more than " + MAX_OUTPUT + " bytes");
-            }
-            out.write(buffer, 0, n);
+    private static void checkSize(String command, Path output) throws IOException {
+        if (Files.size(output) > MAX_OUTPUT) {
+            throw new IOException(command + " wrote more than " + MAX_OUTPUT + " bytes");
         }
-        return out.toByteArray();
     }
 
     /** Returns the error of a command that ended without a useful answer. */

@@ -6,6 +6,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.util.List;
+import java.util.concurrent.TimeUnit;
 import org.junit.jupiter.api.Test;
 import penstock.sharedfs.FakeTools;
 
@@ -38,6 +39,20 @@ class ToolTest {
         FakeTools tools = new FakeTools().tool("hang", "exec >&- ; exec sleep 1000");
         IOException e = assertThrows(IOException.class, () -> new Tool(tools.folder(), 300).run("hang", List.of()));
         assertTrue(e.getMessage().contains("did not end within 300 ms"), e.getMessage());
+    }
+
+    @Test
+    void aProcessThatTheToolLeavesBehindDelaysNothing() throws IOException {
+        FakeTools tools = new FakeTools().tool("leaves", "sleep 5 & echo good");
+        long began = System.nanoTime();
+        assertEquals("good\n", new Tool(tools.folder(), PLENTY).run("leaves", List.of()).text);
+        assertTrue(System.nanoTime() - began < TimeUnit.SECONDS.toNanos(4), "the answer came only after that process");
+        tools.tool("hang", "sleep 5 & exec sleep 5");
+        Tool tool = new Tool(tools.folder(), 300);
+        assertThrows(IOException.class, () -> tool.run("hang", List.of()));
+        List<String> threads = Thread.getAllStackTraces().keySet().stream().map(Thread::getName)
+            .filter(name -> name.startsWith("penstock-sharedfs-")).toList();
+        assertEquals(List.of(), threads);
     }
 
     @Test
