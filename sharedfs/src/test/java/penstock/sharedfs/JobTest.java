@@ -12,18 +12,26 @@ import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.io.IntWritable;
 import org.apache.hadoop.io.Text;
+import org.apache.hadoop.mapred.ShuffleConsumerPlugin;
 import org.apache.hadoop.mapreduce.Job;
+import org.apache.hadoop.mapreduce.MRConfig;
 import org.apache.hadoop.mapreduce.lib.input.FileInputFormat;
 import org.apache.hadoop.mapreduce.lib.map.TokenCounterMapper;
 import org.apache.hadoop.mapreduce.lib.output.FileOutputFormat;
 import org.apache.hadoop.mapreduce.lib.reduce.IntSumReducer;
-import org.junit.jupiter.api.Test;
+import org.apache.hadoop.mapreduce.task.reduce.Shuffle;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
+import penstock.sharedfs.shuffle.SharedShuffle;
 
 /** A MapReduce job whose default file system is shared:, in this JVM. */
 class JobTest {
-    @Test
-    void words() throws Exception {
+    /** With the shuffle in place, too: a job in one process knows where its files are, so Hadoop's shuffle reads them. */
+    @ParameterizedTest
+    @ValueSource(classes = {Shuffle.class, SharedShuffle.class})
+    void words(Class<? extends ShuffleConsumerPlugin<?, ?>> shuffle) throws Exception {
         Configuration conf = TestMount.configuration();
+        conf.setClass(MRConfig.SHUFFLE_CONSUMER_PLUGIN, shuffle, ShuffleConsumerPlugin.class);
         conf.set("hadoop.tmp.dir", TestMount.create().toString());
         Path mount = Path.of(conf.get(SharedFileSystem.MOUNT));
         Files.createDirectories(mount.resolve("in"));
@@ -40,6 +48,7 @@ class JobTest {
         FileInputFormat.addInputPath(job, new org.apache.hadoop.fs.Path("/in"));
         FileOutputFormat.setOutputPath(job, new org.apache.hadoop.fs.Path("/out"));
         assertTrue(job.waitForCompletion(false));
+        assertEquals(0, job.getCounters().findCounter(SharedShuffle.COUNTERS, SharedShuffle.FALLBACKS).getValue());
         assertEquals(List.of("_SUCCESS", "part-r-00000", "part-r-00001"), names(mount.resolve("out")));
         List<String> lines = new ArrayList<>(Files.readAllLines(mount.resolve("out/part-r-00000")));
         lines.addAll(Files.readAllLines(mount.resolve("out/part-r-00001")));
