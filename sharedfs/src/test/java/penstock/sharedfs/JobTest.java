@@ -10,6 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.io.IntWritable;
 import org.apache.hadoop.io.Text;
 import org.apache.hadoop.mapred.ShuffleConsumerPlugin;
@@ -30,6 +31,7 @@ class JobTest {
     @ParameterizedTest
     @ValueSource(classes = {Shuffle.class, SharedShuffle.class})
     void words(Class<? extends ShuffleConsumerPlugin<?, ?>> shuffle) throws Exception {
+        FileSystem.closeAll(); // Hadoop remembers the one over the folder of another test
         Configuration conf = TestMount.configuration();
         conf.setClass(MRConfig.SHUFFLE_CONSUMER_PLUGIN, shuffle, ShuffleConsumerPlugin.class);
         conf.set("hadoop.tmp.dir", TestMount.create().toString());
