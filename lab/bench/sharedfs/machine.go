@@ -88,12 +88,19 @@ func (m *machine) prepare(ctx context.Context, s *stand.Stand) error {
 	for _, h := range m.hosts {
 		names += fmt.Sprintf("%s %s\n", h.Name, h.IP())
 	}
-	_, err = m.hosts[0].Run(ctx, "mkdir", m.root())
+	argv := []string{"mkdir", "-p", m.root()}
+	for _, h := range m.hosts {
+		argv = append(argv, m.local(h)) // NodeManagers that make the folder above at the same time may fail
+	}
+	_, err = m.hosts[0].Run(ctx, argv...)
 	return errors.Join(err, os.WriteFile(m.names(s), []byte(names), 0o644))
 }
 
 // names returns the path of the file that translates the servers' names.
 func (m *machine) names(s *stand.Stand) string { return s.Path("names") }
+
+// local returns a host's folder for intermediate data on the file system.
+func (m *machine) local(h *storage.Host) string { return filepath.Join(m.mount, "local", h.IP()) }
 
 // startFileSystem returns a function that mounts the file system on a host.
 func (m *machine) startFileSystem(ctx context.Context, folders []string) (func(context.Context, *storage.Host) (*process.Process, error), error) {
@@ -128,7 +135,7 @@ func (m *machine) cluster(s *stand.Stand) hadoop.Config {
 	cfg := hadoop.Config{Version: m.setup.Hadoop, Masters: m.hosts[0], NoHDFS: true, Jars: []string{m.jar}, Settings: settings,
 		TaskSlots: (m.setup.Files + m.setup.Hosts - 1) / m.setup.Hosts, Queues: []string{queue}}
 	for i, h := range m.hosts {
-		local := filepath.Join(m.mount, "local", h.IP())
+		local := m.local(h)
 		if !m.row.shared {
 			local = filepath.Join(s.Disks[i].Mount(), "local")
 		}
