@@ -86,7 +86,7 @@ final class MapOutputs {
                 throw e;
             } catch (IOException e) {
                 if (now - one.since >= patience) {
-                    throw new NotInPlaceException(e.getMessage(), e);
+                    throw new NotInPlaceException(one.event.getTaskAttemptId() + ": " + e, e);
                 }
             } catch (RuntimeException | LinkageError e) { // such as Hadoop's class for files, without libhadoop
                 throw new NotInPlaceException("looking for " + one.event.getTaskAttemptId() + ": " + e, e);

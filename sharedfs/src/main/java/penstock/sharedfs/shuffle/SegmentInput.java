@@ -70,6 +70,8 @@ final class SegmentInput extends FSInputStream {
         FSDataInputStream in = kept != null ? kept : files.open(file, position);
         try {
             in.readFully(buffer, 0, n);
+        } catch (EOFException e) {
+            throw new EOFException(file + " ends before byte " + (position + n));
         } catch (FSError e) {
             throw new IOException(e);
         } finally {
