@@ -46,7 +46,7 @@ func knownClaims(t *testing.T) map[string][]claims.Claim {
 			if err != nil {
 				t.Fatal(err)
 			}
-			known["shortest"] = append(known["shortest"], more...)
+			known["shortest"], known["shortest-mix"] = append(known["shortest"], more...), append(known["shortest-mix"], more...)
 		}
 		for _, pair := range slowdown.Pairs {
 			more, err := slowdown.KnownClaims(pair, disk)

@@ -535,10 +535,14 @@ func (m *Model) unseen() float64 {
 	return 0
 }
 
-// after returns the time so many seconds after another one, at most a century.
+// after returns the time so many seconds after another one, at most a century. The same if the seconds are not a number, as
+// with a stored curve whose parts are so small that a quotient of them is none.
 func after(at time.Duration, seconds float64) time.Duration {
 	const most = 100 * 365 * 24 * 3600
-	return at + time.Duration(min(seconds, most)*float64(time.Second))
+	if !(seconds < most) {
+		seconds = most
+	}
+	return at + time.Duration(seconds*float64(time.Second))
 }
 
 // Need is what an application needs to end by a time.

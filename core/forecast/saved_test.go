@@ -183,3 +183,12 @@ func TestAnyValues(t *testing.T) {
 		h.Learn(e.Kind, &trace, 2*time.Minute)
 	})
 }
+
+// TestNoNumber: a time that is not a number counts as a century.
+func TestNoNumber(t *testing.T) {
+	for _, seconds := range []float64{math.NaN(), math.Inf(1), 1e300} {
+		if got := after(time.Second, seconds); got != after(time.Second, 100*365*24*3600) || got < time.Second {
+			t.Errorf("%v: %v", seconds, got)
+		}
+	}
+}
