@@ -11,9 +11,9 @@ import (
 )
 
 // Metrics of applications. A cluster runs thousands of applications a day, each with a name of its own, on thousands of
-// nodes. So these metrics are the cluster's totals, not a node's, only those with most service have series of their own,
-// and there is no series of an application that has ended. The other applications are added up under one label, so
-// that sums are complete. Names come from nodes, so this label must not collide with one.
+// nodes. So these metrics are totals of the cluster, and only the applications with most service have series of their
+// own. An application that has ended has none. The others are added up under one label, so that sums are complete.
+// Names come from nodes, so an application with the name of this label is added to the others as well.
 
 // OtherApplications is the label of the applications without series of their own.
 const OtherApplications = "others"

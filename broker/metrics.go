@@ -13,8 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// metrics are the broker's own metrics. Label values are fixed strings of the program, and names of a bounded number of
-// applications (application_metrics.go).
+// metrics are the broker's own metrics. Label values are fixed strings of the program, or the names of a bounded number
+// of applications (application_metrics.go).
 type metrics struct {
 	registry       *prometheus.Registry
 	reports        prometheus.Counter

@@ -9,10 +9,10 @@ import (
 	"penstock/node/device"
 )
 
-// This file keeps the series of flows few. A device remembers thousands of flows of applications that have ended, and each
-// flow has about thirty series. A flow has series while it has streams or bytes to write, and for flowSeriesAge after
-// its counters have last changed. If it returns, its counters go on from where they were. The setting flow_metrics
-// switches these series off, or keeps all of them.
+// This file keeps the series of flows few. A device remembers thousands of flows of applications that have ended, and a
+// flow has about 25 series. A flow has series while it has streams or bytes to write, and for flowSeriesAge after
+// its counters have last changed. If the flow returns, its counters continue. The setting flow_metrics
+// switches these series off, or keeps those of all flows.
 
 // flowSeriesAge is longer than usual intervals of scrapes and windows of alerts.
 const flowSeriesAge = 10 * time.Minute

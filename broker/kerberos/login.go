@@ -144,7 +144,7 @@ func (l *login) held(service string) *ticket {
 	return l.tickets[service]
 }
 
-// useful reports whether a ticket still lasts and is not a refused one, which may have been copied.
+// useful reports whether a ticket is still valid and is not the refused one or a copy of it.
 func (l *login) useful(t, refused *ticket) bool {
 	return t != nil && l.now().Before(t.ends) && (refused == nil || !t.got.Equal(refused.got))
 }

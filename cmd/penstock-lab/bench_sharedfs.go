@@ -16,7 +16,7 @@ func newBenchSharedfs() *cobra.Command {
 		Use:   "sharedfs",
 		Short: "Measure MapReduce on GlusterFS and MooseFS, as the Lustre integration paper did on Lustre",
 		Long: `A real GlusterFS or MooseFS on several hosts of this machine: network namespaces with mounts of their
-own. Each has a server of the file system with a modelled hard disk, a mount, and a NodeManager.
+own. Each host has a server of the file system with a modelled hard disk, a mount, and a NodeManager.
 There is no HDFS: MapReduce uses the file system shared:/// of penstock-sharedfs.jar. TeraSort sorts
 inputs of some sizes. The name of a row is FILE-SYSTEM-CASE: gluster or moosefs, and one of
 
@@ -27,8 +27,8 @@ inputs of some sizes. The name of a row is FILE-SYSTEM-CASE: gluster or moosefs,
   stock-near   intermediate data on the file system, with Hadoop's own shuffle
 
 The first four are the cases of "Progress on Efficient Integration of Lustre and Hadoop/YARN". The
-table has run times, local maps, the busy part of the CPUs, bytes from and to the disks, over the
-network and through NodeManagers. Every row of every output is checked.
+table has run times, local maps, the busy part of the CPUs, and the bytes from and to the disks, over
+the network and through NodeManagers. Every row of every output is checked.
 
 Each row starts a cluster and takes some minutes. With --resume, an interrupted measurement
 continues.

@@ -27,7 +27,7 @@ bound by its CPU and TeraGen. The rows are:
   equal-slowdown   together under Penstock, with "goal: equal-slowdown" for their queue
 
 The result is each job's slowdown against its time alone, the difference of both in points, and
-the worst. Beside them are the errors of the broker's own estimates. The tasks of both jobs
+the worst, and the errors of the broker's own estimates. The tasks of both jobs
 begin to move data at the same moment; their JVMs start before. Each job has a CPU of its own.
 
 A run takes two to three minutes. Outputs are checked after the first run of each row. With

@@ -57,8 +57,8 @@ not start without it, so with --spark-conf the jar must also exist here. --force
 that it exists on the other machines.
 
 If a tool writes the folders, --for prints the same settings for the fields of this tool, and where to paste them:
-Ambari (2.7 and later), Cloudera Manager (6 and 7), or variables of your own Ansible roles. It reads and writes no
-folder, and none of these tools was available to try the fields.
+Ambari (2.7 and later), Cloudera Manager (6 and 7), or variables of your own Ansible roles. With --for, the command
+reads and writes no folder. Ambari and Cloudera Manager were not available, so pasting was not tried.
 
 docs/operate/install.md says what each setting is for.
 

@@ -21,8 +21,8 @@ func newNodePutBack() *cobra.Command {
 		Short: "Put back what a killed daemon has changed of the system",
 		Long: `Put back the changes to the system (cgroups, sockets, queueing disciplines, joined connections) that a
 node daemon with kernel control has left because it was killed (docs/operate/control.md). A daemon that is
-stopped puts them back itself, and one that starts puts back what the one before it has left, so this command is
-for a machine on which no daemon starts any more. The packages call it before they are removed.
+stopped puts back its changes itself, and a daemon that starts puts back those of the daemon before it. So this
+command is for a machine on which no daemon will start again. The packages call it before their removal.
 
 The record of changes is the file that the settings name; --journal names it if the settings cannot be read. A
 value that somebody else has changed in the meantime stays. The command refuses while a daemon runs. Run it as the

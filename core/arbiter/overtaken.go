@@ -19,26 +19,26 @@ import "time"
 // small reads with a latency goal and forced packets start nevertheless.
 //
 // A disk that serves one request at a time loses nothing: it works during the whole wait. A device that serves many
-// requests at a time is partly idle, and its reads are late for another reason, which no wait helps. Such devices do not
-// wait: those whose profile says so, and those that have no profile and are no hard disks for the kernel. But most virtual
+// requests at a time is partly idle, and its reads are late for another reason, so a wait does not help. Such a device does
+// not wait if its profile says so, or if it has no profile and the kernel does not call it a hard disk. But most virtual
 // disks look like hard disks, and a read can also be late because of a file that its owner locks. So the arbiter measures
-// what a wait has wasted: its length, and the time that the first request after it takes, without the device time of all
-// requests that have ended meanwhile. That first request counts because slots that run empty together fill together: if
-// requests take equally long, nothing ends for this time. The next wait begins only after restAfter times the waste. Bytes
-// that the device did not move overtake no read.
+// what a wait has wasted: its length, plus the time that the first request after it takes, less the device time of all
+// requests that have ended in this time. That first request counts because slots that become empty together are filled
+// together: if requests take equally long, no request ends before it. The next wait begins only after restAfter times
+// the waste. Bytes that the device did not move overtake no read.
 type overtaking struct {
 	request *Request      // the overtaken read that the device waits for, or nil
 	until   time.Duration // the latest end of this wait
 	since   time.Duration // the beginning of this wait
-	length  time.Duration // of the wait that has ended but is not judged yet, or 0
+	length  time.Duration // of a wait that has ended and is not judged yet, or 0
 	last    uint64        // number of the last request that started before the end of that wait
-	worked  time.Duration // device time of the requests that have ended since the beginning
-	rest    time.Duration // no wait begins before
+	worked  time.Duration // device time of the requests that have ended since the beginning of the wait
+	rest    time.Duration // no wait begins before this time
 }
 
 const (
 	maxAwait    = time.Second // longest wait for an overtaken read
-	restAfter   = 99          // waits waste at most a hundredth of the device's time
+	restAfter   = 99          // waits waste at most a hundredth of the device's time, as measured
 	costsTooLow = 1.25        // the model's costs may be too low by a quarter
 )
 

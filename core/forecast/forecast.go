@@ -535,8 +535,8 @@ func (m *Model) unseen() float64 {
 	return 0
 }
 
-// after returns the time so many seconds after another one, at most a century. The same if the seconds are not a number, as
-// with a stored curve whose parts are so small that a quotient of them is none.
+// after returns the time so many seconds after another one, at most a century later. Seconds that are not a
+// number count as a century. The quotient of two very small parts of a stored curve can be such a value.
 func after(at time.Duration, seconds float64) time.Duration {
 	const most = 100 * 365 * 24 * 3600
 	if !(seconds < most) {

@@ -34,8 +34,8 @@ import (
 const (
 	// MaxFactor bounds the factor of a weight from above, and its inverse from below.
 	MaxFactor = 8
-	// gain is the part of a logarithmic error that one update corrects, and leastEffect the least effect of weights on
-	// slowdowns that it is divided by (Group.Update).
+	// gain is the part of a logarithmic error that one update corrects. It is divided by the effect of weights on
+	// slowdowns, or by leastEffect if the effect is smaller (Group.Update).
 	gain        = 0.05
 	leastEffect = 0.25
 	// keep is the weight of the past in the averages, for each update.
@@ -44,8 +44,8 @@ const (
 	// service below which it does not use them much.
 	leastWait = 0.02
 	leastUse  = 0.05
-	// memory is how far back the slowdown since the start looks, in seconds. The past of a service that runs for ever then
-	// loses its influence.
+	// memory is the longest time that the slowdown since the start covers, in seconds. Without a bound, the past of an
+	// application that never ends would keep its influence.
 	memory = 1800
 	// startError and restError are the logarithmic errors at which the controller starts and rests.
 	startError = 0.012
@@ -126,7 +126,7 @@ func (a *App) counts() bool {
 // unfairness returns the logarithm of the slowdown times the goal; the goal makes it equal for all.
 func (a *App) unfairness() float64 { return math.Log(a.Slowdown() * a.goal()) }
 
-// pastUnfairness returns the same for the slowdown since the start; 0 before the first period.
+// pastUnfairness returns the logarithm of the slowdown since the start times the goal, or 0 before the first period.
 func (a *App) pastUnfairness() float64 {
 	if a.pastTime == 0 {
 		return 0
@@ -134,7 +134,7 @@ func (a *App) pastUnfairness() float64 {
 	return math.Log(a.goal() / max(1-a.past, 1e-3))
 }
 
-// error returns what the controller makes equal.
+// error returns the sum of both logarithms, which the controller makes equal for all.
 func (a *App) error() float64 { return a.unfairness() + a.pastUnfairness() }
 
 // goal returns the goal, or 1 if there is none.
@@ -150,10 +150,10 @@ type Group struct{ moving bool }
 
 // Update moves the factors of the group's applications. It is called once a period, after Observe of each.
 //
-// A larger weight changes a slowdown the more, the more of the time it concerns. If an application waits for a part w of the time
+// A weight changes a slowdown more if it concerns more of the time. If an application waits for a part w of the time
 // and has a share s of the device, its logarithmic slowdown changes by w(1-s) times the change of its logarithmic weight.
-// This is the interference as a part of the time. So the steps are divided by its mean over the applications, and the
-// loop is equally fast for applications that need the disks much and little.
+// This factor is the interference as a part of the time. Update divides the steps by its mean over the applications, so
+// the loop is equally fast for applications that need the disks much and for those that need them little.
 func (g *Group) Update(apps []*App) {
 	sum, effect, n := 0.0, 0.0, 0
 	for _, a := range apps {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # After an installation or an upgrade. Debian passes "configure" and the former version, if any; Red Hat
 # passes the number of installed versions. No service is started or restarted: a restart opens all gates
-# for a moment, and agents of another release would stay ungoverned, so the operator chooses the time.
+# for a moment, and agents of another release may stay ungoverned. So the operator chooses the time.
 set -eu
 
 upgrade=no

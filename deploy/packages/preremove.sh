@@ -14,7 +14,7 @@ if [ -z "${DPKG_ROOT:-}" ]; then
   if [ -d /run/systemd/system ]; then
     systemctl disable --now penstock-node penstock-broker
   fi
-  # A daemon that stops puts back its changes. This puts back what one has left that was killed.
+  # A daemon that stops puts back its changes. The command puts back the changes of a daemon that was killed.
   if [ -f /etc/penstock/node.yaml ]; then
     set -- --config /etc/penstock/node.yaml
   else

@@ -18,16 +18,16 @@ import (
 	"time"
 )
 
-// Packages are those of the machine's archive. They are downloaded by apt-get with files of its own.
+// Packages downloads and unpacks packages of the machine's archive. apt-get works with files below the folder work only.
 type Packages struct {
 	work  string // folder for all files
 	conf  string // path of its configuration
 	suite string // the machine's own
 }
 
-// Make makes the folder dir of a cache, unless it exists. The function fill gets packages of the machine's own suite and of
-// another suite (empty: no other), and a folder that becomes dir. Two processes may make
-// the same folder at the same time: dir appears as a whole, by a rename.
+// Make makes the folder dir of a cache, unless it exists. It calls fill with packages of the machine's own suite and of
+// another suite (empty: no other), and with a folder that becomes dir. Two processes may make the same folder at the same
+// time: dir appears as a whole, by a rename. Make fails on a machine without apt-get and dpkg-deb.
 func Make(ctx context.Context, dir, suite string, fill func(p *Packages, into string) error) error {
 	if _, err := os.Stat(dir); err == nil {
 		return nil
@@ -126,7 +126,7 @@ func (p *Packages) get(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// Unpack downloads a package, which is name/suite, and unpacks it into a folder.
+// Unpack downloads a package, named as "name" or "name/suite", and unpacks it into a folder.
 func (p *Packages) Unpack(ctx context.Context, what, into string) error {
 	if err := p.get(ctx, "download", what); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (p *Packages) Unpack(ctx context.Context, what, into string) error {
 	return extract(ctx, debs[0], into)
 }
 
-// UnpackAll downloads packages of the machine's own suite and those that they need and the machine does not
+// UnpackAll downloads packages of the machine's own suite, and the packages that they need and the machine does not
 // have, and unpacks all of them into one folder. The folder has the form of a machine whose /bin, /lib and /sbin
 // are links into /usr.
 func (p *Packages) UnpackAll(ctx context.Context, into string, names ...string) error {
@@ -167,7 +167,7 @@ func (p *Packages) UnpackAll(ctx context.Context, into string, names ...string) 
 	return nil
 }
 
-// extract unpacks a file into a folder and deletes the file. Links in the folder that lead to folders stay.
+// extract unpacks a package's file into a folder and deletes the file. A link to a folder stays a link.
 func extract(ctx context.Context, deb, into string) error {
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
@@ -192,7 +192,7 @@ func extract(ctx context.Context, deb, into string) error {
 	return os.Remove(deb)
 }
 
-// Program returns the path of a program: the machine's own, or that of the package of this name, which is then downloaded.
+// Program returns the path of a program. If the machine lacks it, Program downloads the package of this name.
 func (p *Packages) Program(ctx context.Context, name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil

@@ -33,7 +33,8 @@ const (
 // Programs are the paths of Prometheus' programs.
 type Programs struct{ Server, Promtool string }
 
-// Fetch makes sure that Prometheus is in the cache, or on PATH. Otherwise it needs a Debian machine.
+// Fetch returns the programs on PATH, or those in the cache. If both lack them, Fetch unpacks Debian's package into the
+// cache, which needs a Debian machine.
 func Fetch(ctx context.Context, cacheDir string, progress func(format string, args ...any)) (Programs, error) {
 	if server, err := exec.LookPath("prometheus"); err == nil {
 		if tool, err := exec.LookPath("promtool"); err == nil {
@@ -70,8 +71,8 @@ type Server struct {
 	process *process.Process
 }
 
-// Start starts a server with the configuration in the file. All its other files are in dir. It returns when the server is
-// ready.
+// Start starts a server with the configuration in the file config, and returns when the server is ready. All other files of
+// the server are in dir.
 func (p Programs) Start(ctx context.Context, book *ledger.Ledger, dir, config string) (*Server, error) {
 	address, err := ports.Address()
 	if err != nil {
@@ -98,7 +99,7 @@ func (p Programs) Start(ctx context.Context, book *ledger.Ledger, dir, config st
 // Stop ends the server.
 func (s *Server) Stop() error { return s.process.Stop(grace) }
 
-// Answer fills data with the data of an answer of the HTTP interface, such as of /api/v1/targets.
+// Answer stores the field "data" of an answer of the HTTP interface, such as of /api/v1/targets, in data.
 func (s *Server) Answer(ctx context.Context, path string, query url.Values, data any) error {
 	text, err := s.get(ctx, path, query)
 	if err != nil {

@@ -25,7 +25,7 @@ type Gluster struct {
 // GlusterOptions are the options of a volume.
 type GlusterOptions struct {
 	Bricks   []string // folder of each host's brick
-	Replicas int      // copies of each file, on successive hosts; 1 if it is smaller
+	Replicas int      // copies of each file, on successive hosts; values below 1 count as 1
 	ShardMiB int      // size of shards; 0: files are whole
 	Set      []string // further settings of the volume, such as "cluster.nufa=on"
 }
@@ -121,8 +121,8 @@ func (g *Gluster) until(ctx context.Context, h *Host, args ...string) error {
 	return nil
 }
 
-// Mount mounts the volume on a host. The folder at exists outside of the host as well, and stays empty there. The returned process is the
-// client.
+// Mount mounts the volume on a host and returns the client's process. The folder at must exist. It stays empty outside the
+// hosts.
 func (g *Gluster) Mount(ctx context.Context, h *Host, at string, options ...string) (*process.Process, error) {
 	argv := append([]string{"glusterfs", "--no-daemon", "--volfile-server=localhost", "--volfile-id=" + volume, "--log-file=/var/log/glusterfs/client.log"}, options...)
 	return h.mount(ctx, "glusterfs", at, append(argv, at)...)

@@ -29,8 +29,8 @@ type Host struct {
 	holder  *process.Process
 }
 
-// Hosts makes a host of each machine. The programs of the packages are those that Fetch has unpacked. All files are in dir. Disks that the
-// hosts use must be mounted before.
+// Hosts makes a host of each machine. The argument programs is the folder that Fetch returns. All files of the hosts are in
+// dir. Disks that the hosts use must be mounted before.
 func Hosts(ctx context.Context, book *ledger.Ledger, machines []*netns.Machine, programs, dir string) ([]*Host, error) {
 	names := "127.0.0.1 localhost\n"
 	for i, m := range machines {
@@ -49,8 +49,9 @@ func Hosts(ctx context.Context, book *ledger.Ledger, machines []*netns.Machine, 
 
 func hostName(i int) string { return fmt.Sprintf("storage%d", i+1) }
 
-// prepare makes the mounts of a host in a new mount namespace. Mounts of the system appear in the namespace, and not the
-// other way round. The first argument is the folder of the programs, the second one that of the host, the third one its name.
+// prepare makes the mounts of a host in a new mount namespace. Later mounts of the system appear in the
+// namespace, but mounts of the namespace do not appear in the system. The arguments are the folder of the programs, the
+// host's folder and the host's name.
 const prepare = `set -e
 mount -t overlay overlay -o ro,lowerdir="$1/usr":/usr /usr
 mount -t overlay overlay -o lowerdir="$1/etc":/etc,upperdir="$2/etc",workdir="$2/etc-work" /etc

@@ -22,11 +22,10 @@ type Moose struct {
 // MooseOptions are the options of a MooseFS.
 type MooseOptions struct {
 	Chunks []string // folder of each host's chunks
-	Copies int      // of each file; 1 if it is smaller
+	Copies int      // of each file; values below 1 count as 1
 }
 
-// StartMoose starts MooseFS on the hosts. Each chunk server has its host's name as its label in the form of a letter: A for the
-// first host.
+// StartMoose starts MooseFS on the hosts. The label of each chunk server is a letter: A on the first host, B on the second.
 func StartMoose(ctx context.Context, hosts []*Host, o MooseOptions) (*Moose, error) {
 	if len(o.Chunks) != len(hosts) || len(hosts) > 26 {
 		return nil, fmt.Errorf("storage: %d folders of chunks for %d hosts: give one for each of at most 26 hosts", len(o.Chunks), len(hosts))
@@ -66,7 +65,7 @@ func StartMoose(ctx context.Context, hosts []*Host, o MooseOptions) (*Moose, err
 // Label returns the label of the chunk server of host i.
 func Label(i int) string { return string(rune('A' + i)) }
 
-// settings returns the text of a MooseFS's file of settings. The arguments are names and values in turn.
+// settings returns the text of a settings file of MooseFS. The arguments are names and values in turn.
 func settings(pairs ...string) string {
 	var b strings.Builder
 	for i := 0; i < len(pairs); i += 2 {
@@ -75,7 +74,8 @@ func settings(pairs ...string) string {
 	return b.String()
 }
 
-// write writes a file that appears on the host. The path is relative to the root. Folders below etc and var/lib are the host's own.
+// write writes a file that appears on the host. The path is relative to the root, and must be below etc, which is the host's
+// own.
 func (h *Host) write(path, text string) error {
 	within, ok := strings.CutPrefix(path, "etc/")
 	if !ok {
@@ -88,7 +88,7 @@ func (h *Host) write(path, text string) error {
 	return os.WriteFile(full, []byte(text), 0o644)
 }
 
-// Mount mounts the file system on a host, as Gluster.Mount does. It returns when all chunk servers are there.
+// Mount mounts the file system on a host, as Gluster.Mount does. Mount returns when the master accepts the number of copies.
 func (m *Moose) Mount(ctx context.Context, h *Host, at string) (*process.Process, error) {
 	client, err := h.mount(ctx, "mfsmount", at, "mfsmount", "-f", "-H", m.hosts[0].IP(), "-o", "mfsdelayedinit,allow_other", at)
 	if err != nil {

@@ -77,8 +77,8 @@ type Node struct {
 	// programs, if the kernel and the daemon's rights allow it. With "totals", only each device's
 	// total foreign I/O is known.
 	Foreign string `yaml:"foreign"`
-	// FlowMetrics is "used" (default): /metrics has series of the flows that are used or have been lately. With "all", it
-	// has those of all flows that a device remembers, with "off", none of single flows.
+	// FlowMetrics selects the flows that have series in /metrics: "used" (default), those that are used or were used in
+	// the last 10 minutes; "all", those that a device remembers; "off", none.
 	FlowMetrics string `yaml:"flow_metrics"`
 	// Identity determines how claims are checked.
 	Identity Identity `yaml:"identity"`

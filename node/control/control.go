@@ -145,9 +145,9 @@ func Undo() map[string]journal.Undo {
 	return map[string]journal.Undo{gate.Mechanism: gate.Undo, cgroup.Mechanism: cgroup.Undo, pacing.Mechanism: pacing.Undo, shaper.Mechanism: shaper.Undo, freezer.Mechanism: freezer.Undo, join.Mechanism: join.Undo}
 }
 
-// Restore puts back what a crashed daemon has left in the journal at path, and removes the journal. It returns these
-// changes; a change whose Err is not nil could not be put back, and stays in the journal. Without a journal there is
-// nothing to do. Restore fails with journal.ErrInUse if the daemon is alive.
+// Restore puts back the changes that a crashed daemon has left in the journal at path, and returns them. A change whose Err
+// is not nil could not be put back, and stays in the journal; an empty journal is removed. Without a journal, Restore
+// does nothing. Restore fails with journal.ErrInUse if the daemon is alive.
 func Restore(path string) ([]journal.Restored, error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

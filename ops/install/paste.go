@@ -15,13 +15,13 @@ func Tools() []string { return []string{"ambari", "cloudera", "ansible"} }
 // Paste is a text for a field of a tool that writes the configuration folders itself.
 type Paste struct {
 	Field string `json:"field"`          // where the text goes
-	Note  string `json:"note,omitempty"` // what to know about it
+	Note  string `json:"note,omitempty"` // instructions for people
 	Text  string `json:"text"`
 }
 
 // PasteFor returns the settings that Apply would write, as texts for the fields of a tool. It reads no folder, so it
-// does not know what the fields have: a setting that extends a list comes with a note. Only the agent's jar and
-// the socket count among the options.
+// does not know the present values of the fields: a setting that extends a list comes with a note. PasteFor uses only
+// the options AgentJar and Socket. It returns an error for a path that is not valid or for an unknown tool.
 func PasteFor(tool string, o Options) ([]Paste, error) {
 	if err := o.validatePaths(); err != nil {
 		return nil, err

@@ -35,7 +35,7 @@ type machine struct {
 // root returns the folder that is shared:///.
 func (m *machine) root() string { return filepath.Join(m.mount, "hadoop") }
 
-// start starts a machine in the folder dir. On an error it undoes everything.
+// start starts a machine in the folder dir. On an error, start undoes all changes.
 func start(ctx context.Context, q Request, r row, dir string) (_ *machine, err error) {
 	m := &machine{setup: q.Setup, row: r, jar: filepath.Join(filepath.Dir(q.AgentJar), "penstock-sharedfs.jar"), mount: filepath.Join(dir, "mount")}
 	if _, err := os.Stat(m.jar); err != nil {

@@ -243,7 +243,7 @@ func (m *Machine) Ended(w Way, left []string) error {
 	return nil
 }
 
-// Estimate returns what the broker knows about an application; nothing if it is at no node any more.
+// Estimate returns the broker's estimate for an application, or a zero Estimate if no node serves the application any more.
 func (m *Machine) Estimate(ctx context.Context, application string) (Estimate, error) {
 	broker, err := operate.New([]string{m.BrokerAddress()}, nil)
 	if err != nil {

@@ -27,7 +27,7 @@ type Environment interface {
 	Begin() error
 	// Ended is called when jobs have ended, with the names of those that still run, the shortest first.
 	Ended(w Way, left []string) error
-	// Estimate returns what the broker knows about an application that has just ended. It is called in governed runs.
+	// Estimate returns the broker's estimate for an application that has just ended. It is called in governed runs.
 	Estimate(ctx context.Context, application string) (Estimate, error)
 	// Moved returns the bytes that the daemon has moved for each application. It is called in governed runs,
 	// before Release.
@@ -38,10 +38,10 @@ type Environment interface {
 	Release() error
 }
 
-// Estimate is what the broker knows about an application.
+// Estimate is the broker's estimate for an application.
 type Estimate struct {
-	// Slowdown is its estimate of the application's slowdown since its start: the time passed divided by the time
-	// alone. It is 0 if there is none.
+	// Slowdown is the estimated slowdown of the application since its start: the time passed divided by the time
+	// alone. It is 0 without an estimate.
 	Slowdown float64 `json:"estimated_slowdown,omitempty"`
 	// Factor is the factor of the application's weight, in a queue with a goal for slowdowns.
 	Factor float64 `json:"factor,omitempty"`

@@ -44,9 +44,9 @@ import penstock.core.Stream;
  * first, and only after that does the transformer pass them to the JVM. If another agent has changed a class first, the
  * changed class is checked and instrumented.
  *
- * <p>Only classes of the loader that was looked at are instrumented. A host may load other versions of them in a loader of
- * their own, as a NodeManager does with a second shuffle service of Spark (aux-services with a classpath). There the
- * advice would meet classes that are not its own, so the feature is left out.
+ * <p>Only classes of the class loader in which {@link Symbols} looked are instrumented. A host may load other versions of
+ * these classes in a class loader of their own, as a NodeManager does with a second shuffle service of Spark
+ * (aux-services with a classpath). The advice would meet unknown classes there, so the feature counts as left out.
  */
 public final class Weaver implements ClassFileTransformer {
     /** The agent does not support this version of its host. */
@@ -63,7 +63,7 @@ public final class Weaver implements ClassFileTransformer {
 
     private final Role role;
     private final ClassFileLocator classes;
-    /** Whose classes are instrumented; null: any loader's. */
+    /** The class loader whose classes are instrumented; null: all class loaders. */
     private final ClassLoader home;
     private final List<Feature> features = new ArrayList<>();
     /** What each feature that is left out lacks. */
@@ -71,7 +71,7 @@ public final class Weaver implements ClassFileTransformer {
     private final Map<String, byte[]> originals = new HashMap<>();
     private final Map<String, byte[]> woven = new LinkedHashMap<>();
 
-    /** A sentence for each feature of which another loader has classes. */
+    /** A sentence for each feature of which another class loader has classes. */
     private final Map<String, String> elsewhere = new ConcurrentHashMap<>();
 
     private Weaver(ClassFileLocator classes, Role role, ClassLoader home) {
@@ -178,7 +178,7 @@ public final class Weaver implements ClassFileTransformer {
         return methods;
     }
 
-    /** Returns a sentence for each feature that is left out, with the symbols that it lacks. Safe for any thread. */
+    /** Returns a sentence for each feature that is left out, with the reason. Safe for any thread. */
     List<String> leftOut() {
         List<String> leftOut = new ArrayList<>();
         for (Map.Entry<String, Set<String>> f : lacking.entrySet()) {
@@ -234,7 +234,7 @@ public final class Weaver implements ClassFileTransformer {
         }
     }
 
-    /** Reports, once for each feature, that classes of another loader are not instrumented. */
+    /** Logs, once for each feature, that classes of another class loader are not instrumented. */
     private void leaveOut(String type, ClassLoader loader) {
         for (Feature f : features) {
             for (Point p : f.points) {

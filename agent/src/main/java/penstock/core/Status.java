@@ -24,7 +24,7 @@ public final class Status implements AgentMXBean {
         state = "out: " + reason;
     }
 
-    /** @param without the features that are left out until now, and why */
+    /** @param without returns the features that are left out at present, and why */
     public void woven(List<String> methods, Supplier<List<String>> without, List<String> lacking, Client c) {
         woven = Collections.unmodifiableList(methods);
         leftOut = without;

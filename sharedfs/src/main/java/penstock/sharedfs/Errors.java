@@ -39,9 +39,9 @@ final class Errors {
         return said;
     }
 
-    /** Returns the error about a name that Java cannot write in the encoding of file names. */
+    /** Returns the error about a name that Java cannot encode as a file name. */
     static IOException unwritable(String name, InvalidPathException e) {
-        return new IOException("Java cannot use the name " + name + " with file names in "
+        return new IOException("Java cannot encode the name " + name + " as a file name in "
             + System.getProperty("sun.jnu.encoding") + ". Set LC_ALL=C.UTF-8 in this process's environment"
             + " (for tasks: mapreduce.map.env, mapreduce.reduce.env, spark.executorEnv.LC_ALL)", e);
     }

@@ -14,14 +14,14 @@ import java.nio.file.attribute.BasicFileAttributeView;
 import java.nio.file.attribute.BasicFileAttributes;
 
 /**
- * Deletes a folder with its contents. Another process may replace a folder inside by a link meanwhile, and by its path,
- * the files behind the link would be deleted. So each folder is opened without following a link, and what is in it is
- * deleted relative to the open folder. What disappears meanwhile is no error.
+ * Deletes a folder with its contents. During the deletion, another process may replace a folder inside by a link. A
+ * deletion by path would then delete the files behind the link. So each folder is opened without following a link, and
+ * its contents are deleted relative to the open folder. A file that another process deletes first is no error.
  */
 final class TreeDeletion {
     private TreeDeletion() { }
 
-    /** Deletes the folder and all that is in it. A link in its place is deleted, and not what it leads to. */
+    /** Deletes the folder with its contents. If the path is a link, only the link is deleted. */
     static void delete(Path top) throws IOException {
         try (DirectoryStream<Path> parent = Files.newDirectoryStream(top.getParent())) {
             if (parent instanceof SecureDirectoryStream) {
@@ -47,7 +47,7 @@ final class TreeDeletion {
             }
             parent.deleteFile(name);
         } catch (NoSuchFileException e) {
-            // It has disappeared.
+            // Another process has deleted it.
         }
     }
 
@@ -66,7 +66,7 @@ final class TreeDeletion {
         }
     }
 
-    /** For systems that cannot open a folder relative to another one. */
+    /** Deletes by path, on systems that cannot open a folder relative to another one. */
     private static void deleteByPath(Path top) throws IOException {
         Files.walkFileTree(top, new SimpleFileVisitor<Path>() {
             @Override

@@ -74,8 +74,8 @@ final class Tool {
         List<String> words = new ArrayList<>();
         words.add(folder.isEmpty() ? command : new File(folder, command).getPath());
         words.addAll(arguments);
-        // A pipe would be open, and its reader would hang, for as long as any process that the command has started, or
-        // the command itself if it hangs in the kernel. So the answer goes to a file.
+        // A pipe stays open, and its reader waits, until all processes that the command has started have ended, and
+        // the command itself, which may hang in the kernel. So the answer goes to a file.
         Path output = Files.createTempFile("penstock-sharedfs-", ".out");
         try {
             return run(command, words, output, deadline);

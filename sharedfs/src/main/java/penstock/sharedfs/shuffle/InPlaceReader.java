@@ -25,8 +25,8 @@ final class InPlaceReader<K, V> extends IFile.Reader<K, V> implements Closeable 
     /**
      * Returns a reader.
      *
-     * @param lastValue what the values of all readers of a merge are read into. The merge takes readers that are not its
-     *     own for readers of memory, and would let them write into each other's bytes
+     * @param lastValue the buffer into which all readers of a merge read values. The merge takes readers of other classes
+     *     than its own for readers of memory, and would let them overwrite each other's bytes
      */
     InPlaceReader(JobConf job, MapOutput output, SegmentInput input, CompressionCodec codec,
             DataInputBuffer lastValue) throws IOException {

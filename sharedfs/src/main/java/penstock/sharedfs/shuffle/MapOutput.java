@@ -10,9 +10,9 @@ final class MapOutput {
     final Path file;
     /** The first byte in the file. */
     final long offset;
-    /** Bytes in the file: records, perhaps compressed, and their checksum; without what encryption adds. */
+    /** Bytes in the file without those that encryption adds: records, perhaps compressed, and their checksum. */
     final long stored;
-    /** Bytes in the file, with what encryption adds. */
+    /** Bytes in the file with those that encryption adds. */
     final long length;
     /** Bytes of the records. */
     final long raw;

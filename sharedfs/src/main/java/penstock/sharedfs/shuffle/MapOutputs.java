@@ -10,7 +10,7 @@ import org.apache.hadoop.mapred.TaskCompletionEvent;
 import org.apache.hadoop.mapreduce.TaskAttemptID;
 import org.apache.hadoop.mapreduce.TaskType;
 
-/** What the events say about each map of a job, and the outputs that have been found. */
+/** The state of each map of a job, from the events, and the outputs that have been found. */
 final class MapOutputs {
     private final Places places;
     /** How long an output may be invisible after its map has succeeded, in nanoseconds. */
@@ -71,8 +71,8 @@ final class MapOutputs {
     /**
      * Looks for the outputs of maps that have succeeded.
      *
-     * @param progress is called for each of them
-     * @throws NotInPlaceException if one has not been found for too long
+     * @param progress is called for each of these maps
+     * @throws NotInPlaceException if an output is still missing after the longest time
      */
     void find(long now, Runnable progress) throws NotInPlaceException {
         for (Iterator<Map.Entry<Integer, Sought>> i = sought.entrySet().iterator(); i.hasNext();) {
@@ -94,7 +94,7 @@ final class MapOutputs {
         }
     }
 
-    /** Returns the number of maps whose output has been found, or will never be. */
+    /** Returns the number of maps whose output has been found or will never exist. */
     int done() {
         int done = 0;
         for (int i = 0; i < found.length; i++) {

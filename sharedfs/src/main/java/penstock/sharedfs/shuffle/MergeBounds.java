@@ -8,11 +8,11 @@ package penstock.sharedfs.shuffle;
  * each, a pass takes fewer inputs, and its result is written to the task's local directory and merged again.
  */
 final class MergeBounds {
-    /** Bytes: at least this much is read at a time, if the map output has so much. */
+    /** Least number of bytes of a read, if the map output has as many. */
     static final int LEAST_BUFFER = 32 << 10;
-    /** Bytes: more than a parallel file system's own request (4 MiB in Lustre by default) gains nothing. */
+    /** Most bytes of a read. More than a parallel file system's own request (4 MiB by default in Lustre) gains nothing. */
     static final int MOST_BUFFER = 4 << 20;
-    /** A pass takes at least so many, whatever the memory: Hadoop's own default of mapreduce.task.io.sort.factor. */
+    /** The least number of inputs of a pass, with any memory: Hadoop's default of mapreduce.task.io.sort.factor. */
     static final int LEAST_INPUTS = 10;
     /** Bytes of a decompressor: two buffers of 256 KiB, the default of Snappy and LZ4 in Hadoop. */
     static final long DECOMPRESSOR = 512 << 10;

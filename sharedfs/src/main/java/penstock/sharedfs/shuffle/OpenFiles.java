@@ -9,9 +9,9 @@ import org.apache.hadoop.fs.Path;
 /**
  * Opens the files of a merge, and bounds how many stay open between two reads.
  *
- * <p>A merge reads its inputs about in turn. Of a cache that drops the file that was not read for longest, every read
- * would miss as soon as there are more inputs than places. So an input that has a place keeps it until its end, and the
- * others open their file for each read. Not for use by several threads.
+ * <p>A merge reads its inputs about in turn. If there are more inputs than places, each read would miss a cache that
+ * closes the least recently used file. So an input that has a place keeps it until its end, and the other inputs open
+ * their files for each read. Not safe for use by several threads.
  */
 final class OpenFiles {
     /** Bytes of Hadoop's own buffer in front of a file. Larger reads go past it, and all reads here are larger. */
@@ -20,16 +20,16 @@ final class OpenFiles {
     private final FileSystem fs;
     private int places;
 
-    /** Returns an opener that lets so many files stay open. */
+    /** Returns an opener that lets at most {@code places} files stay open. */
     OpenFiles(FileSystem fs, int places) {
         this.fs = fs;
         this.places = places;
     }
 
     /**
-     * Opens the file at this byte.
+     * Opens the file at a byte.
      *
-     * @throws IOException if it cannot be read; Hadoop's local file system throws an Error, which would end the task
+     * @throws IOException if the file cannot be read. Hadoop's local file system throws an Error, which would end the task
      *     as if a local disk were broken
      */
     FSDataInputStream open(Path file, long position) throws IOException {
@@ -52,7 +52,7 @@ final class OpenFiles {
         return true;
     }
 
-    /** A file that stayed open has been closed. */
+    /** Gives back the place of a file that has been closed. */
     void closed() {
         places++;
     }

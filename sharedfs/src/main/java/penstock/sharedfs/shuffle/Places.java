@@ -30,7 +30,7 @@ import org.apache.hadoop.mapreduce.TaskID;
  * application ends.
  */
 final class Places {
-    /** Setting: local directories of nodes, with {host}, {short} and {port} for what the map's event says. */
+    /** Setting: local directories of nodes. {host}, {short} and {port} stand for the parts of the address in a map's event. */
     static final String DIRS = "penstock.sharedfs.shuffle.dirs";
 
     /** Bytes of an index: three numbers for each reduce, and a checksum. */
@@ -40,15 +40,15 @@ final class Places {
     private static final int EMPTY = 2;
     /** Bytes of the checksum behind the records. */
     private static final int CHECKSUM = 4;
-    /** What a host may be named, so that a name never leads to another folder. */
+    /** The host names that are accepted. None of them leads to another folder. */
     private static final Pattern HOST = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._-]*");
 
     private final JobConf job;
     private final int reduce;
     private final List<String> patterns;
-    /** From a local directory to the attempts' folders. */
+    /** The path from a local directory to the attempts' folders. */
     private final String below;
-    /** The number of this process's user, which must own what is read. */
+    /** The number of this process's user, which must own all files that are read. */
     private final Object user;
     private final long padding;
 
@@ -102,8 +102,8 @@ final class Places {
     /**
      * Finds and checks the output of a map that has succeeded.
      *
-     * @throws NotInPlaceException if it cannot be found later either
-     * @throws IOException if it is missing, cannot be read, or is not what the index says
+     * @throws NotInPlaceException if the output cannot be found, now or later
+     * @throws IOException if the output is missing now, cannot be read, or does not match its index
      */
     MapOutput find(TaskCompletionEvent event) throws IOException {
         TaskAttemptID attempt = event.getTaskAttemptId();
@@ -119,7 +119,7 @@ final class Places {
             return new MapOutput(attempt, null, 0, 0, stored, raw);
         }
         java.nio.file.Path data = first(folders, "file.out");
-        // A client of the file system may not have written all bytes yet when another client is asked.
+        // The file system's client on the map's node may not have written all bytes yet.
         if (Files.size(data) - record.startOffset < record.partLength) {
             throw new EOFException(data + " is shorter than its index says");
         }
@@ -149,7 +149,7 @@ final class Places {
         return folders;
     }
 
-    /** Returns the first that exists; the two files of an attempt may be in different local directories. */
+    /** Returns the first file of this name. The two files of an attempt may be in different local directories. */
     private java.nio.file.Path first(List<String> folders, String name) throws IOException {
         for (String folder : folders) {
             java.nio.file.Path file = Paths.get(folder, name);
@@ -170,7 +170,7 @@ final class Places {
         throw new FileNotFoundException("no " + name + " in " + String.join(", ", folders));
     }
 
-    /** Reads the index and verifies its checksum. Hadoop's class believes the file's length, so it is checked before. */
+    /** Reads the index and verifies its checksum. Hadoop's class trusts the file's length, so index compares it first. */
     private SpillRecord index(java.nio.file.Path file) throws IOException {
         long expected = (long) job.getNumReduceTasks() * INDEX_RECORD + INDEX_CHECKSUM;
         long size = Files.size(file);

@@ -9,8 +9,8 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapred.Reporter;
 
 /**
- * A part of a file, read in large pieces. It holds nothing before the first read, and the descriptor only if
- * {@link OpenFiles} lets it.
+ * A part of a file, read in large pieces. The input holds no memory before the first read. Between two reads, it holds a
+ * descriptor only if {@link OpenFiles} permits.
  */
 final class SegmentInput extends FSInputStream {
     private final OpenFiles files;
@@ -20,10 +20,10 @@ final class SegmentInput extends FSInputStream {
     private final Reporter reporter;
 
     private byte[] buffer;
-    /** The place in the buffer of the next byte, and of the end of what was read. */
+    /** The places of the next byte and of the end of the bytes in the buffer. */
     private int next;
     private int filled;
-    /** The place in the file of what is read next into the buffer. */
+    /** The place in the file of the next byte for the buffer. */
     private long position;
     private FSDataInputStream kept;
 
@@ -115,7 +115,7 @@ final class SegmentInput extends FSInputStream {
         return position - (filled - next);
     }
 
-    /** The caller reads from the beginning to the end; it only learns the place in the file, as encryption needs it. */
+    /** Accepts only the present position, because the caller reads from the beginning to the end. Decryption asks for it. */
     @Override
     public void seek(long target) throws IOException {
         if (target != getPos()) {

@@ -29,12 +29,12 @@ import org.slf4j.LoggerFactory;
 /**
  * The plug-in for {@code mapreduce.job.reduce.shuffle.consumer.plugin.class}.
  *
- * <p>It waits until all maps have succeeded, finds their outputs, and merges them where they lie. If that is not
- * possible, Hadoop's own {@link Shuffle} does the whole reduce. This is decided before the reducer sees the first record:
- * the merge has opened every map output by then. If a map output cannot be read later, the attempt fails.
+ * <p>The plug-in waits until all maps have succeeded, finds their outputs, and merges them where they lie. If this is not
+ * possible, Hadoop's own {@link Shuffle} does the whole reduce. The decision is made before the reducer sees the first
+ * record: the merge has opened every map output by then. If a map output cannot be read later, the attempt fails.
  *
  * <p>Only a reduce task's first attempt reads in place. So no error of this class, or of the file system, can fail a task
- * more than once, and a broken map output is reported to the application master by the shuffle that can do so.
+ * more than once, and Hadoop's own shuffle reports a broken map output to the application master.
  */
 public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
     /** The group of this plug-in's counters in the job's counters. */
@@ -54,7 +54,7 @@ public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
     private static final Logger LOG = LoggerFactory.getLogger(SharedShuffle.class);
     /** The part of the heap that map outputs may hold, if {@link #MEMORY} is not set: one tenth. */
     private static final int HEAP_PARTS = 10;
-    /** The application master numbers attempts from a multiple of this on, each time it is started. */
+    /** Each start of the application master numbers its attempts from the next multiple of this number. */
     private static final int ATTEMPTS_OF_A_MASTER = 1000;
 
     // As in Hadoop's Shuffle and EventFetcher.
@@ -63,7 +63,7 @@ public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
     private static final int MAX_RPC_OUTSTANDING_EVENTS = 3000000;
     private static final int EVENT_FAILURES = 10;
 
-    /** Milliseconds between two questions for events, and after one that was not answered. */
+    /** Milliseconds between two requests for events, and after a request that failed. */
     private final long poll;
     private final long retry;
     private Context<K, V> context;
@@ -92,7 +92,7 @@ public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
 
     @Override
     public RawKeyValueIterator run() throws IOException, InterruptedException {
-        if (context.getLocalMapFiles() != null) { // a job in one process, which knows where its files are
+        if (context.getLocalMapFiles() != null) { // a job in one process, whose reduces know the files
             return ordinary();
         }
         List<MapOutput> outputs;
@@ -153,7 +153,7 @@ public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
                 if (++failures >= EVENT_FAILURES) {
                     throw e;
                 }
-                LOG.info("the application master did not answer a question for events", e);
+                LOG.info("the application master did not answer a request for events", e);
                 reporter.progress();
                 Thread.sleep(retry);
                 continue;
@@ -180,7 +180,7 @@ public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
         }
     }
 
-    /** Adds all new events, and reports whether the application master has begun to count them again. */
+    /** Adds all new events, and reports whether the application master wants them to be fetched again from the first. */
     private boolean fetchEvents(MapOutputs outputs) throws IOException {
         int most = Math.min(MAX_EVENTS_TO_FETCH,
             Math.max(MIN_EVENTS_TO_FETCH, MAX_RPC_OUTSTANDING_EVENTS / Math.max(1, job.getNumReduceTasks())));

@@ -20,11 +20,11 @@ final class Master {
     private final List<TaskCompletionEvent> events = new ArrayList<>();
     /** The maps whose outputs reduces could not fetch. */
     final Set<TaskAttemptID> reported = ConcurrentHashMap.newKeySet();
-    /** Runs at each question for events, with the number of questions before. */
+    /** Runs at each request for events, with the number of earlier requests. */
     volatile Consumer<Integer> whenAsked = n -> { };
     /** Runs when a fetch failure is reported for the first time. */
     volatile Consumer<TaskAttemptID> whenReported = a -> { };
-    /** How many questions for events are not answered, or answered with "begin at the first event". */
+    /** How many requests for events fail, or are answered with "begin at the first event". */
     volatile int failures;
     volatile int resets;
     private int questions;
