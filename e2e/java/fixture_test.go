@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +19,6 @@ import (
 	"penstock/lab/jre"
 	"penstock/lab/spark"
 	"penstock/lab/stand"
-	"penstock/node/status"
 )
 
 func TestMain(m *testing.M) {
@@ -50,18 +52,28 @@ const settings = `  quantum: 256KiB
 // servers is the number of agents in servers: DataNode and NodeManager.
 const servers = 2
 
+// machines is the Java of the machine, which builds Penstock.
+const machines = 17
+
 // cluster is a cluster on one version of Java.
 type cluster struct {
 	fixture.Stand
-	home string // of the Java runtime
+	java int    // version
+	home string // of the Java runtime; empty: the machine's
 }
 
-func start(t *testing.T, version int) *cluster {
+// byLoopback reports whether the cluster's agents have no Unix sockets.
+func (c *cluster) byLoopback() bool { return c.java < 16 }
+
+func start(t *testing.T, version int, release string) *cluster {
 	t.Helper()
 	cache, err := filepath.Abs(filepath.Join("..", "..", ".cache"))
 	fixture.Must(t, err)
-	home, err := jre.Fetch(t.Context(), cache, version, t.Logf)
-	fixture.Must(t, err)
+	home := ""
+	if version != machines {
+		home, err = jre.Fetch(t.Context(), cache, version, t.Logf)
+		fixture.Must(t, err)
+	}
 	up, err := stand.Up(t.Context(), stand.Spec{
 		Name:   "java",
 		Public: true, // as in e2e/phases
@@ -70,7 +82,7 @@ func start(t *testing.T, version int) *cluster {
 			return []daemon.Options{{Mode: "enforce", Device: settings, More: byLoopback + "network: {rate: 1000MiB}\n" + byDirectory(s)}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			return hadoop.Config{Java: home, DataNodes: s.DataNodes("dfs"),
+			return hadoop.Config{Version: release, Java: home, DataNodes: s.DataNodes("dfs"),
 				LocalDirs: []string{filepath.Join(s.Disks[0].Mount(), "local")}, Governed: s.Governed(0)}
 		},
 		Clients: true, Agents: []int{servers}, Progress: t.Logf,
@@ -84,7 +96,7 @@ func start(t *testing.T, version int) *cluster {
 			fixture.Check(t, os.RemoveAll(up.Dir))
 		}
 	})
-	return &cluster{fixture.Stand{Stand: up}, home}
+	return &cluster{Stand: fixture.Stand{Stand: up}, java: version, home: home}
 }
 
 // agent is the MBean of the agent in the DataNode.
@@ -109,20 +121,21 @@ func runsOn(t *testing.T, base string, version int) {
 	t.Helper()
 	var vm struct{ SpecVersion string }
 	fixture.Bean(t, base, "java.lang:type=Runtime", &vm)
-	if want := map[int]string{8: "1.8", 11: "11"}[version]; vm.SpecVersion != want {
-		t.Errorf("the server at %s runs on Java %s, not %s", base, vm.SpecVersion, want)
+	if got := strings.TrimPrefix(vm.SpecVersion, "1."); got != strconv.Itoa(version) {
+		t.Errorf("the server at %s runs on Java %s, not %d", base, got, version)
 	}
 }
 
-// connected fails the test if an agent is not connected by the loopback port. It adds the roles of
-// the others to the given set.
-func connected(t *testing.T, doc *status.Document, roles map[string]bool) {
+// connected fails the test if an agent is connected in another way than its Java allows. It adds the roles of the
+// others to the given set.
+func (c *cluster) connected(t *testing.T, roles map[string]bool) {
 	t.Helper()
-	for _, a := range doc.Agents {
-		if !a.Loopback {
-			t.Errorf("the agent of process %d (%s) is connected by the Unix socket", a.PID, a.Role)
+	for _, a := range c.Look(t).Agents {
+		if a.Loopback != c.byLoopback() {
+			t.Errorf("the agent of process %d (%s) is connected by the loopback port: %v, on Java %d", a.PID, a.Role, a.Loopback, c.java)
+		} else {
+			roles[a.Role] = true
 		}
-		roles[a.Role] = roles[a.Role] || a.Loopback
 	}
 }
 
@@ -146,7 +159,7 @@ func (c *cluster) run(ctx context.Context, t *testing.T, jobs ...*hadoop.App) ma
 			fixture.Must(t, err)
 			left--
 		case <-tick.C:
-			connected(t, c.Look(t), roles)
+			c.connected(t, roles)
 		}
 	}
 	return roles
@@ -155,7 +168,8 @@ func (c *cluster) run(ctx context.Context, t *testing.T, jobs ...*hadoop.App) ma
 // transfer is the operation of a client, which belongs to an application.
 type transfer struct {
 	what  string
-	ended chan error // receives nil when all bytes were right
+	at    atomic.Int64 // bytes moved
+	ended chan error   // receives nil when all bytes were right
 }
 
 // transfer starts to write ("put") or read ("get") the file of an application, which has the given
@@ -173,6 +187,9 @@ func (c *cluster) transfer(operation string, app int, bytes int64) *transfer {
 	c.Clients.Do(operation, fmt.Sprintf("path=%s attempt=%s bytes=%d seed=%d block=%d replication=1", file(app), client.Attempt(app), bytes, app, bytes),
 		func(event, value string) {
 			switch {
+			case event == "progress":
+				at, _ := strconv.ParseInt(value, 10, 64)
+				x.at.Store(at)
 			case event == "done" && value == want:
 				end(nil)
 			case event == "done" || event == "error":
@@ -193,6 +210,15 @@ func (x *transfer) finish(t *testing.T) {
 	case <-time.After(stand.Patience):
 		t.Fatalf("%s has not ended after %v", x.what, stand.Patience)
 	}
+}
+
+// reaches waits until the transfer has moved so many bytes.
+func (x *transfer) reaches(t *testing.T, bytes int64) {
+	t.Helper()
+	fixture.Eventually(t, fmt.Sprintf("%s: %d bytes", x.what, bytes), func() bool {
+		x.running(t)
+		return x.at.Load() >= bytes
+	})
 }
 
 // running fails the test if the transfer has ended.

@@ -21,31 +21,43 @@ import (
 	"penstock/lab/spark"
 )
 
-// TestOldJava runs the same scenario on each Java, on a cluster of its own. PENSTOCK_JAVA has the versions, such as
-// "8,11"; without it, the scenario runs on Java 8.
-func TestOldJava(t *testing.T) {
-	for name := range strings.SplitSeq(cmp.Or(os.Getenv("PENSTOCK_JAVA"), "8"), ",") {
-		version, err := strconv.Atoi(name)
+// TestJava runs the same scenario on each Java and each Hadoop, on a cluster of its own. PENSTOCK_JAVA has the versions of
+// Java, such as "8,11,17,21", and PENSTOCK_HADOOP those of Hadoop. Without them, the scenario runs on Java 8 and the default
+// Hadoop. A Hadoop that does not run on a Java is left out.
+func TestJava(t *testing.T) {
+	for java := range strings.SplitSeq(cmp.Or(os.Getenv("PENSTOCK_JAVA"), "8"), ",") {
+		version, err := strconv.Atoi(java)
 		fixture.Must(t, err)
-		t.Run(fmt.Sprintf("java%d", version), func(t *testing.T) {
-			c := start(t, version)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-			defer cancel()
-			runsOn(t, c.Hadoop.DataNodeURL(0), version)
-			runsOn(t, c.Hadoop.NodeManagerURL(0), version)
-			if a := c.agent(t); a.State != "woven" || !a.Connected || a.Mode != "enforce" {
-				t.Fatalf("the agent in the DataNode is not at work: %+v", a)
+		for release := range strings.SplitSeq(cmp.Or(os.Getenv("PENSTOCK_HADOOP"), hadoop.DefaultVersion), ",") {
+			if !hadoop.RunsOn(release, version) {
+				t.Logf("Hadoop %s does not run on Java %d", release, version)
+				continue
 			}
-			c.jobs(ctx, t)
-			c.spark(ctx, t)
-			c.shares(ctx, t)
-			c.withoutPort(ctx, t)
-		})
+			t.Run(fmt.Sprintf("java%d-hadoop%s", version, release), func(t *testing.T) { scenario(t, version, release) })
+		}
 	}
 }
 
-// jobs runs TeraGen and TeraSort at once. The agents of DataNode, NodeManager and tasks are
-// connected by the loopback port, and the bytes of each job are attributed to it. The daemon
+func scenario(t *testing.T, version int, release string) {
+	c := start(t, version, release)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	runsOn(t, c.Hadoop.DataNodeURL(0), version)
+	runsOn(t, c.Hadoop.NodeManagerURL(0), version)
+	if a := c.agent(t); a.State != "woven" || !a.Connected || a.Mode != "enforce" {
+		t.Fatalf("the agent in the DataNode is not at work: %+v", a)
+	}
+	c.jobs(ctx, t)
+	c.spark(ctx, t)
+	c.shares(ctx, t)
+	c.killed(ctx, t)
+	if c.byLoopback() {
+		c.withoutPort(ctx, t)
+	}
+}
+
+// jobs runs TeraGen and TeraSort at once. The agents of DataNode, NodeManager and tasks are connected, on a Java without
+// Unix sockets by the loopback port, and the bytes of each job are attributed to it. The daemon
 // believes no names here: it must find the processes of tasks and clients.
 func (c *cluster) jobs(ctx context.Context, t *testing.T) {
 	const sortRows, genRows = 1_000_000, 500_000
@@ -60,7 +72,7 @@ func (c *cluster) jobs(ctx context.Context, t *testing.T) {
 	roles := c.run(ctx, t, gen, sort)
 	for _, role := range []string{"datanode", "nodemanager", "task"} {
 		if !roles[role] {
-			t.Errorf("no agent with the role %s was connected by the loopback port; seen: %v", role, roles)
+			t.Errorf("no agent with the role %s was connected as expected; seen: %v", role, roles)
 		}
 	}
 	counted := map[*hadoop.App]map[string]int64{}
@@ -111,10 +123,14 @@ func (c *cluster) jobs(ctx context.Context, t *testing.T) {
 	}
 }
 
-// spark runs a program on a standalone Spark of the last release line for this Java. Its executors are one flow,
+// spark runs a program on a standalone Spark, of the last release line for this Java. Its executors are one flow,
 // whose bytes match Spark's own counts.
 func (c *cluster) spark(ctx context.Context, t *testing.T) {
-	home, err := spark.Fetch(ctx, c.Spec.Cache, spark.Earlier, t.Logf)
+	release := spark.Earlier
+	if c.java >= 17 {
+		release = spark.Version
+	}
+	home, err := spark.Fetch(ctx, c.Spec.Cache, release, t.Logf)
 	fixture.Must(t, err)
 	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path("spark"), Home: home, Java: c.home, Cluster: c.Hadoop, Standalone: true,
 		LocalDir: sparkDir(c.Stand.Stand), Governed: c.Governed(0), Progress: t.Logf,
@@ -163,7 +179,7 @@ func (c *cluster) shares(ctx context.Context, t *testing.T) {
 		o.More = strings.Replace(o.More, byDirectory(c.Stand.Stand), daemon.Believe, 1)
 	}))
 	fixture.Must(t, c.AwaitAgents(ctx, 0, servers))
-	connected(t, c.Look(t), map[string]bool{})
+	c.connected(t, map[string]bool{})
 	c.Weights(t, fmt.Sprintf("default: 1\nrules:\n  - {application: %s, weight: 3}\n", client.Application(strong)))
 
 	writers := []*transfer{c.transfer("put", strong, strongBytes), c.transfer("put", weak, weakBytes)}
@@ -221,6 +237,35 @@ func (c *cluster) shares(ctx context.Context, t *testing.T) {
 	if a := c.agent(t); !a.Connected || a.GateWaits == 0 || a.GateBackstops != 0 || a.FailedOpen != 0 {
 		t.Errorf("the agent in the DataNode has held back no stream, or has let one through by itself: %+v", a)
 	}
+}
+
+// killed kills the daemon with -9 while an application reads. The reader goes on, and the next daemon governs it again.
+func (c *cluster) killed(ctx context.Context, t *testing.T) {
+	const (
+		app, size = 1, 256 * fixture.MiB // the file is that of the strong reader
+		onTheWay  = 8 * fixture.MiB      // bytes that the reader may get without a daemon's or DataNode's work
+		most      = 5 * time.Second      // the promise is a second; a busy machine takes longer
+	)
+	fixture.Must(t, c.Forget())
+	fixture.Must(t, c.SetModel(disk.HDD(disk.HDDRate)))
+	reader := c.transfer("get", app, size)
+	reader.reaches(t, 4*fixture.MiB)
+	at := reader.at.Load()
+	begin := time.Now()
+	fixture.Must(t, c.Nodes[0].Kill())
+	reader.reaches(t, at+onTheWay)
+	held := time.Since(begin) - time.Duration(onTheWay)*time.Second/disk.HDDRate
+	t.Logf("the reader was held up for %v by a killed daemon", max(0, held))
+	if held > most {
+		t.Errorf("the reader was held up for %v by a killed daemon", held)
+	}
+	fixture.Must(t, c.StartNode(ctx, 0, nil))
+	fixture.Must(t, c.AwaitAgents(ctx, 0, servers))
+	fixture.Eventually(t, "the next daemon governs the reader", func() bool {
+		return c.Metric(t, "flow_bytes_total", fmt.Sprintf("flow=%q", client.Application(app)), `direction="read"`) > 4*fixture.MiB
+	})
+	fixture.Must(t, c.SetModel(disk.Model{}))
+	reader.finish(t)
 }
 
 // withoutPort starts the daemon without the loopback port, and then the DataNode. The DataNode is

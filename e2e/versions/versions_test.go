@@ -27,11 +27,11 @@ const (
 	stored = fileBytes * (1 + 4./512)
 )
 
-// TestHadoop runs the same scenario on every version that no other suite uses, each in its own
-// cluster, in parallel.
+// TestHadoop runs the same scenario on every version that runs on the machine's Java and that no other suite uses,
+// each in its own cluster, in parallel. Package java has older versions.
 func TestHadoop(t *testing.T) {
 	for _, version := range hadoop.Versions {
-		if version == hadoop.DefaultVersion {
+		if version == hadoop.DefaultVersion || !hadoop.RunsOn(version, 17) {
 			continue
 		}
 		lib := fetch(t, version) // one after another, because Maven's folder is shared

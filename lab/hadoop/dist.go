@@ -28,7 +28,7 @@ func Fetch(ctx context.Context, cacheDir, version string, progress func(format s
 		return "", err
 	}
 	err = maven.Fetch(ctx, maven.Program{Name: "Hadoop " + version, Size: "about 180 jars (130 MB)", Home: home, Jars: libFolder,
-		POM: pom, Properties: []string{"hadoop.version=" + version, "examples.version=" + examplesVersion(version)},
+		POM: pom, Properties: []string{"hadoop.version=" + version, "examples.version=" + examplesVersion(version), "left.out=" + leftOut(version)},
 		Arrange: setTestsApart, Complete: func(home string) bool { return complete(home, version) }}, progress)
 	if err != nil {
 		return "", fmt.Errorf("hadoop: %w", err)

@@ -56,7 +56,7 @@ func TestValidateNamesTheFieldToChange(t *testing.T) {
 		want string
 	}{
 		"relative run folder": {Config{RunDir: "run", Lib: lib}, "RunDir"},
-		"version":             {Config{RunDir: "/r", Lib: lib, Version: "3.2.4"}, "3.3.6, 3.4.2, 3.5.0"},
+		"version":             {Config{RunDir: "/r", Lib: lib, Version: "3.0.3"}, "3.3.6, 3.4.2, 3.4.3, 3.5.0"},
 		"no jars":             {Config{RunDir: "/r", Lib: "/nonexistent"}, "Fetch"},
 		"replication":         {Config{RunDir: "/r", Lib: lib, Replication: 2}, "replication 2"},
 		"volume type":         {Config{RunDir: "/r", Lib: lib, DataNodes: []DataNode{{Volumes: []Volume{{Dir: "/v", Type: "TAPE"}}}}}, "TAPE"},

@@ -66,6 +66,7 @@ func TestJavaIsChecked(t *testing.T) {
 	}{
 		{"3.4.2", "17.0.15", true}, {"3.4.2", "11.0.2", true}, {"3.4.2", "1.8.0_402", true}, {"3.4.2", "1.7.0_80", false}, {"3.3.6", "1.8.0_402", true},
 		{"3.4.2", "23", true}, {"3.4.2", "24", false}, {"3.4.2", "25", false},
+		{"3.1.4", "1.8.0_402", true}, {"3.1.4", "11.0.2", false}, {"3.4.3", "21", true},
 		{"3.5.0", "1.8.0_402", false}, {"3.5.0", "16.0.1", false}, {"3.5.0", "17", true},
 	} {
 		err := checkJava(test.hadoop, "/j/bin/java", releaseMajor("IMPLEMENTOR=\"x\"\nJAVA_VERSION=\""+test.java+"\"\n"))

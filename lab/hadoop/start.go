@@ -356,14 +356,17 @@ func releaseMajor(release string) (major int) {
 	return major
 }
 
-// checkJava checks the version of Java; 0 is unknown and accepted. All supported Hadoops
-// need the security manager, which Java 24 removed.
+// checkJava checks the version of Java; 0 is unknown and accepted.
 func checkJava(hadoop, java string, major int) error {
-	if major != 0 && (major < leastJava(hadoop) || major > 23) {
-		return fmt.Errorf("hadoop: %s is Java %d, and Hadoop %s needs Java %d to 23: choose another, preferably Java 17 (JAVA_HOME)",
-			java, major, hadoop, leastJava(hadoop))
+	oldest, newest := javaOf(hadoop)
+	if major == 0 || RunsOn(hadoop, major) {
+		return nil
 	}
-	return nil
+	if oldest == newest {
+		return fmt.Errorf("hadoop: %s is Java %d, and Hadoop %s needs Java %d: choose another (JAVA_HOME)", java, major, hadoop, oldest)
+	}
+	return fmt.Errorf("hadoop: %s is Java %d, and Hadoop %s needs Java %d to %d: choose another, preferably Java 17 (JAVA_HOME)",
+		java, major, hadoop, oldest, newest)
 }
 
 // hasModules reports whether the cluster's Java has modules, whose packages must be opened to Hadoop. Java 8 does not

@@ -1,9 +1,9 @@
-// Package jre fetches old Java runtimes into the project's cache, once: Java 8 and Java 11, on which
-// Hadoop 3.3 and 3.4 mostly run. A machine that builds Penstock has a newer Java.
+// Package jre fetches Java runtimes into the project's cache, once: Java 8 and Java 11, on which
+// Hadoop 3.3 and 3.4 mostly run, and Java 21. A machine that builds Penstock has Java 17.
 //
 // The runtimes are Debian's own. Java 11 is in Debian 11 (bullseye), and its programs run on later releases.
-// Java 8 is only in sid, whose programs need sid's C library, so this library is unpacked beside the runtime and
-// written into the java program (patchelf). Package debian downloads and unpacks them.
+// Java 8 and 21 are taken from sid, whose programs need sid's C library, so this library is unpacked beside the
+// runtime and written into the java program (patchelf). Package debian downloads and unpacks them.
 package jre
 
 import (
@@ -31,16 +31,17 @@ type release struct {
 var releases = map[int]release{
 	8:  {suite: "sid", home: "jre", libc: true},
 	11: {suite: "bullseye"},
+	21: {suite: "sid", libc: true},
 }
 
 // Fetch makes sure that a Java runtime is in the cache, and returns its home, the folder that contains
-// bin/java. The version is 8 or 11. If the runtime is not in the cache, Fetch needs a Debian
+// bin/java. The version is 8, 11 or 21. If the runtime is not in the cache, Fetch needs a Debian
 // machine with apt-get. Two processes may fetch at the same time: the folder
 // appears as a whole, by a rename. The folder cannot be moved afterwards.
 func Fetch(ctx context.Context, cacheDir string, version int, progress func(format string, args ...any)) (home string, err error) {
 	r, ok := releases[version]
 	if !ok {
-		return "", fmt.Errorf("jre: there is no Java %d to fetch: use 8 or 11", version)
+		return "", fmt.Errorf("jre: there is no Java %d to fetch: use 8, 11 or 21", version)
 	}
 	if progress == nil {
 		progress = func(string, ...any) {}
@@ -178,7 +179,10 @@ func useLibc(ctx context.Context, patchelf, made, dir string, r release) error {
 	if err != nil {
 		return err
 	}
-	jli, err := one(filepath.Join(home, "lib", "*", "jli"), "libjli.so")
+	jli, err := one(filepath.Join(home, "lib"), "libjli.so")
+	if err != nil { // Java 8
+		jli, err = one(filepath.Join(home, "lib", "*", "jli"), "libjli.so")
+	}
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func TestVersionOfJava(t *testing.T) {
 }
 
 func TestAnotherVersionIsRefused(t *testing.T) {
-	if _, err := Fetch(t.Context(), t.TempDir(), 9, nil); err == nil || !strings.Contains(err.Error(), "use 8 or 11") {
+	if _, err := Fetch(t.Context(), t.TempDir(), 9, nil); err == nil || !strings.Contains(err.Error(), "use 8, 11 or 21") {
 		t.Errorf("got %v", err)
 	}
 }
