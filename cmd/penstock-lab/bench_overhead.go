@@ -71,6 +71,7 @@ interrupted.`,
 	flags.StringVar(&f.yarn, "yarn", "", "bytes that a TeraSort on YARN sorts, natively and with all of Penstock; 64M to 64G")
 	flags.StringSliceVar(&f.variants, "variants", []string{"absent", "observe", "enforce"}, "variants to compare with native: absent, observe, enforce, marked")
 	flags.StringVar(&f.hadoop, "hadoop", hadoop.DefaultVersion, "version of Hadoop")
+	flags.BoolVar(&f.loopback, "loopback", false, "the agent uses the daemon's loopback port, as on Java before 16")
 	flags.StringVar(&q.Resume, "resume", "", "journal `FILE` of finished rounds; made if missing")
 	flags.StringVar(&f.json, "json", "", "write the figures to `FILE` (- for standard output, in place of the table)")
 	flags.StringVar(&f.report, "report", "", "write the HTML report to `FILE`")
@@ -87,6 +88,7 @@ type overheadFlags struct {
 	yarn                           string
 	yarnSetup                      overhead.YARNSetup
 	variants                       []string
+	loopback                       bool
 	json, report                   string
 }
 
@@ -132,7 +134,7 @@ func (f *overheadFlags) performYARN(cmd *cobra.Command) error {
 
 // fillYARN does the work of fill for --yarn, and refuses the flags that have no meaning there.
 func (f *overheadFlags) fillYARN(cmd *cobra.Command) error {
-	for _, other := range []string{"bytes", "warm", "rate", "job-bytes", "variants", "datanode-opt", "report"} {
+	for _, other := range []string{"bytes", "warm", "rate", "job-bytes", "variants", "loopback", "datanode-opt", "report"} {
 		if cmd.Flags().Changed(other) {
 			return fmt.Errorf("--%s has no meaning with --yarn: leave one of them out", other)
 		}
@@ -175,7 +177,7 @@ func (f *overheadFlags) fill() (err error) {
 			return fmt.Errorf("--%s: %w", size.flag, err)
 		}
 	}
-	s.Hadoop = f.hadoop
+	s.Hadoop, s.Loopback = f.hadoop, f.loopback
 	s.StreamBytes = overhead.StreamBytesFor(total, q.Rounds)
 	if s.Variants, err = overhead.ParseVariants(f.variants); err != nil {
 		return fmt.Errorf("--variants: %w", err)

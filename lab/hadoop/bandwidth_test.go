@@ -14,7 +14,7 @@ import (
 // same keys with the same values, and no others.
 func TestInstallWritesTheSameBandwidth(t *testing.T) {
 	dir := t.TempDir()
-	plain := siteXML(properties{"yarn.scheduler.capacity.maximum-applications": "10"})
+	plain := SiteXML(properties{"yarn.scheduler.capacity.maximum-applications": "10"})
 	if err := os.WriteFile(filepath.Join(dir, "capacity-scheduler.xml"), plain, 0o644); err != nil {
 		t.Fatal(err)
 	}

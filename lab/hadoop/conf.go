@@ -261,10 +261,10 @@ func (c *Cluster) writeConf(name string, own properties) error {
 			site[k] = v
 		}
 	}
-	all := siteXML(site)
+	all := SiteXML(site)
 	// A property that penstock install changes must be only in the file that it belongs to.
 	maps.DeleteFunc(site, func(k, _ string) bool { return slices.Contains(tasksOnly, k) })
-	rest := siteXML(site)
+	rest := SiteXML(site)
 	for file, text := range map[string][]byte{"core-site.xml": rest, "hdfs-site.xml": rest, "yarn-site.xml": rest,
 		"mapred-site.xml": all, "capacity-scheduler.xml": rest} {
 		if err := os.WriteFile(filepath.Join(dir, file), text, 0o644); err != nil {
@@ -296,8 +296,8 @@ func (c *Cluster) govern() error {
 	return nil
 }
 
-// siteXML renders properties in Hadoop's format, sorted by name.
-func siteXML(p properties) []byte {
+// SiteXML returns the text of a configuration file with the given properties, sorted by name.
+func SiteXML(p map[string]string) []byte {
 	var b bytes.Buffer
 	b.WriteString("<?xml version=\"1.0\"?>\n<configuration>\n")
 	for _, k := range slices.Sorted(maps.Keys(p)) {

@@ -144,7 +144,7 @@ func TestGovernedConfiguration(t *testing.T) {
 }
 
 func TestSiteXMLEscapesAndSorts(t *testing.T) {
-	got := string(siteXML(properties{"b": "1<2&3", "a": "x"}))
+	got := string(SiteXML(properties{"b": "1<2&3", "a": "x"}))
 	want := "<?xml version=\"1.0\"?>\n<configuration>\n<property><name>a</name><value>x</value></property>\n" +
 		"<property><name>b</name><value>1&lt;2&amp;3</value></property>\n</configuration>\n"
 	if got != want {

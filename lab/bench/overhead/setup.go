@@ -109,6 +109,7 @@ type Setup struct {
 	WarmBytes   int64     `json:"warm_bytes"`   // written, and read twice, on each DataNode before a round
 	JobBytes    int64     `json:"job_bytes"`    // bytes that TeraGen writes and TeraSort sorts; 0: no jobs
 	Variants    []Variant `json:"variants"`
+	Loopback    bool      `json:"loopback,omitempty"` // the agent uses the daemon's loopback port, as on Java before 16
 	Conditions
 	Modelled bool `json:"block_device"` // false: see Notes
 	// If the kernel moves the threads of a DataNode and its client between CPUs, the CPU time of

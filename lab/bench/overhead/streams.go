@@ -39,7 +39,11 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 	spec := o.stand(setup.Conditions, "disk0", "disk1")
 	// This disk holds the jobs' intermediate files, so that they are in memory as well.
 	spec.Disks = append(spec.Disks, fastDisk("spills", spillBytes))
-	spec.Nodes = func(*stand.Stand) []daemon.Options { return []daemon.Options{{Patience: daemonPatience}} }
+	node := daemon.Options{Patience: daemonPatience}
+	if setup.Loopback {
+		node.More = "loopback: 127.0.0.1:0\n"
+	}
+	spec.Nodes = func(*stand.Stand) []daemon.Options { return []daemon.Options{node} }
 	spec.NodesLater = true
 	spec.Hadoop = func(s *stand.Stand) hadoop.Config {
 		cfg := hadoop.Config{Version: setup.Hadoop, NoYARN: true, BlockSize: setup.BlockBytes, DataNodes: s.DataNodes("dfs", s.Disks[:2]...)}
@@ -86,6 +90,9 @@ func (m *Machine) jvmArgs(s *stand.Stand, place, agent int) []string {
 	}
 	if place == agent {
 		args = append(args, s.AgentArgs(0)...)
+		if m.setup.Loopback {
+			args[len(args)-1] += ",transport=loopback"
+		}
 	}
 	return args
 }
