@@ -2,7 +2,6 @@ package hbase
 
 import (
 	"context"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,7 +10,9 @@ import (
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 	"penstock/lab/hbase"
+	"penstock/lab/poll"
 	"penstock/lab/stand"
+	"penstock/node/status"
 )
 
 // shared is a governed DataNode with an HBase.
@@ -19,6 +20,9 @@ var (
 	shared fixture.Stand
 	server *hbase.HBase
 )
+
+// flow is the flow of the RegionServer.
+const flow = "clients"
 
 func TestMain(m *testing.M) {
 	fixture.Main(m, &shared, stand.Spec{
@@ -44,34 +48,60 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// counters are the RegionServer's own counters of bytes. They include what it read from HDFS in all ways.
-type counters struct {
-	Read int64 `json:"totalBytesRead"`
-}
+// counters are the DataNode's own counters of bytes. HBase is its only client.
+type counters struct{ BytesRead, BytesWritten int64 }
 
 func count(t *testing.T) (c counters) {
 	t.Helper()
-	fixture.Bean(t, server.RegionServerURL(), "Hadoop:service=HBase,name=RegionServer,sub=Server", &c)
+	fixture.Bean(t, shared.Hadoop.DataNodeURL(0), "Hadoop:service=DataNode,name=DataNodeActivity-*", &c)
 	return c
 }
 
-// TestBytes writes and reads rows with PerformanceEvaluation. The bytes that the RegionServer counts are attributed to its flow.
+// quiet waits until nothing is to be read or written, and returns the daemon's status. The write-ahead log stays open.
+func quiet(t *testing.T) *status.Document {
+	t.Helper()
+	fixture.Eventually(t, "the disk is idle", func() bool {
+		return shared.Metric(t, "device_outstanding")+shared.Metric(t, "flow_queued_requests") == 0
+	})
+	return shared.Look(t)
+}
+
+// TestBytes writes and reads rows with PerformanceEvaluation. What the DataNode has moved for the RegionServer is
+// attributed to the RegionServer's flow.
 func TestBytes(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	const rows = 60_000
-	load, err := server.Evaluate(ctx, hbase.Evaluation{Operation: hbase.RandomWrite, Rows: rows, Options: []string{"--presplit=4"}})
-	fixture.Must(t, err)
-	t.Logf("writes: %+v", load)
-	fixture.Must(t, shared.Forget())
-	before, own := shared.Settled(t), count(t)
-	reads, err := server.Evaluate(ctx, hbase.Evaluation{Operation: hbase.RandomRead, Rows: rows / 4})
-	fixture.Must(t, err)
-	t.Logf("reads: %+v", reads)
-	after := shared.Settled(t)
-	for _, flow := range []string{"clients", "unattributed"} {
-		p := fixture.StreamedBetween(before, after, flow, "persistent")
-		t.Logf("%-12s %8.2f MB read, %8.2f MB written", flow, float64(p.Read)/1e6, float64(p.Written)/1e6)
+	const rows = 60_000 // of 1,000 bytes
+	for _, e := range []hbase.Evaluation{
+		{Operation: hbase.RandomWrite, Rows: rows, Options: []string{"--presplit=4"}},
+		{Operation: hbase.RandomRead, Rows: rows},
+		{Operation: hbase.Scan, Rows: rows},
+	} {
+		fixture.Must(t, shared.Forget())
+		times, err := server.Evaluate(ctx, e)
+		fixture.Must(t, err)
+		t.Logf("%s: %+v", e.Operation, times)
 	}
-	t.Logf("HBase: %+v before, %+v after; logs in %s", own, count(t), filepath.Join(shared.Dir, "hadoop", "logs"))
+	doc := quiet(t)
+	saw := fixture.Streamed(doc, flow, "persistent")
+	var counted counters
+	within, stop := context.WithTimeout(ctx, 15*time.Second) // the DataNode publishes its counters every 10 s
+	defer stop()
+	_ = poll.Until(within, 500*time.Millisecond, func() (bool, error) {
+		counted = count(t)
+		return alike(saw.Read, counted.BytesRead) && alike(saw.Written, counted.BytesWritten), nil
+	})
+	t.Logf("Penstock saw %+v, the DataNode %+v", saw, counted)
+	if !alike(saw.Read, counted.BytesRead) || !alike(saw.Written, counted.BytesWritten) {
+		t.Errorf("Penstock saw %+v, the DataNode %+v", saw, counted)
+	}
+	if saw.Read < rows*1000 || saw.Written < rows*1000 {
+		t.Errorf("%d rows were written and read, but Penstock saw %+v", rows, saw)
+	}
+	if n := fixture.Streamed(doc, "unattributed", "persistent"); n.Read+n.Written > 0 {
+		t.Errorf("unattributed: %+v", n)
+	}
 }
+
+// alike reports whether Penstock's count and the DataNode's differ by at most 1 %.
+func alike(saw, counted int64) bool { return max(saw-counted, counted-saw)*100 <= counted }

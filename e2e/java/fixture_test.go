@@ -58,8 +58,10 @@ const machines = 17
 // cluster is a cluster on one version of Java.
 type cluster struct {
 	fixture.Stand
-	java int    // version
-	home string // of the Java runtime; empty: the machine's
+	java    int            // version
+	home    string         // of the Java runtime; empty: the machine's
+	service *spark.Service // Spark's shuffle service; nil if this Java is too new for it
+	lines   int            // inputs of lines written
 }
 
 // byLoopback reports whether the cluster's agents have no Unix sockets.
@@ -74,6 +76,14 @@ func start(t *testing.T, version int, release string) *cluster {
 		home, err = jre.Fetch(t.Context(), cache, version, t.Logf)
 		fixture.Must(t, err)
 	}
+	c := &cluster{java: version, home: home}
+	var jars []string
+	var more map[string]string
+	if version < 17 {
+		service, err := spark.FetchService(t.Context(), cache, t.Logf)
+		fixture.Must(t, err)
+		c.service, jars, more = &service, []string{service.Jars}, service.NodeManager()
+	}
 	up, err := stand.Up(t.Context(), stand.Spec{
 		Name:   "java",
 		Public: true, // as in e2e/phases
@@ -82,7 +92,7 @@ func start(t *testing.T, version int, release string) *cluster {
 			return []daemon.Options{{Mode: "enforce", Device: settings, More: byLoopback + "network: {rate: 1000MiB}\n" + byDirectory(s)}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			return hadoop.Config{Version: release, Java: home, DataNodes: s.DataNodes("dfs"),
+			return hadoop.Config{Version: release, Java: home, Jars: jars, Settings: more, DataNodes: s.DataNodes("dfs"),
 				LocalDirs: []string{filepath.Join(s.Disks[0].Mount(), "local")}, Governed: s.Governed(0)}
 		},
 		Clients: true, Agents: []int{servers}, Progress: t.Logf,
@@ -96,7 +106,8 @@ func start(t *testing.T, version int, release string) *cluster {
 			fixture.Check(t, os.RemoveAll(up.Dir))
 		}
 	})
-	return &cluster{Stand: fixture.Stand{Stand: up}, java: version, home: home}
+	c.Stand = fixture.Stand{Stand: up}
+	return c
 }
 
 // agent is the MBean of the agent in the DataNode.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -49,6 +50,9 @@ func scenario(t *testing.T, version int, release string) {
 	}
 	c.jobs(ctx, t)
 	c.spark(ctx, t)
+	if c.service != nil {
+		c.shuffleService(ctx, t)
+	}
 	c.shares(ctx, t)
 	c.killed(ctx, t)
 	if c.byLoopback() {
@@ -134,24 +138,44 @@ func (c *cluster) spark(ctx context.Context, t *testing.T) {
 	fixture.Must(t, err)
 	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path("spark"), Home: home, Java: c.home, Cluster: c.Hadoop, Standalone: true,
 		LocalDir: sparkDir(c.Stand.Stand), Governed: c.Governed(0), Progress: t.Logf,
-		Settings: map[string]string{
-			"spark.shuffle.sort.bypassMergeThreshold": "1", // otherwise small shuffles are written twice and read once more than Spark counts
-			"spark.executor.memory":                   "512m",
-		}})
+		Settings: fewerWrites})
 	fixture.Must(t, err)
 	defer func() { fixture.Check(t, s.Stop()) }()
-	_, err = c.Hadoop.WriteText(ctx, "/lines/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 16 * fixture.MiB})
+	c.sortLines(ctx, t, "Spark's sort", "", s)
+}
+
+// sortLines sorts lines with a Spark, whose bytes match its own counts.
+func (c *cluster) sortLines(ctx context.Context, t *testing.T, name, queue string, s *spark.Spark) {
+	c.lines++
+	dir := fmt.Sprintf("/lines-%d", c.lines)
+	_, err := c.Hadoop.WriteText(ctx, dir+"/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 16 * fixture.MiB})
 	fixture.Must(t, err)
 	fixture.Must(t, c.Forget())
 	before := c.Settled(t)
 	script, err := spark.Script(t.TempDir(), spark.Sort)
 	fixture.Must(t, err)
-	sort, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script,
-		Args: []string{c.Hadoop.DefaultFS() + "/lines/input", c.Hadoop.DefaultFS() + "/lines/output", "4"}})
+	sort, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script, Queue: queue,
+		Args: []string{c.Hadoop.DefaultFS() + dir + "/input", c.Hadoop.DefaultFS() + dir + "/output", "4"}})
 	fixture.Must(t, err)
 	fixture.Must(t, sort.Wait(ctx))
-	fixture.AlikeSpark(t, "Spark's sort", before, c.Settled(t), s, sort)
+	fixture.AlikeSpark(t, name, before, c.Settled(t), s, sort)
 }
+
+// shuffleService runs the same program on YARN with Spark's external shuffle service. Half of the shuffle's bytes are read by
+// the NodeManager, and they are the application's.
+func (c *cluster) shuffleService(ctx context.Context, t *testing.T) {
+	home, err := spark.Fetch(ctx, c.Spec.Cache, spark.Earlier, t.Logf)
+	fixture.Must(t, err)
+	settings := c.service.Application()
+	maps.Copy(settings, fewerWrites)
+	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path("spark-yarn"), Home: home, Java: c.home, Cluster: c.Hadoop, Governed: c.Governed(0), Progress: t.Logf, Settings: settings})
+	fixture.Must(t, err)
+	defer func() { fixture.Check(t, s.Stop()) }()
+	c.sortLines(ctx, t, "Spark's sort with the shuffle service", hadoop.QueueProtected, s)
+}
+
+// fewerWrites are settings of Spark. Without the first one, small shuffles are written twice and read once more than Spark counts.
+var fewerWrites = map[string]string{"spark.shuffle.sort.bypassMergeThreshold": "1", "spark.executor.memory": "512m"}
 
 // history returns the size of the files that a job's application master has written about the job.
 func (c *cluster) history(ctx context.Context, t *testing.T, job *hadoop.App) (bytes int64) {

@@ -1,0 +1,60 @@
+package spark
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"penstock/lab/fetch/maven"
+	testports "penstock/lab/ports"
+)
+
+//go:embed dist/pom.xml
+var servicePOM []byte
+
+// Service is Spark's external shuffle service in NodeManagers, of the release Earlier.
+type Service struct {
+	Jars string // class path pattern, for the NodeManagers
+	port int
+}
+
+// FetchService makes sure that the service's jars are in the cache, and chooses a port for it. It runs Maven if the jars
+// are not in the cache.
+func FetchService(ctx context.Context, cacheDir string, progress func(format string, args ...any)) (Service, error) {
+	lib, err := filepath.Abs(filepath.Join(cacheDir, "spark-shuffle-service-"+Earlier))
+	if err != nil {
+		return Service{}, err
+	}
+	err = maven.Fetch(ctx, maven.Program{Name: "Spark's shuffle service " + Earlier, Size: "4 jars (3 MB)", Home: lib,
+		POM: servicePOM, Properties: []string{"spark.version=" + Earlier}}, progress)
+	if err != nil {
+		return Service{}, fmt.Errorf("spark: %w", err)
+	}
+	free, err := testports.Free(1)
+	if err != nil {
+		return Service{}, err
+	}
+	return Service{Jars: filepath.Join(lib, "*"), port: free[0]}, nil
+}
+
+// NodeManager returns the settings of a NodeManager that runs the service.
+func (s Service) NodeManager() map[string]string {
+	return map[string]string{
+		"yarn.nodemanager.aux-services":                     "mapreduce_shuffle,spark_shuffle",
+		"yarn.nodemanager.aux-services.spark_shuffle.class": "org.apache.spark.network.yarn.YarnShuffleService",
+		"spark.shuffle.service.port":                        strconv.Itoa(s.port),
+		"spark.yarn.shuffle.stopOnFailure":                  "true",
+	}
+}
+
+// Application returns the settings of an application that uses the service. All blocks of other executors come from the
+// service, also of executors of the same host.
+func (s Service) Application() map[string]string {
+	return map[string]string{
+		"spark.shuffle.service.enabled":   "true",
+		"spark.shuffle.service.port":      strconv.Itoa(s.port),
+		"spark.shuffle.readHostLocalDisk": "false",
+	}
+}
