@@ -28,7 +28,7 @@ CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leaders
 # with the unit tests they are `make test`. `make verify` runs all others. Those in ASIDE measure no
 # shares of a disk and mostly wait, so they run in parallel.
 NODE   := ./e2e/node
-ASIDE  := ./e2e/failover ./e2e/queues ./e2e/packages ./e2e/prometheus ./e2e/guest
+ASIDE  := ./e2e/failover ./e2e/queues ./e2e/kerberos ./e2e/hbase ./e2e/packages ./e2e/prometheus ./e2e/guest
 
 # These can be set on the command line:
 # make demo DEMO_ARGS='--against terasort'
@@ -89,7 +89,7 @@ soak: setup build ## Send a million messages over joined sockets, kill the gate'
 	$(MVN) -Pversions test -Dtest=VersionsTest
 	PENSTOCK_ROUNDS=$(SOAK_KILLS) PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run TestKillsAndStops ./node/control/gate
 	PENSTOCK_JOIN_MESSAGES=1000000 PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run 'TestStreamsAreIdentical|TestLoadingAndUnloadingUnderLoad' ./node/control/join
-	PENSTOCK_JAVA=8,11 go test -count=1 -timeout 20m -v ./e2e/java
+	PENSTOCK_JAVA=8,11,17,21 PENSTOCK_HADOOP=3.1.4,3.2.4,3.3.6,3.4.2,3.4.3,3.5.0 go test -count=1 -timeout 60m -v ./e2e/java
 	PENSTOCK_FILE_SYSTEMS=gluster,moosefs go test -count=1 -timeout 30m -v ./e2e/parallel
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json

@@ -46,8 +46,11 @@ type HBase struct {
 	runs         atomic.Int64
 }
 
-// startWait bounds the start of HBase.
-const startWait = 3 * time.Minute
+// Bounds of the start of HBase, and of the end of each server.
+const (
+	startWait = 3 * time.Minute
+	stopWait  = 30 * time.Second
+)
 
 // Start starts the master and the RegionServer, and returns when HBase is ready.
 func Start(ctx context.Context, cfg Config) (_ *HBase, err error) {
@@ -224,9 +227,10 @@ func parseTimes(output string) (all []Times, err error) {
 	return all, nil
 }
 
-// Stop ends the servers. Data in the RegionServer's memory stays in its write-ahead log.
+// Stop ends the servers. The RegionServer writes what it has in memory to HDFS. If it does not end in time, the data stays in
+// its log.
 func (h *HBase) Stop() error {
-	h.regionServer.Kill()
-	h.master.Kill()
+	h.regionServer.Stop(stopWait)
+	h.master.Stop(stopWait)
 	return nil
 }

@@ -52,6 +52,38 @@ func (r Result) claims() (all []claims.Claim) {
 		add(active)
 		add(idle)
 	}
+	return append(all, r.hbaseClaims()...)
+}
+
+// hbaseClaims returns the claims of the rows with HBase.
+func (r Result) hbaseClaims() (all []claims.Claim) {
+	alone := func(name string, of func(a HBaseAlone) (own, native float64)) claims.Claim {
+		return claims.Of("HBase, "+name+" / native", "ratio", r.Pairs(hbaseAlone, hbaseAlone, func(t, _ Turn) (float64, bool) { return quotient(of(*t.HBaseAlone)) })...)
+	}
+	goal := func(c claims.Claim) claims.Claim {
+		return c.AtMost(mostAlone).From("HBase alone costs at most a tenth")
+	}
+	all = claims.Add(all, goal(alone("cold reads alone: p99", func(a HBaseAlone) (float64, float64) { return a.Cold.P99MS, a.ColdNative.P99MS })))
+	all = claims.Add(all, goal(alone("cached reads alone: p99", func(a HBaseAlone) (float64, float64) { return a.Cached.P99MS, a.CachedNative.P99MS })))
+	all = claims.Add(all, goal(alone("writes alone: p99", func(a HBaseAlone) (float64, float64) { return a.Writes.P99MS, a.WritesNative.P99MS })))
+	all = claims.Add(all, alone("scan alone: run time", func(a HBaseAlone) (float64, float64) { return a.ScanS, a.ScanSNative }))
+	for _, x := range []struct{ row, name string }{{hbaseNative, "natively"}, {hbaseGoal, "with a goal"}} {
+		for _, y := range []struct {
+			name string
+			of   func(b HBaseBeside, a HBaseAlone) (beside, alone float64)
+		}{
+			{"reads", func(b HBaseBeside, a HBaseAlone) (float64, float64) { return b.Reads.P99MS, a.ColdNative.P99MS }},
+			{"writes", func(b HBaseBeside, a HBaseAlone) (float64, float64) { return b.Writes.P99MS, a.WritesNative.P99MS }},
+		} {
+			c := claims.Of("HBase beside TeraGen, "+x.name+": p99 of "+y.name+" / alone natively", "ratio", r.Pairs(x.row, hbaseAlone, func(t, a Turn) (float64, bool) {
+				return quotient(y.of(*t.HBaseBeside, *a.HBaseAlone))
+			})...)
+			if x.row == hbaseGoal {
+				c = c.AtMost(mostContended).From("at most 5 times alone")
+			}
+			all = claims.Add(all, c)
+		}
+	}
 	return all
 }
 
@@ -61,7 +93,9 @@ func KnownClaims() []claims.Claim {
 	t := Times{MeanMS: 1, P99MS: 1}
 	var r Result
 	for _, row := range rows {
-		r.Turns = append(r.Turns, Turn{Row: row.Name, Run: 1, Alone: &Alone{ColdNative: t, Cold: t, CachedNative: t, Cached: t}, Beside: &Beside{Times: t, Idle: 1, Active: 1}})
+		r.Turns = append(r.Turns, Turn{Row: row.Name, Run: 1, Alone: &Alone{ColdNative: t, Cold: t, CachedNative: t, Cached: t}, Beside: &Beside{Times: t, Idle: 1, Active: 1},
+			HBaseAlone:  &HBaseAlone{ColdNative: t, Cold: t, CachedNative: t, Cached: t, WritesNative: t, Writes: t, ScanSNative: 1, ScanS: 1},
+			HBaseBeside: &HBaseBeside{Reads: t, Writes: t}})
 	}
 	return r.claims()
 }

@@ -36,6 +36,9 @@ func invented() Result {
 		{Row: writersGoal, Run: 1, Beside: beside(100, 0.68, 0.873)},
 		{Row: teraGenNative, Run: 1, Beside: beside(500, 0.8, 0.9)},
 		{Row: teraGenGoal, Run: 1, Beside: beside(100, 0.68, 0.873)},
+		{Row: hbaseAlone, Run: 1, HBaseAlone: &HBaseAlone{ColdNative: t, Cold: own, CachedNative: t, Cached: own, WritesNative: t, Writes: own, ScanSNative: 10, ScanS: 10}},
+		{Row: hbaseNative, Run: 1, HBaseBeside: &HBaseBeside{Reads: Times{P99MS: 500}, Writes: Times{P99MS: 500}}},
+		{Row: hbaseGoal, Run: 1, HBaseBeside: &HBaseBeside{Reads: Times{P99MS: 100}, Writes: Times{P99MS: 100}}},
 	}}}
 }
 
@@ -48,7 +51,7 @@ func TestGoals(t *testing.T) {
 			}
 		}
 	}
-	if goals != 10 {
+	if goals != 15 {
 		t.Errorf("%d claims have goals", goals)
 	}
 	for name, change := range map[string]func(*Result){
@@ -57,6 +60,8 @@ func TestGoals(t *testing.T) {
 		"beside writers, with a goal: p99":                           func(r *Result) { r.Turns[3].Beside.P99MS = 101 },
 		"beside TeraGen, with a goal: the disk's throughput while":   func(r *Result) { r.Turns[5].Beside.Active = 0.67 },
 		"beside TeraGen, with a goal: the disk's throughput without": func(r *Result) { r.Turns[5].Beside.Idle = 0.87 },
+		"HBase, cold reads alone: p99":                               func(r *Result) { r.Turns[6].HBaseAlone.Cold.P99MS = 23 },
+		"HBase beside TeraGen, with a goal: p99 of writes":           func(r *Result) { r.Turns[8].HBaseBeside.Writes.P99MS = 101 },
 	} {
 		r := invented()
 		change(&r)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,6 +44,9 @@ type machine struct {
 	field *contenders.Field
 	way   int // in which the DataNode serves now
 	jobs  int
+
+	verifies bool // the daemon verifies names
+	filled   bool // HBase's table has its rows
 }
 
 // start starts a machine in the folder dir, with all files that are read. On an error it undoes everything.
@@ -53,7 +57,7 @@ func start(ctx context.Context, q Request, dir string) (_ *machine, err error) {
 		Name: "latency", Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
 		Sysctls: []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(s.Dirty/2, 10)}, {Name: "vm/dirty_bytes", Value: strconv.FormatInt(s.Dirty, 10)}},
 		Disks:   []disk.Options{{Name: "disk", Size: 8 << 30}},
-		Clients: true, NodesLater: true,
+		Clients: true, NodesLater: true, ZooKeeper: slices.ContainsFunc(q.Rows, func(name string) bool { return rowOf(name).HBase }),
 		Nodes: func(*stand.Stand) []daemon.Options { return make([]daemon.Options, 1) },
 		Hadoop: func(at *stand.Stand) hadoop.Config {
 			return hadoop.Config{Version: s.Hadoop, DataNodes: at.DataNodes("dfs"), TaskSlots: s.Maps}
@@ -123,6 +127,25 @@ func (m *machine) put(ctx context.Context, path string, bytes int64) error {
 	return nil
 }
 
+// trust makes the daemon believe names, or verify them. It starts again for that.
+func (m *machine) trust(ctx context.Context, believe bool) error {
+	if m.verifies != believe {
+		return nil
+	}
+	more := ""
+	if believe {
+		more = daemon.Believe
+	}
+	if err := m.RestartNode(ctx, 0, func(o *daemon.Options) { o.More = more }); err != nil {
+		return err
+	}
+	m.verifies = !believe
+	if m.way == native {
+		return nil
+	}
+	return m.AwaitAgents(ctx, 0, 1)
+}
+
 // weigh puts the row's weights in force.
 func (m *machine) weigh(ctx context.Context, row Row) error {
 	goal := ""
@@ -160,6 +183,17 @@ func (m *machine) aggress(ctx context.Context, row Row) (stop func(context.Conte
 		}
 		return err
 	}, nil
+}
+
+// relieve gives the disks their own speed, so that the end of the others takes no time, and ends the others.
+func (m *machine) relieve(ctx context.Context, stop func(context.Context) error) error {
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	err := m.limit(false)
+	if stop != nil {
+		err = errors.Join(err, stop(after))
+	}
+	return err
 }
 
 // teraGen starts TeraGen, which would write for an hour, and waits until its tasks advance.

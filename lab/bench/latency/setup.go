@@ -37,6 +37,9 @@ type Setup struct {
 	Maps        int                `json:"teragen_maps"`
 	Weight      int                `json:"weight"` // of the reads; others have 1
 	GoalMS      int                `json:"goal_ms"`
+	HBaseRows   int                `json:"hbase_rows"`   // of 1,000 bytes
+	HBaseReads  int                `json:"hbase_reads"`  // measured at a time, from the disk
+	HBaseWrites int                `json:"hbase_writes"` // measured at a time
 	Hadoop      string             `json:"hadoop"`
 }
 
@@ -44,7 +47,8 @@ type Setup struct {
 func DefaultSetup() Setup {
 	return Setup{Machine: experiment.ThisMachine(), Rate: 20 * megabyte, Quantum: mib, Backlog: 12 * mib, Dirty: 100 * mib,
 		ReadBytes: 16 << 10, FileBytes: 512 * mib, CachedBytes: 32 * mib, EveryMS: 100, AloneMS: 20, Segments: 3, SegmentS: 8, WarmingS: 5,
-		SettlingS: 10, IdleS: 20, ActiveS: 45, Writers: 2, Maps: 4, Weight: 32, GoalMS: 50, Hadoop: hadoop.DefaultVersion}
+		SettlingS: 10, IdleS: 20, ActiveS: 45, Writers: 2, Maps: 4, Weight: 32, GoalMS: 50,
+		HBaseRows: 250_000, HBaseReads: 300, HBaseWrites: 300, Hadoop: hadoop.DefaultVersion}
 }
 
 func (s Setup) model() disk.Model { return disk.HDD(s.Rate) }
@@ -69,6 +73,7 @@ type Row struct {
 	TeraGen bool // beside TeraGen; false: beside writers
 	Native  bool
 	Goal    bool // with a latency goal
+	HBase   bool // HBase's operations; false: reads of an HDFS client
 }
 
 const (
@@ -78,6 +83,9 @@ const (
 	writersGoal   = "writers-goal"
 	teraGenNative = "teragen-native"
 	teraGenGoal   = "teragen-goal"
+	hbaseAlone    = "hbase-alone"
+	hbaseNative   = "hbase-teragen-native"
+	hbaseGoal     = "hbase-teragen-goal"
 )
 
 var rows = []Row{
@@ -87,6 +95,9 @@ var rows = []Row{
 	{Name: writersGoal, Goal: true},
 	{Name: teraGenNative, TeraGen: true, Native: true},
 	{Name: teraGenGoal, TeraGen: true, Goal: true},
+	{Name: hbaseAlone, Alone: true, HBase: true, Goal: true},
+	{Name: hbaseNative, TeraGen: true, Native: true, HBase: true},
+	{Name: hbaseGoal, TeraGen: true, Goal: true, HBase: true},
 }
 
 // Rows returns the names of all rows.

@@ -48,6 +48,9 @@ type Turn struct {
 	Run    int     `json:"run"`
 	Alone  *Alone  `json:"alone,omitempty"`
 	Beside *Beside `json:"beside,omitempty"`
+
+	HBaseAlone  *HBaseAlone  `json:"hbase_alone,omitempty"`
+	HBaseBeside *HBaseBeside `json:"hbase_beside,omitempty"`
 }
 
 // Alone holds the durations of reads without other load.
@@ -76,6 +79,12 @@ type Beside struct {
 func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
 
 func (t Turn) String() string {
+	switch {
+	case t.HBaseAlone != nil:
+		return t.HBaseAlone.String()
+	case t.HBaseBeside != nil:
+		return t.HBaseBeside.String()
+	}
 	if a := t.Alone; a != nil {
 		return fmt.Sprintf("cold: %v, natively %v; cached: %v, natively %v; %.3f and %.3f of the reads did not wait", a.Cold, a.ColdNative, a.Cached, a.CachedNative, a.ColdPassed, a.CachedPassed)
 	}
@@ -84,9 +93,12 @@ func (t Turn) String() string {
 
 func (m *machine) turn(ctx context.Context, k experiment.RowTurn) (t Turn, err error) {
 	t = Turn{Row: k.Row, Run: k.Run}
-	if row := rowOf(k.Row); row.Alone {
+	switch row := rowOf(k.Row); {
+	case row.HBase:
+		err = m.hbase(ctx, row, &t)
+	case row.Alone:
 		t.Alone, err = m.alone(ctx, k.Run)
-	} else {
+	default:
 		t.Beside, err = m.beside(ctx, row)
 	}
 	return t, err
@@ -199,14 +211,7 @@ func (m *machine) beside(ctx context.Context, row Row) (b *Beside, err error) {
 		return nil, err
 	}
 	stop, err := m.aggress(ctx, row)
-	defer func() {
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
-		defer cancel()
-		err = errors.Join(err, m.limit(false))
-		if stop != nil {
-			err = errors.Join(err, stop(after))
-		}
-	}()
+	defer func() { err = errors.Join(err, m.relieve(ctx, stop)) }()
 	if err != nil {
 		return nil, err
 	}
