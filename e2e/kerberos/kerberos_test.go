@@ -2,6 +2,9 @@ package kerberos
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -68,6 +71,29 @@ func TestSecuredCluster(t *testing.T) {
 	}
 	if nobody*200 > all {
 		t.Errorf("%d of %d bytes are unattributed", nobody, all)
+	}
+}
+
+// TestForger: bob's shell writes under the name of alice's job, which is running. Nothing of it is attributed to her job.
+func TestForger(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	const rows, forged = 3_000_000, 32 * fixture.MiB
+	file := filepath.Join(t.TempDir(), "file")
+	fixture.Must(t, os.WriteFile(file, make([]byte, forged), 0o644))
+	before := shared.Settled(t)
+	hers := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Output: "/honest", Queue: hadoop.QueueProtected})
+	fixture.Eventually(t, "alice's job writes", func() bool { return flow(t, hers.ID).Bytes.Written > fixture.MiB })
+	shell, err := shared.Hadoop.Start(hadoop.Program{Name: "forger", User: bob, Class: "org.apache.hadoop.fs.FsShell",
+		Args: []string{"-D", "mapreduce.task.attempt.id=" + strings.Replace(hers.ID, "application_", "attempt_", 1) + "_m_000000_0", "-put", file, "/forged"}})
+	fixture.Must(t, err)
+	fixture.Must(t, shell.Wait(ctx))
+	counted := succeeds(ctx, t, hers)["HDFS: Number of bytes written"]
+	after := shared.Settled(t)
+	fixture.Alike(t, "alice's TeraGen, with a forger: written to HDFS", fixture.StreamedBetween(before, after, hers.ID, "persistent").Written, counted)
+	others := fixture.StreamedBetween(before, after, "clients", "persistent").Written + fixture.StreamedBetween(before, after, "unattributed", "persistent").Written
+	if others < forged {
+		t.Errorf("the forger has written %d bytes, but only %d are attributed to others than the job", forged, others)
 	}
 }
 
