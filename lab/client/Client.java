@@ -76,6 +76,10 @@ public final class Client {
         if (args.containsKey("attempt")) {
             conf.set("mapreduce.task.attempt.id", args.get("attempt"));
         }
+        if (args.containsKey("hedged")) { // milliseconds after which a second DataNode is asked for the same bytes
+            conf.setInt("dfs.client.hedged.read.threadpool.size", 8);
+            conf.set("dfs.client.hedged.read.threshold.millis", args.get("hedged"));
+        }
         try (DistributedFileSystem fs = (DistributedFileSystem) FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf)) {
             Path path = new Path(args.get("path"));
             if (operation.equals("put")) {
