@@ -7,5 +7,5 @@
 // runs, in a small cluster: two DataNodes with the agent on modelled disks, the daemon, and clients
 // with names. Files with two replicas are written and read. The bytes of every application must be
 // attributed to it and match HDFS's count. Writers and readers must have been held back and
-// released. And the contents must be as written, even from a single replica.
+// released. And the contents must be as written, even from a single replica. One of the disks has ext4, the other one xfs.
 package versions

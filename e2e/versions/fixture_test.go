@@ -48,7 +48,7 @@ func start(t *testing.T, version, lib string) *cluster {
 	t.Helper()
 	up, err := stand.Up(t.Context(), stand.Spec{
 		Name:  "versions",
-		Disks: []disk.Options{{Name: "disk0", Size: 512 * fixture.MiB}, {Name: "disk1", Size: 512 * fixture.MiB}},
+		Disks: []disk.Options{{Name: "disk0", Size: 512 * fixture.MiB}, {Name: "disk1", Size: 512 * fixture.MiB, FileSystem: "xfs"}},
 		Nodes: func(*stand.Stand) []daemon.Options {
 			return []daemon.Options{{Mode: "enforce", LogLevel: "debug", Device: settings, More: daemon.Believe}}
 		},

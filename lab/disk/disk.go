@@ -4,7 +4,7 @@
 // A server process implements a file through FUSE. It delays each read and write according to a
 // model: a hard disk (model.go: one head, seeks by distance, one budget for reads and writes) or a
 // solid-state disk (channels.go: a knee in throughput, writes slower than reads). A loop device
-// with direct I/O turns the file into a block device, and ext4 is on top of it. Everything above
+// with direct I/O turns the file into a block device, and ext4 or xfs is on top of it. Everything above
 // the model is the kernel's own: page cache, readahead, writeback and I/O scheduler. Limits of
 // cgroups were tried instead. A device with such limits does not behave like a disk: reads and
 // writes have separate budgets, and there are no seeks.
@@ -72,6 +72,8 @@ type Options struct {
 	// of its own. With 0, the default, one file system fills the disk. Package judge does not know
 	// partitions, because the offsets in the request log are offsets on the disk.
 	Partitions int
+	// FileSystem is the kind of file system: ext4 (default), or xfs, of at least 300 MiB.
+	FileSystem string
 	// BackingDir is the folder of the file that contains the disk's bytes. Default /dev/shm, which
 	// is in memory, so no real disk affects the measurement.
 	BackingDir string
@@ -121,6 +123,13 @@ func (o *Options) validate() error {
 	}
 	if o.Partitions > 0 && o.partitionBytes() < partitionMin {
 		return fmt.Errorf("%d partitions of a disk of %d MiB: each must have at least %d MiB", o.Partitions, o.Size>>20, partitionMin>>20)
+	}
+	switch o.FileSystem {
+	case "":
+		o.FileSystem = "ext4"
+	case "ext4", "xfs":
+	default:
+		return fmt.Errorf("file system %q: want ext4 or xfs", o.FileSystem)
 	}
 	if o.BackingDir == "" {
 		o.BackingDir = "/dev/shm"
@@ -205,7 +214,7 @@ func folder(o Options, reason error) (*Disk, error) {
 // ServeIfChild from starting itself again and again.
 const childVariable = "PENSTOCK_DISK_SERVER"
 
-// Start makes a modelled disk with an empty ext4 file system and mounts it. ctx bounds only the
+// Start makes a modelled disk with an empty file system and mounts it. ctx bounds only the
 // start. If Start fails, it undoes everything.
 func Start(ctx context.Context, o Options) (_ *Disk, err error) {
 	if err := o.validate(); err != nil {
@@ -397,14 +406,16 @@ func (d *Disk) createBacking() (string, error) {
 }
 
 func (d *Disk) format(ctx context.Context) error {
+	label := d.options.Name[:min(len(d.options.Name), 12)]
 	// All tables are written now, because initialisation in the background would disturb
 	// measurements. No blocks are reserved for root.
+	argv := []string{"mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096", "-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard", "-L", label}
+	if d.options.FileSystem == "xfs" {
+		argv = []string{"mkfs.xfs", "-q", "-f", "-K", "-L", label}
+	}
 	for _, v := range d.volumes() {
-		out, err := exec.CommandContext(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", "4096",
-			"-E", "lazy_itable_init=0,lazy_journal_init=0,nodiscard",
-			"-L", d.options.Name[:min(len(d.options.Name), 16)], v.device).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("mkfs.ext4 %s: %w: %s", v.device, err, bytes.TrimSpace(out))
+		if out, err := exec.CommandContext(ctx, argv[0], append(argv[1:], v.device)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("%s %s: %w: %s", argv[0], v.device, err, bytes.TrimSpace(out))
 		}
 	}
 	return nil
@@ -437,7 +448,7 @@ func (d *Disk) mountVolume(v volume) error {
 	if err := d.change(d.ledger.Mount(v.mount)); err != nil {
 		return err
 	}
-	if err := unix.Mount(v.device, v.mount, "ext4", unix.MS_NOATIME, "discard"); err != nil {
+	if err := unix.Mount(v.device, v.mount, d.options.FileSystem, unix.MS_NOATIME, "discard"); err != nil {
 		return fmt.Errorf("mount %s at %s: %w", v.device, v.mount, err)
 	}
 	return os.Chmod(v.mount, 0o755)

@@ -123,6 +123,7 @@ func TestBadOptions(t *testing.T) {
 		"rate":          func(o *Options) { o.Model.BytesPerSecond = -1 },
 		"seeks":         func(o *Options) { o.Model.SeekMin = 1 },
 		"queue depth":   func(o *Options) { o.QueueDepth = 129 },
+		"file system":   func(o *Options) { o.FileSystem = "btrfs" },
 		"small request": func(o *Options) { o.RequestKB = 63 },
 		"large request": func(o *Options) { o.RequestKB = 1025 },
 		"log bound":     func(o *Options) { o.LogBytesMax = 100 },
