@@ -37,6 +37,7 @@ import (
 	"penstock/node/loglimit"
 	"penstock/node/monitor"
 	"penstock/node/monitor/connections"
+	"penstock/node/mounts"
 	"penstock/node/orchestrators"
 	"penstock/node/peers"
 	"penstock/node/profile"
@@ -88,6 +89,7 @@ type Daemon struct {
 	cluster                *coordination.Client     // nil: no brokers
 	remote                 *peers.Client            // nil: this daemon asks no other nodes
 	answers                *peers.Server            // nil: this daemon answers no other nodes
+	calls                  mounts.Calls             // calls on file systems that may hang
 	stride                 uint32
 	rights                 [2]sync.Once // log a missing permission once: for servers, for tasks
 	sending                uint32       // stride of processes that send
@@ -100,7 +102,9 @@ type Daemon struct {
 	weights *config.Weights
 	killed  bool // the kill switch is on
 	devices map[string]*governed
-	joins   map[string]*governed // by name: devices that have no loop because another device shares their disks
+	// registrations are those of the connected agents.
+	registrations map[*registration]struct{}
+	joins         map[string]*governed // by name: devices that have no loop because another device shares their disks
 	// localDirs are the directories in the settings and those that NodeManagers have reported;
 	// dirsMu protects them.
 	dirsMu    sync.Mutex
@@ -124,7 +128,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{
 		settings: settings, log: log, weights: weights, loaded: loaded,
 		allowed:   map[uint32]bool{0: true, uint32(os.Geteuid()): true},
-		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, joins: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(), machine: thisMachine(),
+		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, registrations: map[*registration]struct{}{}, joins: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(), machine: thisMachine(),
 	}
 	for _, name := range settings.Users {
 		uid, err := config.UserID(name)

@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -39,12 +40,16 @@ var ErrMoved = errors.New("the directory is not at its path any more")
 type Dir struct {
 	Path   string // clean absolute path, as named by the DataNode
 	Device Device
-	root   *os.File // files are resolved below it; nil after Close
 	pid    int      // the process in whose mount namespace the path is; 0: this one
 	owner  uint32
 	dev    uint64 // with ino: which directory this is
 	ino    uint64
 	folios folios
+
+	mu     sync.Mutex
+	root   *os.File // files are resolved below it; nil: it must be opened first
+	users  int      // calls that use root
+	closed bool
 }
 
 // OpenDir registers a data directory. sysfs is the root of sysfs: "/sys", except in tests.
@@ -91,10 +96,18 @@ func (d *Dir) openPath() (*os.File, error) {
 }
 
 // Close closes the directory's descriptor, so that it does not prevent the unmounting of its file system. After that,
-// Open opens the directory by its path for each file, and fails with ErrMoved if the path leads to
-// another directory, or if the directory's owner has changed. Close must be called before the Dir is shared.
+// Open opens the directory by its path, as long as a file is being opened, and fails with ErrMoved if the path leads to
+// another directory, or if the directory's owner has changed. So a Dir never has more than one descriptor.
 func (d *Dir) Close() error {
-	if d.root == nil {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	return d.closeRoot()
+}
+
+// closeRoot closes the root unless it is in use or must stay open. d.mu is held.
+func (d *Dir) closeRoot() error {
+	if d.root == nil || d.users > 0 || !d.closed {
 		return nil
 	}
 	err := d.root.Close()
@@ -105,20 +118,30 @@ func (d *Dir) Close() error {
 // Owner returns the user id that owned the directory when it was opened.
 func (d *Dir) Owner() uint32 { return d.owner }
 
-// withRoot calls use with the directory's open file.
-func (d *Dir) withRoot(use func(root *os.File) (*os.File, error)) (*os.File, error) {
-	if d.root != nil {
-		return use(d.root)
+// use returns the directory's open file. done must be called afterwards.
+func (d *Dir) use() (root *os.File, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.root == nil {
+		root, st, err := d.openRoot()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMoved, plain.File(err))
+		}
+		if st.Dev != d.dev || st.Ino != d.ino || st.Uid != d.owner {
+			root.Close()
+			return nil, fmt.Errorf("%s: %w", d.Path, ErrMoved)
+		}
+		d.root = root
 	}
-	root, st, err := d.openRoot()
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMoved, plain.File(err))
-	}
-	defer root.Close()
-	if st.Dev != d.dev || st.Ino != d.ino || st.Uid != d.owner {
-		return nil, fmt.Errorf("%s: %w", d.Path, ErrMoved)
-	}
-	return use(root)
+	d.users++
+	return d.root, nil
+}
+
+func (d *Dir) done() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.users--
+	_ = d.closeRoot()
 }
 
 func ownerOf(f *os.File) (uint32, error) {
@@ -145,15 +168,17 @@ func (d *Dir) Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := d.withRoot(func(root *os.File) (*os.File, error) {
-		f, err := d.openBeneath(root, rel)
-		if errors.Is(err, os.ErrNotExist) {
-			if final, ok := finalPath(rel); ok {
-				return d.openBeneath(root, final)
-			}
+	root, err := d.use()
+	if err != nil {
+		return nil, err
+	}
+	defer d.done()
+	f, err := d.openBeneath(root, rel)
+	if errors.Is(err, os.ErrNotExist) {
+		if final, ok := finalPath(rel); ok {
+			f, err = d.openBeneath(root, final)
 		}
-		return f, err
-	})
+	}
 	if err != nil {
 		return nil, err
 	}

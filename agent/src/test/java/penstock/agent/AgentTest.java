@@ -52,7 +52,7 @@ class AgentTest {
     void weaves() {
         Status status = Agent.start("socket=/run/penstock/agent.sock", instrumentation);
         assertEquals("woven", status.getState());
-        assertEquals(15, status.getWovenMethods().size());
+        assertEquals(17, status.getWovenMethods().size());
         assertEquals(List.of(), status.getMissing());
         assertEquals(1, transformers.size());
         assertFalse(status.isConnected());
