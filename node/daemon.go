@@ -172,7 +172,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	checks.Log, checks.ServiceUIDs = log, serviceUIDs(checks.Services, log)
+	checks.Log, checks.Calls, checks.ServiceUIDs = log, &d.calls, serviceUIDs(checks.Services, log)
 	if err := d.newRemote(); err != nil {
 		return nil, err
 	}

@@ -40,7 +40,7 @@ var ErrMoved = errors.New("the directory is not at its path any more")
 type Dir struct {
 	Path   string // clean absolute path, as named by the DataNode
 	Device Device
-	pid    int      // the process in whose mount namespace the path is; 0: this one
+	pid    int // the process in whose mount namespace the path is; 0: this one
 	owner  uint32
 	dev    uint64 // with ino: which directory this is
 	ino    uint64
