@@ -99,6 +99,8 @@ func (d *Daemon) dataDir(o directoryOwner, path string) (dir *blockfile.Dir, wit
 	return dir, dir.Path, nil
 }
 
+var errNotListed = errors.New("it is not in the list of the settings")
+
 // mayRegister checks a directory against the list in the settings or, without a list, against the
 // peer's user.
 func mayRegister(dir *blockfile.Dir, o directoryOwner, listed []string) error {
@@ -113,7 +115,7 @@ func mayRegister(dir *blockfile.Dir, o directoryOwner, listed []string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("data directory %s is not in data_dirs of the settings", dir.Path)
+	return fmt.Errorf("data directory %s: %w: data_dirs", dir.Path, errNotListed)
 }
 
 // mustOwn checks that a directory belongs to the peer's user. setting is the list in the settings that would allow
@@ -173,7 +175,7 @@ func (d *Daemon) listedDir(path string) (*blockfile.Dir, error) {
 		})
 	}
 	if best == "" {
-		return nil, fmt.Errorf("directory %s is not below one of local_dirs of the settings", path)
+		return nil, fmt.Errorf("directory %s: %w: local_dirs", path, errNotListed)
 	}
 	return blockfile.OpenDir(best, sysfs)
 }

@@ -18,6 +18,7 @@ import (
 	"penstock/node/ipc"
 	"penstock/node/monitor/connections"
 	"penstock/node/mounts"
+	"penstock/node/status"
 	"penstock/wire"
 )
 
@@ -43,7 +44,7 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	reg := &registration{
 		daemon: d, role: role, uid: p.UID, pid: p.PID, owner: p.Owner, files: &d.taskFiles, disconnect: p.Disconnect,
 		threads: int(p.Hello.Threads), connections: d.connections.NewAgent(int(p.PID)), noLongerFree: make(chan struct{}, 1),
-		ungoverned: map[string]string{},
+		ungoverned: map[string]error{},
 	}
 	reg.closed, reg.close = context.WithCancel(context.Background())
 	user := fmt.Sprintf("user %d", p.UID)
@@ -158,8 +159,8 @@ type registration struct {
 	close      context.CancelFunc
 
 	mu         sync.Mutex
-	ungoverned map[string]string // directories that are not governed, and why
-	again      []string          // those of them that are looked for again; nil: lookForDirectories does not run
+	ungoverned map[string]error // directories that are not governed, and why
+	again      []string         // those of them that are looked for again; nil: lookForDirectories does not run
 }
 
 type registered struct {
@@ -180,7 +181,7 @@ func (r *registration) add(path string, f finding) (g *governed, err error) {
 	defer func() {
 		if err != nil {
 			r.mu.Lock()
-			r.ungoverned[path] = err.Error()
+			r.ungoverned[path] = err
 			r.mu.Unlock()
 		}
 	}()
@@ -220,7 +221,7 @@ func (r *registration) lose(path string, why error) {
 	if _, known := r.ungoverned[path]; known && slices.Contains(r.again, path) {
 		return
 	}
-	r.ungoverned[path] = why.Error()
+	r.ungoverned[path] = why
 	if r.again = append(r.again, path); len(r.again) == 1 {
 		go r.lookForDirectories()
 	}
@@ -251,11 +252,36 @@ func (r *registration) lookForDirectories() {
 	}
 }
 
-// Ungoverned returns the directories that are not governed, and why.
-func (r *registration) Ungoverned() map[string]string {
+// status returns the directories that are not governed.
+func (r *registration) status() (all []status.Ungoverned) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.ungoverned)
+	for _, path := range slices.Sorted(maps.Keys(r.ungoverned)) {
+		u := status.Ungoverned{Directory: path, Cause: status.Other, Reason: r.ungoverned[path].Error()}
+		switch err := r.ungoverned[path]; {
+		case errors.Is(err, mounts.ErrHangs):
+			u.Cause = status.Hangs
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, blockfile.ErrMoved):
+			u.Cause = status.Absent
+		case errors.Is(err, errNotListed):
+			u.Cause = status.NotListed
+		}
+		all = append(all, u)
+	}
+	return all
+}
+
+// ungoverned returns the directories of the process's agent that are not governed.
+func (d *Daemon) ungoverned(pid int32) []status.Ungoverned {
+	all := []status.Ungoverned{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for r := range d.registrations {
+		if r.pid == pid {
+			all = append(all, r.status()...)
+		}
+	}
+	return all
 }
 
 // number returns the device's number for the agent. Devices beyond wire.MaxDevice share the last
