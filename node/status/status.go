@@ -114,6 +114,7 @@ type Agent struct {
 	Directories []string  `json:"directories"`
 	Since       time.Time `json:"since"`
 	Loopback    bool      `json:"loopback"` // connected by the loopback port
+	Frames      int       `json:"frames"`   // version of the frames
 	// Ungoverned are the directories that are not governed.
 	Ungoverned []Ungoverned `json:"ungoverned"`
 }
