@@ -102,6 +102,8 @@ type Daemon struct {
 	weights *config.Weights
 	killed  bool // the kill switch is on
 	devices map[string]*governed
+	// endedTicks are the ticks of loops that have ended.
+	endedTicks uint64
 	// registrations are those of the connected agents.
 	registrations map[*registration]struct{}
 	joins         map[string]*governed // by name: devices that have no loop because another device shares their disks
@@ -368,14 +370,15 @@ func (d *Daemon) deviceNames() []string {
 	return slices.Sorted(maps.Keys(d.devices))
 }
 
-// device returns the governed block device. It starts the device's loop if the device has none yet.
-func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
-	return d.govern(dev, countersOf(dev.Name), func() (device.Config, error) { return d.deviceConfig(dev) })
+// device returns the governed block device of a directory. It starts the device's loop if the device has none yet. The
+// device has the directory until addDir takes it away.
+func (d *Daemon) device(dev blockfile.Device, dir string) (*governed, error) {
+	return d.govern(dev, dir, countersOf(dev.Name), func() (device.Config, error) { return d.deviceConfig(dev) })
 }
 
 // network returns the device for sent data. It starts the device's loop if the device has none yet.
 func (d *Daemon) network() (*governed, error) {
-	return d.govern(blockfile.Device{Name: device.NetworkName}, nil, d.settings.NetworkConfig)
+	return d.govern(blockfile.Device{Name: device.NetworkName}, "", nil, d.settings.NetworkConfig)
 }
 
 func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
@@ -394,15 +397,42 @@ func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
 }
 
 // govern returns the governed device of dev: the one of that name, another one for a device that
-// joins it, or a new one, whose loop it starts.
-func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
+// joins it, or a new one, whose loop it starts. dir is a directory on the device; if it is empty, the device is kept
+// for as long as the daemon runs.
+func (d *Daemon) govern(dev blockfile.Device, dir string, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
 	d.mu.Lock()
+	d.dropGone()
 	g, warn, err := d.governLocked(dev, counters, config)
+	switch {
+	case err != nil:
+	case dir == "":
+		g.kept = true
+	default:
+		g.addDir(dir, 1)
+	}
 	d.mu.Unlock()
 	if warn != "" { // not under the lock, which heartbeats need
 		d.limited.Once(slog.LevelWarn, warn, dev.Name, "device", dev.Name, "disks", dev.Disks, "governed as", g.dev.Name, "its disks", g.dev.Disks)
 	}
 	return g, err
+}
+
+// dropGone ends the loops of devices without directories that are gone, or in whose place there is another disk by
+// now: its costs may be others. d.mu is held.
+func (d *Daemon) dropGone() {
+	for name, g := range d.devices {
+		if g.kept || g.disk == (profile.Device{}) || len(g.directories()) > 0 {
+			continue
+		}
+		if now, err := profile.Identify(sysfs, name); err == nil && now == g.disk {
+			continue
+		}
+		g.stop()
+		delete(d.devices, name)
+		d.endedTicks += g.loop.Tick()
+		maps.DeleteFunc(d.joins, func(_ string, with *governed) bool { return with == g })
+		d.log.Info("the device is gone", "device", name)
+	}
 }
 
 // Messages about devices that share disks. Two schedulers for one disk would each give all of it
@@ -458,6 +488,9 @@ func (d *Daemon) startDevice(dev blockfile.Device, counters func() (device.Count
 		return nil, err
 	}
 	g := newGoverned(dev, c, l)
+	if id, err := profile.Identify(sysfs, dev.Name); err == nil {
+		g.disk = id
+	}
 	d.devices[dev.Name] = g
 	d.run(g)
 	d.log.Info("device", "device", dev.Name, "rotational", dev.Rotational, "algorithm", c.Algorithm, "quantum", c.Quantum, "profiled", c.Cost != (cost.Model{}))
@@ -477,6 +510,7 @@ func countersOf(name string) func() (device.Counters, bool) {
 func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	tick = d.endedTicks
 	for _, g := range d.devices {
 		tick += g.loop.Tick()
 	}

@@ -371,7 +371,7 @@ func (h *holding) findPlace(name string) (*place, error) {
 		return nil, err
 	}
 	dir := f.dir
-	g, err := h.daemon.device(dir.Device)
+	g, err := h.daemon.device(dir.Device, "")
 	if err != nil {
 		return nil, err
 	}

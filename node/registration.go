@@ -189,7 +189,7 @@ func (r *registration) add(path string, f finding) (g *governed, err error) {
 	if !r.files.Take(r.owner) {
 		return nil, fmt.Errorf("directory %s: too many open files and directories: %w", path, ipc.ErrBound)
 	}
-	dev, err := r.daemon.device(f.Device)
+	dev, err := r.daemon.device(f.Device, f.Path)
 	if err != nil {
 		r.files.Give(r.owner)
 		return nil, err
@@ -198,7 +198,6 @@ func (r *registration) add(path string, f finding) (g *governed, err error) {
 	if ipc.Serves(r.role) {
 		opening = make(chan struct{}, maxOpening)
 	}
-	dev.addDir(f.Path, 1)
 	r.dirs = append(r.dirs, registered{f.directory, dev, opening})
 	// The longest path first: a directory may be below another one.
 	slices.SortStableFunc(r.dirs, func(a, b registered) int { return len(b.within) - len(a.within) })

@@ -180,6 +180,8 @@ func (d *Daemon) acceptDevices() *loops {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.run = func(g *governed) {
+		ctx, stop := context.WithCancel(ctx)
+		g.stop = stop
 		l.running.Go(func() { g.loop.Run(ctx) })
 		go g.applyChanges(ctx, d.rules)
 		go g.follow(ctx)
