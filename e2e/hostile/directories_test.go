@@ -2,6 +2,9 @@ package hostile
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -12,6 +15,7 @@ import (
 	"github.com/hanwen/go-fuse/v2/fuse"
 
 	"penstock/e2e/internal/fixture"
+	"penstock/lab/stand"
 	"penstock/wire"
 )
 
@@ -111,5 +115,29 @@ func TestADirectoryThatHangs(t *testing.T) {
 	t.Logf("the daemon ended %v after SIGTERM", took.Round(time.Millisecond))
 	if took > 10*time.Second {
 		t.Errorf("the daemon ended %v after SIGTERM; systemd would have killed it", took)
+	}
+}
+
+// TestADataNodeInAContainer: a DataNode has mounts of its own. Its directory is found through its mounts, and not at the
+// same path of the machine.
+func TestADataNodeInAContainer(t *testing.T) {
+	inside := filepath.Join(shared.Dir, "inside")
+	fixture.Must(t, os.Mkdir(inside, 0o755))
+	t.Cleanup(func() { os.Remove(inside) })
+	n := startNode(t, options{dir: inside})
+	block := cold(t, filepath.Join(dataDir(0), "blk_13"), 4*mib, 0)
+	a := run(t, plan{Attack: "container", Socket: n.socket, Bind: dataDir(0), Dir: inside, Path: filepath.Join(inside, "blk_13")})
+	onDisk := fmt.Sprintf("device=%q", stand.KernelName(shared.Disks[0]))
+	fixture.EventuallyWithin(t, "the block is staged and charged", patience, func() bool {
+		return n.metric(t, "flow_bytes_total", fmt.Sprintf("flow=%q", neighbour), onDisk) == 4*mib
+	})
+	if got := resident(t, block); got != 4*mib {
+		t.Errorf("%d bytes of the block are in memory", got)
+	}
+	if entries, err := os.ReadDir(inside); err != nil || len(entries) > 0 {
+		t.Fatalf("the machine sees %v at the same path (%v): this test has shown nothing", entries, err)
+	}
+	if c := a.end(t); c["device"] == 0 {
+		t.Error("the directory is not governed")
 	}
 }
