@@ -36,15 +36,49 @@ func (d *Daemon) introduce(p ipc.Peer) (own string, serves bool, leave func(), e
 	if d.identity.Mode() == identity.Trust {
 		return "", false, func() {}, nil
 	}
-	v, leave := d.identity.AddServer(p.PID, p.UID)
+	v, leave := d.addServer(p)
 	if v.State == identity.Refuted {
 		// A false server could name any application for its own operations.
-		return "", false, nil, fmt.Errorf("process %d connects as a server but is not one: %s", p.PID, v.Detail)
+		return "", false, nil, falseServer(p, v)
 	}
 	if p.Hello.Role == wire.RoleNodeManager {
 		d.addLocalDirs(p.Hello.Directories)
 	}
 	return "", v.State == identity.Confirmed, leave, nil
+}
+
+func falseServer(p ipc.Peer, v identity.Verdict) error {
+	return fmt.Errorf("process %d connects as a server but is not one: %s", p.PID, v.Detail)
+}
+
+// addServer registers a process as a server. If that takes too long, the process counts as one that is
+// not known, until its identity is known: then a false server is disconnected.
+func (d *Daemon) addServer(p ipc.Peer) (v identity.Verdict, leave func()) {
+	type server struct {
+		v     identity.Verdict
+		leave func()
+	}
+	added := make(chan server, 1)
+	go func() {
+		v, leave := d.identity.AddServer(p.PID, p.UID)
+		added <- server{v, leave}
+	}()
+	select {
+	case s := <-added:
+		return s.v, s.leave
+	case <-time.After(introduction):
+	}
+	left := make(chan struct{})
+	go func() {
+		s := <-added
+		if s.v.State == identity.Refuted {
+			d.limited.Some(manyLines, slog.LevelWarn, "disconnecting a server", fmt.Sprintf("user %d", p.UID), "reason", falseServer(p, s.v))
+			p.Disconnect()
+		}
+		<-left
+		s.leave()
+	}()
+	return identity.Verdict{Detail: "its identity is not known yet"}, sync.OnceFunc(func() { close(left) })
 }
 
 // introduction is the longest time for which a peer waits to be identified. An agent that gets no

@@ -174,7 +174,7 @@ func TestADataNodesUserOwnsItsDirectories(t *testing.T) {
 	}
 	defer dir.Close()
 	me := uint32(os.Geteuid())
-	r := registration{dirs: []registered{{Dir: dir}}}
+	r := registration{dirs: []registered{{directory: directory{Dir: dir}}}}
 	if !r.ownsAll(me) || r.ownsAll(me+1) || (&registration{}).ownsAll(me) {
 		t.Error("ownsAll is wrong")
 	}

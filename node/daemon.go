@@ -37,6 +37,7 @@ import (
 	"penstock/node/loglimit"
 	"penstock/node/monitor"
 	"penstock/node/monitor/connections"
+	"penstock/node/mounts"
 	"penstock/node/orchestrators"
 	"penstock/node/peers"
 	"penstock/node/profile"
@@ -88,6 +89,7 @@ type Daemon struct {
 	cluster                *coordination.Client     // nil: no brokers
 	remote                 *peers.Client            // nil: this daemon asks no other nodes
 	answers                *peers.Server            // nil: this daemon answers no other nodes
+	calls                  mounts.Calls             // calls on file systems that may hang
 	stride                 uint32
 	rights                 [2]sync.Once // log a missing permission once: for servers, for tasks
 	sending                uint32       // stride of processes that send
@@ -100,7 +102,11 @@ type Daemon struct {
 	weights *config.Weights
 	killed  bool // the kill switch is on
 	devices map[string]*governed
-	joins   map[string]*governed // by name: devices that have no loop because another device shares their disks
+	// endedTicks are the ticks of loops that have ended.
+	endedTicks uint64
+	// registrations are those of the connected agents.
+	registrations map[*registration]struct{}
+	joins         map[string]*governed // by name: devices that have no loop because another device shares their disks
 	// localDirs are the directories in the settings and those that NodeManagers have reported;
 	// dirsMu protects them.
 	dirsMu    sync.Mutex
@@ -124,7 +130,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	d := &Daemon{
 		settings: settings, log: log, weights: weights, loaded: loaded,
 		allowed:   map[uint32]bool{0: true, uint32(os.Geteuid()): true},
-		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, joins: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(), machine: thisMachine(),
+		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, registrations: map[*registration]struct{}{}, joins: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(), machine: thisMachine(),
 	}
 	for _, name := range settings.Users {
 		uid, err := config.UserID(name)
@@ -168,7 +174,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	checks.Log, checks.ServiceUIDs = log, serviceUIDs(checks.Services, log)
+	checks.Log, checks.Calls, checks.ServiceUIDs = log, &d.calls, serviceUIDs(checks.Services, log)
 	if err := d.newRemote(); err != nil {
 		return nil, err
 	}
@@ -364,14 +370,15 @@ func (d *Daemon) deviceNames() []string {
 	return slices.Sorted(maps.Keys(d.devices))
 }
 
-// device returns the governed block device. It starts the device's loop if the device has none yet.
-func (d *Daemon) device(dev blockfile.Device) (*governed, error) {
-	return d.govern(dev, countersOf(dev.Name), func() (device.Config, error) { return d.deviceConfig(dev) })
+// device returns the governed block device of a directory. It starts the device's loop if the device has none yet. The
+// device has the directory until addDir takes it away.
+func (d *Daemon) device(dev blockfile.Device, dir string) (*governed, error) {
+	return d.govern(dev, dir, countersOf(dev.Name), func() (device.Config, error) { return d.deviceConfig(dev) })
 }
 
 // network returns the device for sent data. It starts the device's loop if the device has none yet.
 func (d *Daemon) network() (*governed, error) {
-	return d.govern(blockfile.Device{Name: device.NetworkName}, nil, d.settings.NetworkConfig)
+	return d.govern(blockfile.Device{Name: device.NetworkName}, "", nil, d.settings.NetworkConfig)
 }
 
 func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
@@ -390,15 +397,42 @@ func (d *Daemon) deviceConfig(dev blockfile.Device) (device.Config, error) {
 }
 
 // govern returns the governed device of dev: the one of that name, another one for a device that
-// joins it, or a new one, whose loop it starts.
-func (d *Daemon) govern(dev blockfile.Device, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
+// joins it, or a new one, whose loop it starts. dir is a directory on the device; if it is empty, the device is kept
+// for as long as the daemon runs.
+func (d *Daemon) govern(dev blockfile.Device, dir string, counters func() (device.Counters, bool), config func() (device.Config, error)) (*governed, error) {
 	d.mu.Lock()
+	d.dropGone()
 	g, warn, err := d.governLocked(dev, counters, config)
+	switch {
+	case err != nil:
+	case dir == "":
+		g.kept = true
+	default:
+		g.addDir(dir, 1)
+	}
 	d.mu.Unlock()
 	if warn != "" { // not under the lock, which heartbeats need
 		d.limited.Once(slog.LevelWarn, warn, dev.Name, "device", dev.Name, "disks", dev.Disks, "governed as", g.dev.Name, "its disks", g.dev.Disks)
 	}
 	return g, err
+}
+
+// dropGone ends the loops of devices without directories that are gone, or in whose place there is another disk by
+// now: its costs may be others. d.mu is held.
+func (d *Daemon) dropGone() {
+	for name, g := range d.devices {
+		if g.kept || g.disk == (profile.Device{}) || len(g.directories()) > 0 {
+			continue
+		}
+		if now, err := profile.Identify(sysfs, name); err == nil && now == g.disk {
+			continue
+		}
+		g.stop()
+		delete(d.devices, name)
+		d.endedTicks += g.loop.Tick()
+		maps.DeleteFunc(d.joins, func(_ string, with *governed) bool { return with == g })
+		d.log.Info("the device is gone", "device", name)
+	}
 }
 
 // Messages about devices that share disks. Two schedulers for one disk would each give all of it
@@ -454,6 +488,9 @@ func (d *Daemon) startDevice(dev blockfile.Device, counters func() (device.Count
 		return nil, err
 	}
 	g := newGoverned(dev, c, l)
+	if id, err := profile.Identify(sysfs, dev.Name); err == nil {
+		g.disk = id
+	}
 	d.devices[dev.Name] = g
 	d.run(g)
 	d.log.Info("device", "device", dev.Name, "rotational", dev.Rotational, "algorithm", c.Algorithm, "quantum", c.Quantum, "profiled", c.Cost != (cost.Model{}))
@@ -473,6 +510,7 @@ func countersOf(name string) func() (device.Counters, bool) {
 func (d *Daemon) Heartbeat() (tick uint64, mode device.Mode) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	tick = d.endedTicks
 	for _, g := range d.devices {
 		tick += g.loop.Tick()
 	}

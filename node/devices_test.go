@@ -2,9 +2,11 @@ package node
 
 import (
 	"testing"
+	"time"
 
 	"penstock/node/blockfile"
 	"penstock/node/device"
+	"penstock/node/profile"
 )
 
 // TestDevicesThatShareDisks: a disk always has its own scheduler, whatever was registered before it.
@@ -27,7 +29,7 @@ func TestDevicesThatShareDisks(t *testing.T) {
 			d := start(t, "observe").daemon
 			for i, dev := range c.order {
 				none := func() (device.Counters, bool) { return device.Counters{}, false }
-				g, err := d.govern(dev, none, func() (device.Config, error) { return d.deviceConfig(dev) })
+				g, err := d.govern(dev, "", none, func() (device.Config, error) { return d.deviceConfig(dev) })
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -41,5 +43,52 @@ func TestDevicesThatShareDisks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A device without directories ends when its disk is gone. A disk that takes its place gets a loop of its own.
+func TestDevicesThatAreGone(t *testing.T) {
+	d := start(t, "observe").daemon
+	govern := func(name, dir string) *governed {
+		t.Helper()
+		g, err := d.govern(blockfile.Device{Name: name}, dir, nil, func() (device.Config, error) { return d.deviceConfig(blockfile.Device{Name: name}) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return g
+	}
+	runs := func(g *governed) bool {
+		_, ok := g.loop.Snapshot()
+		return ok
+	}
+	gone := profile.Device{Name: "gone", Bytes: 1 << 30}
+	used, kept, memory := govern("used", "/a"), govern("kept", ""), govern("memory", "/c")
+	used.disk, kept.disk = gone, gone
+	memory.addDir("/c", -1)
+	if again := govern("used", "/b"); again != used {
+		t.Error("a device with a directory was replaced")
+	}
+	used.addDir("/a", -1)
+	used.addDir("/b", -1)
+	d.mu.Lock()
+	d.joins["joined"] = used
+	d.mu.Unlock()
+	tick, _ := d.Heartbeat()
+	if again := govern("used", "/a"); again == used || !runs(again) {
+		t.Error("a device whose disk is gone was kept")
+	}
+	for deadline := time.Now().Add(30 * time.Second); runs(used); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("its loop does not end")
+		}
+	}
+	if now, _ := d.Heartbeat(); now < tick {
+		t.Errorf("the daemon's tick fell from %d to %d", tick, now)
+	}
+	if govern("kept", "") != kept || govern("memory", "/c") != memory || !runs(kept) || !runs(memory) {
+		t.Error("a device that is kept, or is no block device, was replaced")
+	}
+	if d.joins["joined"] != nil {
+		t.Error("a device is still joined to one that has ended")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"penstock/node/blockfile"
 	"penstock/node/device"
 	"penstock/node/monitor"
+	"penstock/node/profile"
 )
 
 // governed is a device with its loop and the daemon's data about it: the agents that registered it,
@@ -24,8 +25,11 @@ import (
 // bounded.
 type governed struct {
 	dev          blockfile.Device
+	disk         profile.Device // zero if there is no block device
 	config       device.Config
 	loop         *device.Loop
+	stop         func()        // ends the loop; set by the daemon's run
+	kept         bool          // also without directories; protected by Daemon.mu
 	rulesChanged chan struct{} // signals new rules for the loop; holds one element
 	roomChanged  chan struct{} // the same for new room
 	partsChanged chan struct{} // the same for new parts

@@ -27,6 +27,7 @@ import (
 	"penstock/node/gated"
 	"penstock/node/monitor/connections"
 	"penstock/node/monitor/processes"
+	"penstock/node/mounts"
 	"penstock/node/status"
 )
 
@@ -319,9 +320,21 @@ func (h *holding) findPlaces() []control.Place {
 		h.mu.Lock()
 		p := h.places[name]
 		h.mu.Unlock()
-		var st unix.Stat_t
-		err := unix.Stat(name, &st)
-		if p == nil || err != nil || p.dev != st.Dev {
+		type found struct {
+			dev uint64
+			err error
+		}
+		now, err := mounts.Do(&h.daemon.calls, 0, name, placePatience, func() found {
+			var st unix.Stat_t
+			err := unix.Stat(name, &st)
+			return found{st.Dev, err}
+		}, nil)
+		switch {
+		case err != nil && p == nil:
+			h.daemon.limited.Once(slog.LevelWarn, "no process is held on this directory", name, "error", err)
+			continue
+		case err != nil: // nothing changes there while its disk hangs
+		case p == nil || now.err != nil || p.dev != now.dev:
 			if p, err = h.findPlace(name); err != nil {
 				h.forgetPlace(name)
 				h.daemon.limited.Once(slog.LevelWarn, "no process is held on this directory", name, "error", err)
@@ -333,25 +346,40 @@ func (h *holding) findPlaces() []control.Place {
 	return all
 }
 
+// placePatience is the longest wait for the disk of a directory.
+const placePatience = 250 * time.Millisecond
+
 func (h *holding) findPlace(name string) (*place, error) {
-	dir, err := blockfile.OpenDir(name, sysfs)
+	type found struct {
+		dir *blockfile.Dir
+		dev uint64
+		err error
+	}
+	f, err := mounts.Do(&h.daemon.calls, 0, name, placePatience, func() (f found) {
+		if f.dir, f.err = blockfile.OpenDir(name, sysfs); f.err != nil {
+			return f
+		}
+		f.dir.Close() // an open directory would prevent the unmounting of its file system
+		var st unix.Stat_t
+		if f.err = unix.Stat(name, &st); f.err != nil {
+			f.err = &os.PathError{Op: "stat", Path: name, Err: f.err}
+		}
+		f.dev = st.Dev
+		return f
+	}, nil)
+	if err = errors.Join(err, f.err); err != nil {
+		return nil, err
+	}
+	dir := f.dir
+	g, err := h.daemon.device(dir.Device, "")
 	if err != nil {
 		return nil, err
 	}
-	defer dir.Close() // an open directory would prevent the unmounting of its file system
-	var st unix.Stat_t
-	if err := unix.Stat(name, &st); err != nil {
-		return nil, &os.PathError{Op: "stat", Path: name, Err: err}
-	}
-	g, err := h.daemon.device(dir.Device)
-	if err != nil {
-		return nil, err
-	}
-	p := &place{dev: st.Dev, device: g, number: numberOf(g.dev.Name)}
+	p := &place{dev: f.dev, device: g, number: numberOf(g.dev.Name)}
 	h.forgetPlace(name)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.places[name], h.targets[st.Dev] = p, gated.Target{Loop: g.loop, Dir: dir}
+	h.places[name], h.targets[f.dev] = p, gated.Target{Loop: g.loop, Dir: dir}
 	return p, nil
 }
 

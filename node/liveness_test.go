@@ -8,6 +8,7 @@ import (
 
 	"penstock/node/blockfile"
 	"penstock/node/device"
+	"penstock/node/mounts/mountstest"
 	"penstock/wire"
 )
 
@@ -85,4 +86,28 @@ func TestManyDevicesShareTheLastNumber(t *testing.T) {
 	if got := reg.Alive(); got != ^uint64(0)>>1 {
 		t.Errorf("alive: %b", got)
 	}
+}
+
+// SIGTERM ends the context of Run. The daemon ends in time although a device's loop stands still and a disk hangs.
+func TestTheDaemonEndsWhileADiskHangs(t *testing.T) {
+	other := mountstest.OtherDisk(t)
+	r := startWith(t, "enforce", "identity: {mode: verify}\n", listed(other))
+	mountstest.Hang(t, &r.daemon.calls, other)
+	agent, _ := r.welcomed(r.dir, other)
+	name := r.deviceName()
+	r.daemon.mu.Lock()
+	g := r.daemon.devices[name]
+	r.daemon.mu.Unlock()
+	hold := make(chan struct{})
+	g.loop.Apply(device.Enforce, func(string) device.Rule { <-hold; return device.Rule{Weight: 1, Mode: device.Enforce} })
+	r.put(r.dir+"/blk_1", "") // its stream looks up the rule
+	agent.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: "a", Path: r.dir + "/blk_1"})
+	for next[wire.Heartbeat](agent).Alive&2 != 0 {
+	}
+	begin := time.Now()
+	r.stop()
+	if waited := time.Since(begin); waited > endWait+soon/2 {
+		t.Errorf("the daemon has ended after %v", waited)
+	}
+	close(hold)
 }

@@ -1,26 +1,31 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"penstock/node/blockfile"
 	"penstock/node/device"
 	"penstock/node/ipc"
 	"penstock/node/monitor/connections"
+	"penstock/node/mounts"
+	"penstock/node/status"
 	"penstock/wire"
 )
 
 // This file registers the directories that are governed for an agent (see directories.go), and
 // opens the files of its streams there.
 
-// maxTaskDirs is the maximum number of directories of a task or an executor; each directory needs a
+// maxTaskDirs is the maximum number of directories of a task or an executor; each directory may need a
 // descriptor. YARN has one directory for each local disk.
 const maxTaskDirs = 64
 
@@ -33,17 +38,15 @@ const maxPosition = 1 << 50
 // overflow the accounts. Bytes beyond the maximum are neither counted nor held back.
 const maxSend = 1 << 40
 
-// Register implements ipc.Opener.
+// Register implements ipc.Opener. It waits for no disk longer than introduction.
 func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	role := p.Hello.Role
-	own, serves, leave, err := d.introduce(p)
-	if err != nil {
-		return nil, err
-	}
 	reg := &registration{
-		daemon: d, role: role, uid: p.UID, owner: p.Owner, files: &d.taskFiles, own: own, leave: leave,
+		daemon: d, role: role, uid: p.UID, pid: p.PID, owner: p.Owner, files: &d.taskFiles, disconnect: p.Disconnect,
 		threads: int(p.Hello.Threads), connections: d.connections.NewAgent(int(p.PID)), noLongerFree: make(chan struct{}, 1),
+		ungoverned: map[string]error{},
 	}
+	reg.closed, reg.close = context.WithCancel(context.Background())
 	user := fmt.Sprintf("user %d", p.UID)
 	dirs := p.Hello.Directories
 	reg.numbers = make([]uint8, len(dirs)) // so far, no directory has a device
@@ -56,22 +59,34 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 			dirs = dirs[:maxTaskDirs]
 		}
 	}
+	finding := make(chan []finding, 1)
+	go func() { finding <- reg.findAll(directoryOwnerOf(p), dirs) }()
+	own, serves, leave, err := d.introduce(p)
+	found := <-finding
+	if err != nil {
+		reg.close()
+		return nil, err
+	}
+	reg.own, reg.leave = own, leave
+	hangs := false
 	for i, path := range dirs {
 		// A directory that cannot be opened is not governed; the others are.
-		g, err := reg.add(p.UID, path)
+		g, err := reg.add(path, found[i])
 		if err != nil {
+			hangs = hangs || errors.Is(err, mounts.ErrHangs)
 			d.limited.Once(slog.LevelWarn, "directory not governed", user, "pid", p.PID, "error", err)
 			continue
 		}
 		reg.numbers[i] = reg.number(g)
 	}
 	// An agent that only sends data needs no directory.
-	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask) {
+	if len(reg.dirs) == 0 && !hangs && (role == wire.RoleDataNode || role == wire.RoleTask) {
 		reg.Close()
 		return nil, errors.New("none of the agent's directories can be governed")
 	}
 	d.processes.enter(reg, p)
 	d.mu.Lock()
+	d.registrations[reg] = struct{}{}
 	if d.holding != nil {
 		signal(d.holding.changed) // the process has an agent, and must not be held otherwise
 	}
@@ -85,10 +100,28 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 	return reg, nil
 }
 
+// finding is the result of the search for a directory.
+type finding struct {
+	directory
+	err error
+}
+
+// findAll searches for directories at the same time, so that a disk that hangs delays no other one.
+func (r *registration) findAll(o directoryOwner, paths []string) []finding {
+	r.peer = o
+	all := make([]finding, len(paths))
+	var searches sync.WaitGroup
+	for i, path := range paths {
+		searches.Go(func() { all[i].directory, all[i].err = r.daemon.findDirectory(o, path, introduction) })
+	}
+	searches.Wait()
+	return all
+}
+
 // ownsAll reports whether the directories belong to the user, as those of a DataNode do.
 func (r *registration) ownsAll(uid uint32) bool {
 	for _, d := range r.dirs {
-		if owner, err := d.Owner(); err != nil || owner != uid {
+		if d.Owner() != uid {
 			return false
 		}
 	}
@@ -100,6 +133,8 @@ type registration struct {
 	daemon  *Daemon
 	role    wire.Role
 	uid     uint32
+	pid     int32
+	peer    directoryOwner
 	owner   ipc.Owner
 	files   *ipc.Quota // descriptors used by its directories and files
 	threads int        // threads that serve its operations; 0: not known
@@ -118,54 +153,134 @@ type registration struct {
 	numbers      []uint8 // for each directory of the hello, its device's number; 0: the directory is not governed
 	// connections records the connections that a DataNode's streams serve.
 	connections *connections.Agent
+
+	disconnect func()          // ends the connection; the agent connects again
+	closed     context.Context // ended by close, which Close calls
+	close      context.CancelFunc
+
+	mu         sync.Mutex
+	ungoverned map[string]error // directories that are not governed, and why
+	again      []string         // those of them that are looked for again; nil: lookForDirectories does not run
 }
 
 type registered struct {
-	*blockfile.Dir
-	within  string // the requested directory: Dir itself, or a directory below it
+	directory
 	device  *governed
 	opening chan struct{} // limits how many files are opened at a time
 }
 
-func (r *registration) add(uid uint32, path string) (g *governed, err error) {
+// add registers a directory that was found.
+func (r *registration) add(path string, f finding) (g *governed, err error) {
 	if i := slices.IndexFunc(r.dirs, func(d registered) bool { return d.within == clean(path) }); i >= 0 {
 		return r.dirs[i].device, nil
 	}
-	if !r.files.Take(r.owner) {
-		return nil, fmt.Errorf("directory %s: too many open files and directories: %w", path, ipc.ErrBound)
+	if f.err != nil {
+		r.lose(path, f.err)
+		return nil, f.err
 	}
 	defer func() {
 		if err != nil {
-			r.files.Give(r.owner)
+			r.mu.Lock()
+			r.ungoverned[path] = err
+			r.mu.Unlock()
 		}
 	}()
-	find := r.daemon.localDir
-	if r.role == wire.RoleDataNode {
-		find = r.daemon.dataDir
+	// Files are opened there through one descriptor at a time.
+	if !r.files.Take(r.owner) {
+		return nil, fmt.Errorf("directory %s: too many open files and directories: %w", path, ipc.ErrBound)
 	}
-	dir, within, err := find(path, uid)
+	dev, err := r.daemon.device(f.Device, f.Path)
 	if err != nil {
-		return nil, err
-	}
-	if !ipc.Serves(r.role) && !dir.Device.Local {
-		// A file server that hangs would stop the device's loop, and with it every heartbeat.
-		dir.Close()
-		return nil, fmt.Errorf("directory %s is not on this machine: put the local directories on this machine's disks", dir.Path)
-	}
-	dev, err := r.daemon.device(dir.Device)
-	if err != nil {
-		dir.Close()
+		r.files.Give(r.owner)
 		return nil, err
 	}
 	opening := dev.opening
 	if ipc.Serves(r.role) {
 		opening = make(chan struct{}, maxOpening)
 	}
-	dev.addDir(dir.Path, 1)
-	r.dirs = append(r.dirs, registered{dir, within, dev, opening})
+	r.dirs = append(r.dirs, registered{f.directory, dev, opening})
 	// The longest path first: a directory may be below another one.
 	slices.SortStableFunc(r.dirs, func(a, b registered) int { return len(b.within) - len(a.within) })
 	return dev, nil
+}
+
+// Pauses between searches for a directory that is not governed: the first one, and the longest. Each is twice the one
+// before.
+const (
+	searchFirst = time.Second
+	searchMost  = time.Minute
+	// searchPatience is shorter than the patience of Register, so that a directory that is found here is found there.
+	searchPatience = introduction / 2
+)
+
+// lose records that a directory is not governed because it was not found. The search for it goes on.
+func (r *registration) lose(path string, why error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.ungoverned[path]; known && slices.Contains(r.again, path) {
+		return
+	}
+	r.ungoverned[path] = why
+	if r.again = append(r.again, path); len(r.again) == 1 {
+		go r.lookForDirectories()
+	}
+}
+
+// lookForDirectories looks again and again for directories that were not found: their disk did not answer, or
+// their file system was not mounted. When it finds one, it disconnects the agent, which connects again and registers
+// its directories.
+func (r *registration) lookForDirectories() {
+	for pause := searchFirst; ; pause = min(2*pause, searchMost) {
+		select {
+		case <-r.closed.Done():
+			return
+		case <-time.After(pause):
+		}
+		r.mu.Lock()
+		paths := slices.Clone(r.again)
+		r.mu.Unlock()
+		for _, path := range paths {
+			if _, err := r.daemon.findDirectory(r.peer, path, searchPatience); err != nil || r.closed.Err() != nil {
+				continue
+			}
+			r.daemon.limited.Some(manyLines, slog.LevelInfo, "a directory was found that was not governed; disconnecting its agent, which then registers it",
+				fmt.Sprintf("user %d", r.uid), "pid", r.pid, "directory", path)
+			r.disconnect()
+			return
+		}
+	}
+}
+
+// status returns the directories that are not governed.
+func (r *registration) status() (all []status.Ungoverned) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, path := range slices.Sorted(maps.Keys(r.ungoverned)) {
+		u := status.Ungoverned{Directory: path, Cause: status.Other, Reason: r.ungoverned[path].Error()}
+		switch err := r.ungoverned[path]; {
+		case errors.Is(err, mounts.ErrHangs):
+			u.Cause = status.Hangs
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, blockfile.ErrMoved):
+			u.Cause = status.Absent
+		case errors.Is(err, errNotListed):
+			u.Cause = status.NotListed
+		}
+		all = append(all, u)
+	}
+	return all
+}
+
+// ungoverned returns the directories of the process's agent that are not governed.
+func (d *Daemon) ungoverned(pid int32) []status.Ungoverned {
+	all := []status.Ungoverned{}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for r := range d.registrations {
+		if r.pid == pid {
+			all = append(all, r.status()...)
+		}
+	}
+	return all
 }
 
 // number returns the device's number for the agent. Devices beyond wire.MaxDevice share the last
@@ -266,6 +381,9 @@ func (r *registration) open(flow, user string, asked bool, m wire.Open, marker d
 		d.opening <- struct{}{}
 		defer func() { <-d.opening }()
 		if err := r.openFiles(&req, d.Dir, m, use); err != nil {
+			if errors.Is(err, blockfile.ErrMoved) {
+				r.lose(d.within, err)
+			}
 			return nil, nil, err
 		}
 		return d.device.loop, d.device.loop.Open(req), nil
@@ -383,14 +501,17 @@ func (d *Daemon) warnRights(role wire.Role, err error) {
 
 // Close implements ipc.Registration.
 func (r *registration) Close() {
+	r.close()
 	r.leave()
 	r.daemon.processes.leave(r)
+	r.daemon.mu.Lock()
+	delete(r.daemon.registrations, r)
+	r.daemon.mu.Unlock()
 	for _, end := range r.unwatch {
 		end()
 	}
 	for _, d := range r.dirs {
 		d.device.addDir(d.Path, -1)
-		d.Dir.Close()
 		r.files.Give(r.owner)
 	}
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ import (
 //	coordination     the stream to the broker
 //
 // If another part fails, the daemon logs the error and continues to govern. The first four parts
-// are stopped one after the other, in this order; the others end when ctx does. The device loops
+// are stopped one after the other, in this order; the others end when ctx does. Run returns at most endWait after the end of ctx. The device loops
 // end after the agents' connections, so that the last marks still reach the agents, and the status
 // is served meanwhile.
 func (d *Daemon) Run(ctx context.Context) error {
@@ -59,7 +60,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.mu.Lock()
 	d.holding = h
 	d.mu.Unlock()
-	p := parts{ctx: ctx}
+	p := newParts(ctx, d.log, endWait)
 	stopped := make(chan struct{})
 	p.group.Add(func() error {
 		defer close(stopped)
@@ -70,56 +71,87 @@ func (d *Daemon) Run(ctx context.Context) error {
 		<-stopped
 	})
 	if d.remote != nil {
-		p.addStopped(func() {}, d.remote.Close)
+		p.addStopped("peers' client", func() {}, d.remote.Close)
 	}
 	if web != nil {
-		p.addStopped(func() { web.serve(ctx, d.log) }, web.close)
+		p.addStopped("HTTP server", func() { web.serve(ctx, d.log) }, web.close)
 	}
-	p.addStopped(func() {}, d.identity.Close)
+	p.addStopped("identity", func() {}, d.identity.Close)
 	if answers != nil {
-		p.add(func() { d.answerPeers(ctx, answers) })
+		p.add("peers' server", func() { d.answerPeers(ctx, answers) })
 	}
-	p.add(func() { d.watch(ctx) })
+	p.add("file watcher", func() { d.watch(ctx) })
 	if d.settings.Foreign == "users" {
-		p.add(func() { d.users.follow(ctx, d.deviceNames) })
+		p.add("foreign I/O", func() { d.users.follow(ctx, d.deviceNames) })
 	}
 	if d.orchestrators != nil {
-		p.add(func() { d.orchestrators.Run(ctx) })
+		p.add("orchestrators", func() { d.orchestrators.Run(ctx) })
 	}
 	if d.devicePlugin != nil {
-		p.add(func() { d.devicePlugin.Run(ctx) })
+		p.add("device plug-in", func() { d.devicePlugin.Run(ctx) })
 	}
-	p.add(func() { d.connections.follow(ctx) })
-	p.add(func() { d.processes.follow(ctx) })
+	p.add("connections", func() { d.connections.follow(ctx) })
+	p.add("processes", func() { d.processes.follow(ctx) })
 	if h != nil {
-		p.add(func() { h.follow(ctx) })
+		p.add("kernel control", func() { h.follow(ctx) })
 	}
 	if d.cluster != nil {
 		d.cluster.Version = d.Build
-		p.add(func() { d.cluster.Run(ctx) })
+		p.add("coordination", func() { d.cluster.Run(ctx) })
 	}
 	_ = p.group.Run() // err was set by the agents' socket, the only part whose failure ends the daemon
 	return err
 }
 
+// endWait is the longest time from the end of ctx to the end of Run. A part may wait for a disk or a process that hangs;
+// the daemon ends without it. systemd kills the daemon after 10 s.
+const endWait = 8 * time.Second
+
 // parts runs the daemon's parts in a run group. The group stops all parts when one ends, so a part
-// that ends early waits for ctx.
+// that ends early waits for ctx. A part that does not end in time is left behind.
 type parts struct {
 	group rungroup.Group
 	ctx   context.Context
+	log   *slog.Logger
+	late  <-chan struct{} // closed when the parts should have ended
+}
+
+func newParts(ctx context.Context, log *slog.Logger, wait time.Duration) *parts {
+	late := make(chan struct{})
+	context.AfterFunc(ctx, func() { time.AfterFunc(wait, func() { close(late) }) })
+	return &parts{ctx: ctx, log: log, late: late}
 }
 
 // add adds a part that ends when ctx does.
-func (p *parts) add(run func()) { p.addStopped(run, func() {}) }
+func (p *parts) add(name string, run func()) { p.addStopped(name, run, func() {}) }
 
 // addStopped adds a part that ends when stop is called. stop is called after ctx has ended and the
 // previous parts have been stopped.
-func (p *parts) addStopped(run, stop func()) {
+func (p *parts) addStopped(name string, run, stop func()) {
 	p.group.Add(func() error {
-		run()
+		ended := begun(run)
 		<-p.ctx.Done()
+		p.await(name, ended)
 		return nil
-	}, func(error) { stop() })
+	}, func(error) { p.await(name, begun(stop)) })
+}
+
+// begun runs f in a goroutine. The channel is closed when f has ended.
+func begun(f func()) (ended <-chan struct{}) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	return done
+}
+
+func (p *parts) await(name string, ended <-chan struct{}) {
+	select {
+	case <-ended:
+	case <-p.late:
+		p.log.Error("a part of the daemon has not ended in time: ending without it", "part", name)
+	}
 }
 
 // listenTCP listens for HTTP requests and for other nodes. A result is nil if the settings disable
@@ -148,6 +180,8 @@ func (d *Daemon) acceptDevices() *loops {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.run = func(g *governed) {
+		ctx, stop := context.WithCancel(ctx)
+		g.stop = stop
 		l.running.Go(func() { g.loop.Run(ctx) })
 		go g.applyChanges(ctx, d.rules)
 		go g.follow(ctx)

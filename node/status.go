@@ -77,6 +77,7 @@ func (d *Daemon) status() status.Document {
 	for _, a := range d.server.Agents() {
 		doc.Agents = append(doc.Agents, status.Agent{
 			PID: a.PID, UID: a.UID, Container: a.Container, Role: roles[a.Role], Flow: a.Flow, Agent: a.Name, Directories: append([]string{}, a.Directories...), Since: a.Since, Loopback: a.Loopback,
+			Frames: int(a.Frames), Ungoverned: d.ungoverned(a.PID),
 		})
 	}
 	doc.Identity = status.Identity{Mode: d.identity.Mode().String(), Claims: []status.Claims{}}

@@ -191,7 +191,7 @@ func TestLocalDirectories(t *testing.T) {
 		{nil, "/etc", rootOwner + 1, ""},
 	} {
 		d := &Daemon{settings: &config.Node{LocalDirs: c.listed}}
-		dir, within, err := d.localDir(c.path, c.uid)
+		dir, within, err := d.localDir(directoryOwner{role: wire.RoleTask, uid: c.uid}, c.path)
 		got := ""
 		if err == nil {
 			got = dir.Path

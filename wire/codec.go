@@ -12,6 +12,7 @@ import (
 // later fields.
 type codec struct {
 	b       []byte
+	version uint8 // Version or Former
 	writing bool
 	err     error
 }
@@ -58,7 +59,11 @@ func (c *codec) open(m *Open) {
 	c.u32(&m.Stream)
 	c.u8((*uint8)(&m.Direction), uint8(Read), uint8(Write))
 	c.u8((*uint8)(&m.Kind), uint8(Persistent), uint8(Network))
-	c.flags(&m.Refusable, &m.Passing)
+	if c.version == Former {
+		c.flags(&m.Refusable)
+	} else {
+		c.flags(&m.Refusable, &m.Passing)
+	}
 	c.u32(&m.Patience)
 	c.str(&m.Flow, 1, MaxFlowName)
 	c.str(&m.Path, 1, MaxPath)
@@ -92,6 +97,9 @@ func (c *codec) heartbeat(m *Heartbeat) {
 	c.u64(&m.Tick)
 	c.u8((*uint8)(&m.Mode), 0, uint8(ModeEnforce))
 	c.u64(&m.Alive)
+	if c.version == Former {
+		return
+	}
 	c.u64(&m.Free)
 	c.check(m.Free&(1<<NetworkDevice) == 0, ErrBadValue)
 }

@@ -5,6 +5,7 @@ import "math"
 // Limits of the format. Lengths are in bytes.
 const (
 	Version        = 4
+	Former         = Version - 1 // the daemon also serves agents of this version
 	HeaderLen      = 4
 	MaxPayload     = 12288
 	MaxAgentName   = 128

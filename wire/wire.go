@@ -4,7 +4,9 @@
 // The staging design (docs/design/agent.md) needs one small frame per quantum in each direction,
 // and none per packet. So the format is simple enough for two hand-written codecs of under 200
 // lines, without generated code: fixed fields, big-endian, no options. Every frame contains the
-// version, so that a newer daemon recognises the agents that it must refuse.
+// version. While a machine is upgraded, the daemon is of the new release, and the agents in running JVMs
+// are of the former one. So the daemon also serves agents of the version before its own (NewAgentReader, AppendTo), and
+// recognises the others, which it must refuse.
 //
 // Peers are not trusted. Lengths, counts, enumerations, positions and strings have limits, which
 // are checked in both directions. Trailing bytes are an error. A Reader never uses more memory than
@@ -51,8 +53,13 @@ func (e *FrameError) Unwrap() error { return e.Err }
 
 // Append appends m's frame to b. On an error it returns b unchanged. It does not allocate if b has
 // room.
-func Append(b []byte, m Message) ([]byte, error) {
-	c := codec{b: append(b, 0, 0, 0, Version), writing: true}
+func Append(b []byte, m Message) ([]byte, error) { return AppendTo(b, m, Version) }
+
+// AppendTo is Append for a peer of the given version, Version or Former. Fields that the version does not have are left
+// out.
+func AppendTo(b []byte, m Message, version uint8) ([]byte, error) {
+	c := codec{b: append(b, 0, 0, 0, version), version: version, writing: true}
+	c.check(version == Version || version == Former, ErrVersion)
 	var t Type
 	switch m := m.(type) {
 	case Hello:
@@ -82,7 +89,7 @@ func Append(b []byte, m Message) ([]byte, error) {
 	n := len(c.b) - len(b) - HeaderLen
 	c.check(n <= MaxPayload, ErrOversized)
 	if c.err != nil {
-		return b, &FrameError{t, Version, c.err}
+		return b, &FrameError{t, version, c.err}
 	}
 	binary.BigEndian.PutUint16(c.b[len(b):], uint16(n))
 	c.b[len(b)+2] = byte(t)
@@ -91,12 +98,23 @@ func Append(b []byte, m Message) ([]byte, error) {
 
 // Reader reads frames through one buffer with the size of the largest frame. It is not safe for
 // concurrent use.
-type Reader struct{ r *bufio.Reader }
+type Reader struct {
+	r       *bufio.Reader
+	version uint8 // of all frames; 0: the first frame, of Version or Former, determines it
+}
 
 // NewReader returns a Reader of r. It may read more from r than the messages that Next returns.
 func NewReader(r io.Reader) *Reader {
-	return &Reader{bufio.NewReaderSize(r, HeaderLen+MaxPayload)}
+	return &Reader{bufio.NewReaderSize(r, HeaderLen+MaxPayload), Version}
 }
+
+// NewAgentReader returns a Reader of the frames of an agent, whose version is Version or Former.
+func NewAgentReader(r io.Reader) *Reader {
+	return &Reader{r: bufio.NewReaderSize(r, HeaderLen+MaxPayload)}
+}
+
+// Version returns the version of the frames; 0 before the first good frame.
+func (r *Reader) Version() uint8 { return r.version }
 
 // Next returns the next message. The error is io.EOF if the input ends after a whole frame,
 // io.ErrUnexpectedEOF if it ends within a frame, and a *FrameError for a refused frame.
@@ -113,14 +131,25 @@ func (r *Reader) Next() (Message, error) {
 	if err != nil {
 		return nil, within(err, true)
 	}
-	m, err := decode(t, v, frame[HeaderLen:])
+	var m Message
+	if err = ErrVersion; r.accepts(v) {
+		m, err = decode(t, v, frame[HeaderLen:])
+	}
 	if _, skip := r.r.Discard(len(frame)); skip != nil {
 		return nil, skip
 	}
 	if err != nil {
 		return nil, &FrameError{t, v, err}
 	}
+	r.version = v
 	return m, nil
+}
+
+func (r *Reader) accepts(version uint8) bool {
+	if r.version != 0 {
+		return version == r.version
+	}
+	return version == Version || version == Former
 }
 
 func within(err error, cut bool) error {
@@ -131,10 +160,7 @@ func within(err error, cut bool) error {
 }
 
 func decode(t Type, version uint8, payload []byte) (Message, error) {
-	if version != Version {
-		return nil, ErrVersion
-	}
-	c := codec{b: payload}
+	c := codec{b: payload, version: version}
 	switch t {
 	case TypeHello:
 		var m Hello

@@ -84,8 +84,10 @@ var vectorErrors = map[string]error{
 	"string": ErrBadString, "value": ErrBadValue,
 }
 
-func vectors(t testing.TB) []vector {
-	text, err := os.ReadFile("testdata/vectors.json")
+func vectors(t testing.TB) []vector { return vectorsIn(t, "testdata/vectors.json") }
+
+func vectorsIn(t testing.TB, file string) []vector {
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,30 +108,82 @@ func (v vector) frame(t testing.TB) []byte {
 
 func TestVectors(t *testing.T) {
 	for _, v := range vectors(t) {
-		t.Run(v.Name, func(t *testing.T) {
-			frame := v.frame(t)
-			// One byte per read: the Reader must assemble frames from pieces of any size.
-			got, err := NewReader(iotest.OneByteReader(bytes.NewReader(frame))).Next()
-			if v.Error != "" {
-				want := vectorErrors[v.Error]
-				if want == nil || !errors.Is(err, want) || got != nil {
-					t.Fatalf("got %v, %v; want error %q", got, err, v.Error)
-				}
-				return
+		t.Run(v.Name, func(t *testing.T) { v.check(t, NewReader, Version) })
+	}
+}
+
+// The frames in former.json were written by the former release. The daemon reads them, and writes the same bytes.
+func TestFormerVectors(t *testing.T) {
+	read := 0
+	for _, v := range vectorsIn(t, "testdata/former.json") {
+		t.Run(v.Name, func(t *testing.T) { v.check(t, NewAgentReader, Former) })
+		if _, err := NewReader(bytes.NewReader(v.frame(t))).Next(); v.Error == "" && !errors.Is(err, ErrVersion) {
+			t.Errorf("%s: %v", v.Name, err)
+		}
+		if v.Error == "" {
+			read++
+		}
+	}
+	if read < 20 {
+		t.Errorf("only %d good frames", read)
+	}
+}
+
+// The first frame determines the version of a connection.
+func TestTheVersionOfAnAgent(t *testing.T) {
+	frame := func(version uint8) []byte {
+		b, err := AppendTo(nil, Progress{1, 2}, Version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[3] = version
+		return b
+	}
+	for _, c := range []struct{ first, next, version uint8 }{
+		{Version, Version, Version}, {Former, Former, Former}, {Version, Former, Version}, {Former, Version, Former},
+		{Former - 1, Former, Former}, {Version + 1, Version, Version}, {0, Version, Version},
+	} {
+		r := NewAgentReader(bytes.NewReader(append(frame(c.first), frame(c.next)...)))
+		for _, version := range []uint8{c.first, c.next} {
+			want := version == c.version
+			if _, err := r.Next(); (err == nil) != want || err != nil && !errors.Is(err, ErrVersion) {
+				t.Errorf("%+v: version %d: %v", c, version, err)
 			}
-			var f fields
-			if err := json.Unmarshal(v.Message, &f); err != nil {
-				t.Fatal(err)
-			}
-			want := f.message(t)
-			if err != nil || !reflect.DeepEqual(got, want) {
-				t.Fatalf("got %+v, %v; want %+v", got, err, want)
-			}
-			back, err := Append([]byte("before"), want)
-			if err != nil || string(back) != "before"+string(frame) {
-				t.Fatalf("Append returned %x, %v", back, err)
-			}
-		})
+		}
+		if r.Version() != c.version {
+			t.Errorf("%+v: the connection has version %d", c, r.Version())
+		}
+	}
+	for _, version := range []uint8{0, Former - 1, Version + 1} {
+		if _, err := AppendTo(nil, Progress{1, 2}, version); !errors.Is(err, ErrVersion) {
+			t.Errorf("a frame of version %d: %v", version, err)
+		}
+	}
+}
+
+// check reads the vector's frame, and writes its message again.
+func (v vector) check(t *testing.T, reader func(io.Reader) *Reader, version uint8) {
+	frame := v.frame(t)
+	// One byte per read: the Reader must assemble frames from pieces of any size.
+	got, err := reader(iotest.OneByteReader(bytes.NewReader(frame))).Next()
+	if v.Error != "" {
+		want := vectorErrors[v.Error]
+		if want == nil || !errors.Is(err, want) || got != nil {
+			t.Fatalf("got %v, %v; want error %q", got, err, v.Error)
+		}
+		return
+	}
+	var f fields
+	if err := json.Unmarshal(v.Message, &f); err != nil {
+		t.Fatal(err)
+	}
+	want := f.message(t)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Fatalf("got %+v, %v; want %+v", got, err, want)
+	}
+	back, err := AppendTo([]byte("before"), want, version)
+	if err != nil || string(back) != "before"+string(frame) {
+		t.Fatalf("AppendTo returned %x, %v", back, err)
 	}
 }
 

@@ -35,6 +35,6 @@ if [ "$upgrade" = no ]; then
   echo "penstock: on a broker's machine, edit /etc/penstock/broker.env, then: systemctl enable --now penstock-broker"
 elif [ "$running" = yes ]; then
   echo "penstock: the former release of the daemon is still running, and governs as before."
-  echo "penstock: a JVM that starts from now on has the new agent. Agent and daemon must have the same release,"
-  echo "penstock: so restart the daemon, and then the DataNode and the NodeManager: systemctl restart penstock-node"
+  echo "penstock: a JVM that starts from now on has the new agent, which the former daemon may not serve."
+  echo "penstock: So restart the daemon, and later the DataNode and the NodeManager: systemctl restart penstock-node"
 fi

@@ -145,3 +145,29 @@ func TestDaemonStopped(t *testing.T) {
 	put(t, last).endIntact(t, last)
 	d.awaitMetric(t, atLeast(float64(last.bytes)), "flow_bytes_total", flow(last.app), writes)
 }
+
+// The daemon is stopped by SIGTERM while a client writes, and started again, as in an upgrade. The client goes on in
+// between, and is governed afterwards.
+func TestDaemonRestarted(t *testing.T) {
+	dir := begin(t)
+	d := startGoverning(t)
+	f := transfer{app: newApplication(), path: dir + "/written", bytes: 64 * fixture.MiB, seed: 8, replication: 2, limit: 8 * fixture.MiB}
+	writer := put(t, f)
+	writer.awaitStop(t, 8*fixture.MiB)
+	writer.to(32 * fixture.MiB)
+	writer.awaitProgress(t, 9*fixture.MiB)
+	writer.watch()
+	fixture.Must(t, d.Stop())
+	if held := writer.heldUp(t); held > heldUpMax {
+		t.Errorf("held up for %v by the end of the daemon", held)
+	}
+	writer.awaitStop(t, 32*fixture.MiB)
+	d = startGoverning(t)
+	d.awaitMetric(t, atLeast(1), "flow_streams", flow(f.app))
+	writer.to(-1)
+	writer.endIntact(t, f)
+	for i := range nodes {
+		d.awaitMetric(t, atLeast(24*fixture.MiB), "flow_bytes_total", flow(f.app), writes, onDevice(i))
+	}
+	replicated(t, f)
+}

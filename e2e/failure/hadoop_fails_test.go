@@ -304,3 +304,48 @@ func onDisk(t *testing.T, f transfer, length int64) {
 		}
 	})
 }
+
+// crawl is a disk that hangs. To make it answer outstanding requests, a test must set the zero model.
+var crawl = disk.Model{BytesPerSecond: 4096, Channels: 1}
+
+// A disk hangs for a while in the middle of a write, without a daemon and with one. A file on the other disk is read
+// meanwhile. Nothing is lost, and after the hang the daemon delays the writer by no more than usual.
+func TestDiskHangs(t *testing.T) {
+	const hang = 6 * time.Second
+	dir := begin(t)
+	scene := func(name string, seed int64) (after time.Duration) {
+		t.Helper()
+		other := transfer{app: newApplication(), path: dir + "/other-" + name, bytes: 16 * fixture.MiB, seed: seed, node: 1}
+		put(t, other).endIntact(t, other)
+		fixture.Must(t, shared.Forget())
+		f := transfer{app: newApplication(), path: dir + "/written-" + name, bytes: 48 * fixture.MiB, seed: seed + 1, replication: 2, limit: 8 * fixture.MiB}
+		writer := put(t, f)
+		writer.awaitStop(t, 8*fixture.MiB)
+		fixture.Must(t, shared.SetModel(crawl, shared.Disks[0]))
+		begin := time.Now()
+		writer.to(-1)
+		other.app = newApplication()
+		get(t, other).endIntact(t, other)
+		read := time.Since(begin)
+		if read > hang {
+			t.Errorf("%s: 16 MiB of the other disk took %v", name, read)
+		}
+		time.Sleep(time.Until(begin.Add(hang)))
+		fixture.Must(t, shared.SetModel(disk.Model{}, shared.Disks[0]))
+		fixture.Must(t, shared.SetModel(usual, shared.Disks[0]))
+		begin = time.Now()
+		writer.endIntact(t, f)
+		after = time.Since(begin)
+		t.Logf("%s: the other disk's file was read in %v; the writer ended %v after the hang", name, read, after)
+		replicated(t, f)
+		readBack(t, f)
+		return after
+	}
+	native := scene("native", 70)
+	d := startGoverning(t)
+	if governed := scene("governed", 80); governed > native+heldUpMax {
+		t.Errorf("the writer ended %v after the hang, natively %v", governed, native)
+	}
+	d.awaitMetric(t, is(0), "flow_streams")
+	d.checkHealthy(t)
+}

@@ -27,6 +27,8 @@ type plan struct {
 	Streams int
 	Base    int
 	Seed    uint64
+	// Bind, if not empty, is a directory of the machine that the process sees at Dir, in mounts of its own.
+	Bind string
 }
 
 // attacks are the programs of attackers. Each calls ready when it has begun, continues until stop
@@ -38,6 +40,7 @@ var attacks = map[string]func(p plan, ready func(), stop <-chan struct{}) (count
 	"others":      openOthers,
 	"flood":       floodConnects,
 	"sessions":    holdSessions,
+	"container":   readInContainer,
 }
 
 type counts map[string]int64
@@ -56,6 +59,9 @@ func attackIfChild() {
 	}
 	var p plan
 	err := json.Unmarshal([]byte(text), &p)
+	if err == nil && p.Bind != "" {
+		err = syscall.Mount(p.Bind, p.Dir, "", syscall.MS_BIND, "")
+	}
 	if err == nil {
 		// The binary may be in a folder that the user cannot read, so the process changes its user
 		// itself.
@@ -110,6 +116,9 @@ func begin(t *testing.T, p plan) *process {
 	a := &process{what: p.Attack, cmd: exec.Command(self)}
 	a.cmd.Env = append(os.Environ(), attackVariable+"="+string(text))
 	a.cmd.Stderr = os.Stderr
+	if p.Bind != "" {
+		a.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	}
 	if a.stdin, err = a.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

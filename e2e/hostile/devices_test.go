@@ -82,7 +82,18 @@ func (f *slowFile) Read(_ context.Context, _ fs.FileHandle, to []byte, _ int64) 
 // mountSlow mounts a directory with one slowFile.
 func mountSlow(t *testing.T) (dir string, f *slowFile) {
 	t.Helper()
-	dir = filepath.Join(shared.Dir, "slow")
+	f = &slowFile{}
+	root := &fs.Inode{}
+	dir = mountFUSE(t, "slow", root, func(ctx context.Context) {
+		root.AddChild("blk_4", root.NewPersistentInode(ctx, f, fs.StableAttr{Mode: fuse.S_IFREG}), false)
+	})
+	return dir, f
+}
+
+// mountFUSE mounts a file system in a new directory for the length of the test.
+func mountFUSE(t *testing.T, name string, root fs.InodeEmbedder, add func(context.Context)) (dir string) {
+	t.Helper()
+	dir = filepath.Join(shared.Dir, name)
 	id, err := shared.Book.Remove(dir)
 	if err == nil {
 		err = os.Mkdir(dir, 0o755)
@@ -90,21 +101,17 @@ func mountSlow(t *testing.T) (dir string, f *slowFile) {
 	fixture.Must(t, err)
 	mount, err := shared.Book.Mount(dir)
 	fixture.Must(t, err)
-	f = &slowFile{}
-	root, none := &fs.Inode{}, time.Duration(0)
+	none := time.Duration(0)
 	server, err := fs.Mount(dir, root, &fs.Options{
-		AttrTimeout: &none,
-		OnAdd: func(ctx context.Context) {
-			root.AddChild("blk_4", root.NewPersistentInode(ctx, f, fs.StableAttr{Mode: fuse.S_IFREG}), false)
-		},
-		MountOptions: fuse.MountOptions{FsName: "penstock-slow", DirectMountStrict: true, DisableXAttrs: true},
+		AttrTimeout: &none, OnAdd: add,
+		MountOptions: fuse.MountOptions{FsName: "penstock-" + name, DirectMountStrict: true, DisableXAttrs: true},
 	})
 	fixture.Must(t, err)
 	t.Cleanup(func() {
 		fixture.Check(t, server.Unmount())
 		fixture.Check(t, shared.Book.Undo(mount, id))
 	})
-	return dir, f
+	return dir
 }
 
 // TestOneLoopStandsStill: a data directory whose file system does not answer stops the loop of its

@@ -410,3 +410,18 @@ func change(path string, random *rand.Rand) error {
 	_, err = f.WriteAt(make([]byte, 64*kib), random.Int64N(4*mib))
 	return err
 }
+
+// readInContainer is a DataNode with one directory that reads a block.
+func readInContainer(p plan, ready func(), stop <-chan struct{}) (counts, error) {
+	a, err := connect(p.Socket, wire.Hello{Role: wire.RoleDataNode, Directories: []string{p.Dir}, Threads: 4096})
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	if err := a.tell(wire.Open{Stream: 1, Direction: wire.Read, Flow: neighbour, Path: p.Path, To: 4 * mib}); err != nil {
+		return nil, err
+	}
+	ready()
+	<-stop
+	return counts{"device": int64(a.welcome.Devices[0])}, nil
+}

@@ -5,7 +5,6 @@
 package blkio
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/lab/ledger"
+	"penstock/node/mounts"
 )
 
 // Bounds of a weight for bfq.
@@ -41,14 +41,9 @@ func Mount() (string, error) {
 }
 
 func mountOf(mountinfo []byte) (string, error) {
-	for line := range bytes.Lines(mountinfo) {
-		before, after, ok := strings.Cut(string(line), " - ")
-		place, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(place) < 5 || len(kind) < 3 {
-			continue
-		}
-		if kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ",blkio,") {
-			return place[4], nil
+	for m := range mounts.Parse(string(mountinfo)) {
+		if m.Kind == "cgroup" && strings.Contains(","+m.Options+",", ",blkio,") {
+			return m.Point, nil
 		}
 	}
 	return "", errors.New("the blkio controller of cgroup v1 is not mounted: " +

@@ -199,12 +199,8 @@ func (c *Cluster) site() properties {
 // dataNodeSite returns the properties that are specific to DataNode i.
 func (c *Cluster) dataNodeSite(i int) properties {
 	p := c.ports.dn[i]
-	var dirs []string
-	for _, v := range c.cfg.DataNodes[i].Volumes {
-		dirs = append(dirs, "["+v.Type+"]file://"+v.Dir)
-	}
 	site := properties{
-		"dfs.datanode.data.dir":     strings.Join(dirs, ","),
+		"dfs.datanode.data.dir":     dataDirs(c.cfg.DataNodes[i].Volumes),
 		"dfs.datanode.address":      c.cfg.dataNodeAt(i, p.data),
 		"dfs.datanode.ipc.address":  c.cfg.dataNodeAt(i, p.ipc),
 		"dfs.datanode.http.address": c.cfg.nodeAt(i, p.http),

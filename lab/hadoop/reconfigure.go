@@ -1,6 +1,7 @@
 package hadoop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,6 +54,32 @@ func (c *Cluster) Reconfigure(ctx context.Context, settings map[string]string) e
 	}
 	c.reconfigured = now
 	return all
+}
+
+// ReconfigureDataNode changes properties of one running DataNode, such as its volumes (dfs.datanode.data.dir), and returns
+// when the DataNode has applied them. All versions of Hadoop can change the volumes. A later call, or a call of
+// Reconfigure, replaces the properties.
+func (c *Cluster) ReconfigureDataNode(ctx context.Context, i int, settings map[string]string) error {
+	now := properties{}
+	maps.Copy(now, c.reconfigured)
+	maps.Copy(now, settings)
+	if err := c.ConfigureDataNode(i, now); err != nil {
+		return err
+	}
+	return c.reconfigure(ctx, i, slices.Sorted(maps.Keys(settings)))
+}
+
+// DataDirs returns DataNode i's dfs.datanode.data.dir with further volumes.
+func (c *Cluster) DataDirs(i int, more ...Volume) string {
+	return dataDirs(slices.Concat(c.cfg.DataNodes[i].Volumes, more))
+}
+
+func dataDirs(volumes []Volume) string {
+	var dirs []string
+	for _, v := range volumes {
+		dirs = append(dirs, "["+cmp.Or(v.Type, "DISK")+"]file://"+v.Dir)
+	}
+	return strings.Join(dirs, ",")
 }
 
 func (c *Cluster) reconfigure(ctx context.Context, i int, changed []string) error {

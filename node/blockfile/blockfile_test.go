@@ -214,3 +214,58 @@ func FuzzFinalPath(f *testing.F) {
 		}
 	})
 }
+
+// Without its descriptor, a directory is opened by its path for each file, as long as it is the same directory.
+func TestAClosedDirectoryIsFoundAgain(t *testing.T) {
+	for way, pid := range map[string]int{"in this process's mounts": 0, "in a process's mounts": os.Getpid()} {
+		t.Run(way, func(t *testing.T) {
+			root := filepath.Join(t.TempDir(), "data")
+			put(t, filepath.Join(root, "blk_1"), 10)
+			d, err := OpenDirOf(pid, root, "/sys")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(d.Close(), d.Close()); err != nil {
+				t.Fatal(err)
+			}
+			open := func() error {
+				f, err := d.Open(filepath.Join(root, "blk_1"))
+				if err == nil {
+					f.Close()
+				}
+				return err
+			}
+			if err := open(); err != nil {
+				t.Fatal(err)
+			}
+			away := root + ".away"
+			move := func(from, to string) {
+				t.Helper()
+				if err := os.Rename(from, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+			move(root, away)
+			if err := open(); !errors.Is(err, ErrMoved) {
+				t.Errorf("without the directory: %v", err)
+			}
+			put(t, filepath.Join(root, "blk_1"), 10)
+			if err := open(); !errors.Is(err, ErrMoved) {
+				t.Errorf("another directory at its place: %v", err)
+			}
+			move(root, root+".other")
+			if err := os.Symlink(away, root); err != nil {
+				t.Fatal(err)
+			}
+			if err := open(); err != nil && kernel.Openat2.Missing() == nil {
+				t.Errorf("through a link: %v", err)
+			}
+			if err := os.Chown(away, 1001, -1); err != nil {
+				t.Fatal(err)
+			}
+			if err := open(); !errors.Is(err, ErrMoved) {
+				t.Errorf("with another owner: %v", err)
+			}
+		})
+	}
+}

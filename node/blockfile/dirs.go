@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -31,37 +32,117 @@ import (
 // ErrOutside is the error for a path that is not below a registered data directory.
 var ErrOutside = errors.New("path is not below a registered data directory")
 
+// ErrMoved is the error for a directory that its path does not lead to any more: its file system was unmounted, or
+// another one was mounted there.
+var ErrMoved = errors.New("the directory is not at its path any more")
+
 // Dir is one registered data directory and its block device.
 type Dir struct {
 	Path   string // clean absolute path, as named by the DataNode
 	Device Device
-	root   *os.File // opened once; files are resolved below it
+	pid    int // the process in whose mount namespace the path is; 0: this one
+	owner  uint32
+	dev    uint64 // with ino: which directory this is
+	ino    uint64
 	folios folios
+
+	mu     sync.Mutex
+	root   *os.File // files are resolved below it; nil: it must be opened first
+	users  int      // calls that use root
+	closed bool
 }
 
 // OpenDir registers a data directory. sysfs is the root of sysfs: "/sys", except in tests.
-func OpenDir(path, sysfs string) (*Dir, error) {
+func OpenDir(path, sysfs string) (*Dir, error) { return OpenDirOf(0, path, sysfs) }
+
+// OpenDirOf registers a directory whose path is valid in the mount namespace and below the root of a process, such as
+// a DataNode in a container. If pid is 0, the path is one of this process.
+func OpenDirOf(pid int, path, sysfs string) (*Dir, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("data directory %q: give an absolute path", path)
 	}
-	clean := filepath.Clean(path)
-	root, err := os.OpenFile(clean, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	d := &Dir{Path: filepath.Clean(path), pid: pid}
+	root, st, err := d.openRoot()
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", plain.File(err))
 	}
-	device, err := deviceOf(root, sysfs)
-	if err != nil {
+	if d.Device, err = deviceOf(root, sysfs); err != nil {
 		root.Close()
 		return nil, err
 	}
-	return &Dir{Path: clean, Device: device, root: root}, nil
+	d.root, d.owner, d.dev, d.ino = root, st.Uid, st.Dev, st.Ino
+	return d, nil
 }
 
-// Close closes the directory's descriptor.
-func (d *Dir) Close() error { return d.root.Close() }
+// openRoot opens the directory that is now at the path.
+func (d *Dir) openRoot() (*os.File, unix.Stat_t, error) {
+	root, err := d.openPath()
+	if err != nil {
+		return nil, unix.Stat_t{}, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(root.Fd()), &st); err != nil {
+		root.Close()
+		return nil, st, &os.PathError{Op: "stat", Path: d.Path, Err: err}
+	}
+	return root, st, nil
+}
 
-// Owner returns the user id that owns the directory.
-func (d *Dir) Owner() (uint32, error) { return ownerOf(d.root) }
+func (d *Dir) openPath() (*os.File, error) {
+	if d.pid == 0 {
+		return os.OpenFile(d.Path, unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	}
+	return kernel.OpenOf(d.pid, d.Path, unix.O_RDONLY|unix.O_DIRECTORY)
+}
+
+// Close closes the directory's descriptor, so that it does not prevent the unmounting of its file system. After that,
+// Open opens the directory by its path, as long as a file is being opened, and fails with ErrMoved if the path leads to
+// another directory, or if the directory's owner has changed. So a Dir never has more than one descriptor.
+func (d *Dir) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	return d.closeRoot()
+}
+
+// closeRoot closes the root unless it is in use or must stay open. d.mu is held.
+func (d *Dir) closeRoot() error {
+	if d.root == nil || d.users > 0 || !d.closed {
+		return nil
+	}
+	err := d.root.Close()
+	d.root = nil
+	return err
+}
+
+// Owner returns the user id that owned the directory when it was opened.
+func (d *Dir) Owner() uint32 { return d.owner }
+
+// use returns the directory's open file. done must be called afterwards.
+func (d *Dir) use() (root *os.File, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.root == nil {
+		root, st, err := d.openRoot()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMoved, plain.File(err))
+		}
+		if st.Dev != d.dev || st.Ino != d.ino || st.Uid != d.owner {
+			root.Close()
+			return nil, fmt.Errorf("%s: %w", d.Path, ErrMoved)
+		}
+		d.root = root
+	}
+	d.users++
+	return d.root, nil
+}
+
+func (d *Dir) done() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.users--
+	_ = d.closeRoot()
+}
 
 func ownerOf(f *os.File) (uint32, error) {
 	var st unix.Stat_t
@@ -87,10 +168,15 @@ func (d *Dir) Open(path string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := d.openBeneath(rel)
+	root, err := d.use()
+	if err != nil {
+		return nil, err
+	}
+	defer d.done()
+	f, err := d.openBeneath(root, rel)
 	if errors.Is(err, os.ErrNotExist) {
 		if final, ok := finalPath(rel); ok {
-			f, err = d.openBeneath(final)
+			f, err = d.openBeneath(root, final)
 		}
 	}
 	if err != nil {
@@ -116,9 +202,9 @@ func MetaBeside(block, meta string) bool {
 	return isBlock && isMeta && hasSuffix && blockDir == metaDir
 }
 
-func (d *Dir) openBeneath(rel string) (*os.File, error) {
+func (d *Dir) openBeneath(root *os.File, rel string) (*os.File, error) {
 	name := filepath.Join(d.Path, rel)
-	fd, err := kernel.OpenBeneath(int(d.root.Fd()), rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, kernel.OneMount)
+	fd, err := kernel.OpenBeneath(int(root.Fd()), rel, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, kernel.OneMount)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}

@@ -129,15 +129,16 @@ type Control struct {
 	joined    atomic.Pointer[join.Join]
 	unread    atomic.Bool // a warning that joined bytes are not read was logged
 
-	mu      sync.Mutex
-	status  Status
-	groups  map[held]cgroup.Group // with limits or weights
-	frozen  map[string]*frozen    // by the path of the cgroup
-	freezer *freezer.Freezer      // nil until it is needed
-	joining joining
-	gate    *running
-	failed  time.Time // when the gate last ended or could not be started
-	closed  bool
+	mu       sync.Mutex
+	examiner *examiner
+	status   Status
+	groups   map[held]cgroup.Group // with limits or weights
+	frozen   map[string]*frozen    // by the path of the cgroup
+	freezer  *freezer.Freezer      // nil until it is needed
+	joining  joining
+	gate     *running
+	failed   time.Time // when the gate last ended or could not be started
+	closed   bool
 }
 
 // Undo has the Undo of each mechanism.
@@ -174,7 +175,7 @@ func Open(o Options) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Control{options: o, journal: j, machine: Examine(o.Mechanisms), groups: map[held]cgroup.Group{}, frozen: map[string]*frozen{}}
+	c := &Control{options: o, journal: j, examiner: newExaminer(o.Gate.Protected), machine: Examine(o.Mechanisms), groups: map[held]cgroup.Group{}, frozen: map[string]*frozen{}}
 	for _, r := range j.Restored() {
 		if r.Err != nil {
 			o.Log.Error("a change to the system that a crashed daemon has left could not be put back", "mechanism", r.Mechanism, "target", r.Target, "error", r.Err)
@@ -208,8 +209,9 @@ func (c *Control) Apply(w Want) {
 		return
 	}
 	c.status.Enforce, c.status.Holds, c.status.Error = w.Enforce, nil, ""
-	holds := decide(w, c.machine, c.cgroups, c.options.Gate.Protected, c.options.Protected)
-	c.applyGate(w, holds)
+	why := c.examiner.of(c.machine, w.Places)
+	holds := decide(w, c.machine, c.cgroups, why, c.options.Protected)
+	c.applyGate(w, holds, why)
 	c.applyCgroups(holds)
 	c.applyFreezer(holds, time.Now())
 	c.applyConnections(w)

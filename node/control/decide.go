@@ -94,20 +94,16 @@ func Preview(mechanisms, protected []string, w Want) (ladder.Machine, []Hold) {
 		cgroups, _ = cgroup.Open(func() []int { return nil }) // no error: Examine has found the controller
 	}
 	var holds []Hold
-	for _, d := range decide(w, m, cgroups, protected, func() []int { return nil }) {
+	for _, d := range decide(w, m, cgroups, newExaminer(protected).of(m, w.Places), func() []int { return nil }) {
 		holds = append(holds, d.Hold)
 	}
 	return m, holds
 }
 
-// decide chooses a mechanism for each flow on each device. cgroups may be nil.
-func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, protected []string, pids func() []int) []*decision {
+// decide chooses a mechanism for each flow on each device. cgroups may be nil. why is the examiner's answer.
+func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, why map[string]error, pids func() []int) []*decision {
 	var all []*decision
-	why := map[string]error{}
 	for _, place := range w.Places {
-		if _, known := why[place.Path]; !known && (m[ladder.Gate].OK || m[ladder.GateReads].OK) {
-			why[place.Path] = gate.MayHold(place.Path, protected)
-		}
 		for _, p := range w.Processes {
 			h := ladder.Hold{Weight: p.Weight, Limit: p.Limit, Marks: why[place.Path] == nil, Cgroup: p.Cgroup != "" && p.Command == "" && p.UID == gate.AnyUser}
 			if e := why[place.Path]; e != nil {

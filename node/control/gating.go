@@ -24,8 +24,8 @@ type running struct {
 	places  []string
 }
 
-// applyGate starts, changes or ends the gate, as the policy asks for.
-func (c *Control) applyGate(w Want, holds []*decision) {
+// applyGate starts, changes or ends the gate, as the policy asks for. why is the examiner's answer; nil if the node has no gate.
+func (c *Control) applyGate(w Want, holds []*decision, why map[string]error) {
 	var places, flows []string
 	for _, h := range holds {
 		if !h.taken.IsGate() {
@@ -41,7 +41,7 @@ func (c *Control) applyGate(w Want, holds []*decision) {
 	rules := gateRules(w.Processes, flows, holds)
 	var watch []string
 	for _, p := range w.Places {
-		if w.Enforce && (c.machine[ladder.Gate].OK || c.machine[ladder.GateReads].OK) && gate.MayHold(p.Path, c.options.Gate.Protected) == nil {
+		if w.Enforce && why != nil && why[p.Path] == nil {
 			watch = append(watch, p.Path)
 		}
 	}

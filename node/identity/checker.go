@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,7 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 
 	"penstock/node/loglimit"
+	"penstock/node/mounts"
 )
 
 // Users returns the user of an application, as the ResourceManager reports it.
@@ -40,6 +42,7 @@ type Settings struct {
 	// Containers are those of Kubernetes and Mesos; nil: they are not known.
 	Containers Containers
 	Log        *slog.Logger
+	Calls      *mounts.Calls // on local directories, which may hang; nil: calls of its own
 
 	Proc     string        // /proc
 	Workers  int           // concurrent lookups on this machine; 2
@@ -80,6 +83,7 @@ type Checker struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	workers sync.WaitGroup
+	looking atomic.Int32 // examinations of processes in progress
 
 	mu            sync.Mutex
 	closed        bool
@@ -144,6 +148,9 @@ func New(s Settings) *Checker {
 	if s.Cgroup == "" {
 		s.Cgroup = "hadoop-yarn"
 	}
+	if s.Calls == nil {
+		s.Calls = &mounts.Calls{}
+	}
 	if s.Log == nil {
 		s.Log = slog.New(slog.DiscardHandler)
 	}
@@ -152,7 +159,7 @@ func New(s Settings) *Checker {
 		s.Services[i] = ShortName(s.Services[i])
 	}
 	c := &Checker{
-		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{}, accounts: map[string]bool{},
+		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc), s.Calls), uids: map[uint32]bool{}, accounts: map[string]bool{},
 		pending: map[Claim]*lookup{}, servers: map[serving]int{},
 	}
 	c.cache, _ = simplelru.NewLRU[Claim, *entry](s.Cache, nil) // fails only for a size below 1
@@ -291,7 +298,19 @@ func (c *Checker) work(p *pool) {
 func (c *Checker) lookHere(l *lookup) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
-	v, h, remote := c.find(ctx, l.claim)
+	type finding struct {
+		v      Verdict
+		h      hold
+		remote bool
+	}
+	f, ok := bounded(ctx, c, func() (f finding) {
+		f.v, f.h, f.remote = c.find(ctx, l.claim)
+		return f
+	})
+	if !ok {
+		f.v = unknown("%v", errTime)
+	}
+	v, h, remote := f.v, f.h, f.remote
 	if ctx.Err() != nil {
 		c.Stats.Slow.Add(1)
 	}
@@ -319,6 +338,36 @@ func (c *Checker) lookHere(l *lookup) {
 	case full: // questions about local clients have a limit of their own
 		c.Stats.Overflows.Add(1)
 		c.answer(l, unknown("too many questions to other nodes wait"))
+	}
+}
+
+// Looking at a process may hang, for example while one of its threads waits for a disk and holds a lock of the kernel. Such
+// a look is given up overrun after its time, and occupies a thread until it ends.
+const (
+	overrun    = time.Second
+	maxLooking = 256 // looks in progress, including those that were given up
+)
+
+// bounded returns the result of look, unless look lasts longer than ctx and overrun, or too many looks
+// hang.
+func bounded[T any](ctx context.Context, c *Checker, look func() T) (found T, ok bool) {
+	if c.looking.Add(1) > maxLooking {
+		c.looking.Add(-1)
+		return found, false
+	}
+	got := make(chan T, 1)
+	go func() {
+		defer c.looking.Add(-1)
+		got <- look()
+	}()
+	late := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(overrun, func() { close(late) }) })
+	defer stop()
+	select {
+	case found = <-got:
+		return found, true
+	case <-late:
+		return found, false
 	}
 }
 
@@ -403,7 +452,7 @@ func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, rem
 // Process checks the flow that a local process names against evidence about the process. It is for
 // the agents and plug-ins of tasks and executors, whose pid and user come from the kernel
 // (SO_PEERCRED). It reads a few files. This may take some milliseconds: at most the settings'
-// Budget, plus the time of one system call or of reading the NodeManager's records.
+// Budget and overrun.
 func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 	if c.Mode() == Trust {
 		return Verdict{}
@@ -431,7 +480,18 @@ func (c *Checker) local(pid int32, uid uint32) (Peer, error) {
 	}
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
 	defer cancel()
-	p, err := c.inspect.inspect(ctx, int(pid), time.Now())
+	type finding struct {
+		p   Peer
+		err error
+	}
+	f, ok := bounded(ctx, c, func() (f finding) {
+		f.p, f.err = c.inspect.inspect(ctx, int(pid), time.Now())
+		return f
+	})
+	if !ok {
+		return Peer{}, errTime
+	}
+	p, err := f.p, f.err
 	c.rights.process(err)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
 		err = errGone // between two reads

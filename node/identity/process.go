@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/node/monitor/owner"
+	"penstock/node/mounts"
 )
 
 // Peer describes the process at the other end of a connection.
@@ -212,7 +213,7 @@ func (in *inspector) directory(l life, ancestor bool, uid uint32) (p place, ok, 
 	cwd, err := os.Readlink(link)
 	if err == nil {
 		if dir, p, ok := in.records.placeIn(cwd); ok {
-			return p, true, in.certain(dir, p, uid) && really(link, dir, filepath.Clean(cwd)), nil
+			return p, true, in.certain(dir, p, uid) && in.really(link, dir, filepath.Clean(cwd)), nil
 		}
 	}
 	if !ancestor {
@@ -234,8 +235,21 @@ func (in *inspector) directory(l life, ancestor bool, uid uint32) (p place, ok, 
 // certain reports whether a place can be trusted: user uid owns the directory, and the
 // application belongs to the user in whose directory it is.
 func (in *inspector) certain(dir string, p place, uid uint32) bool {
-	st, ok := beneath(dir, p.path)
-	return ok && st.Uid == uid && (p.user == "" || in.user(p.application) == p.user)
+	type found struct {
+		st unix.Stat_t
+		ok bool
+	}
+	f, _ := mounts.Do(in.records.calls, 0, dir, diskPatience, func() (f found) {
+		f.st, f.ok = beneath(dir, p.path)
+		return f
+	}, nil)
+	return f.ok && f.st.Uid == uid && (p.user == "" || in.user(p.application) == p.user)
+}
+
+// really is the function of this name, for a disk that may hang.
+func (in *inspector) really(link, dir, name string) bool {
+	is, _ := mounts.Do(in.records.calls, 0, dir, diskPatience, func() bool { return really(link, dir, name) }, nil)
+	return is
 }
 
 // really reports whether the target of a process's link is the file that this daemon sees at that

@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"penstock/node/kernel"
 	"penstock/node/monitor/owner"
+	"penstock/node/mounts"
 )
 
 // maxRecords is the maximum number of directory entries that are read for containers, and again for
@@ -37,15 +39,20 @@ const early = time.Minute
 //
 // The session is good evidence because a process can inherit or begin a session, but not join one,
 // and because the session remains after the parent has ended.
+//
+// Each local directory is on a disk of its own. A disk that hangs makes the records incomplete, and delays nothing.
 type records struct {
 	proc   proc
+	calls  *mounts.Calls
 	bound  int         // maxRecords, except in tests
 	denied func(error) // called with permission errors
 
 	mu       sync.Mutex
-	local    []string // clean
+	named    [2][]string // the local directories and Spark's, as they were given
+	local    []string    // clean, with the names that links lead to
 	spark    []string
-	at       time.Time // when sessions were read
+	linked   map[string]bool // directories whose links were read
+	at       time.Time       // when sessions were read
 	sessions map[int][]record
 	managers managers
 	// complete: every file could be read, and the numbers belong to a namespace that we know.
@@ -63,30 +70,59 @@ type record struct {
 	written   time.Time
 }
 
-func newRecords(p proc) *records {
-	return &records{proc: p, bound: maxRecords, managers: managers{class: mainClass}}
+func newRecords(p proc, calls *mounts.Calls) *records {
+	return &records{proc: p, calls: calls, bound: maxRecords, managers: managers{class: mainClass}}
+}
+
+// diskPatience is the longest wait for a directory of records. A busy disk needs a part of it.
+const diskPatience = 400 * time.Millisecond
+
+// onDisks calls f for each directory at the same time. It returns the directories' results in their order; the zero
+// value for one whose disk does not answer.
+func onDisks[T any](calls *mounts.Calls, dirs []string, f func(dir string) T) []T {
+	all := make([]T, len(dirs))
+	var running sync.WaitGroup
+	for i, dir := range dirs {
+		running.Go(func() { all[i], _ = mounts.Do(calls, 0, dir, diskPatience, func() T { return f(dir) }, nil) })
+	}
+	running.Wait()
+	return all
 }
 
 func (r *records) setDirs(local, spark []string) {
-	clean := func(dirs []string) (out []string) {
-		for _, d := range dirs {
-			if !filepath.IsAbs(d) {
-				continue
-			}
-			out = append(out, filepath.Clean(d))
-			// Command lines have the path as configured, working directories the resolved path.
-			if real, err := filepath.EvalSymlinks(d); err == nil {
-				out = append(out, real)
-			}
-		}
-		slices.Sort(out)
-		return slices.Compact(out)
-	}
-	local, spark = clean(local), clean(spark)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.local, r.spark = local, spark
+	r.named = [2][]string{local, spark}
+	r.linked = map[string]bool{}
+	r.local, r.spark = r.clean(local), r.clean(spark)
 	r.at, r.usersAt, r.managers.at = time.Time{}, time.Time{}, time.Time{}
+}
+
+// clean returns the directories and those that links lead to: command lines have the path as configured, working
+// directories the resolved path. r.mu is held.
+func (r *records) clean(dirs []string) (out []string) {
+	for _, d := range dirs {
+		if filepath.IsAbs(d) {
+			out = append(out, filepath.Clean(d))
+		}
+	}
+	for i, l := range onDisks(r.calls, out, func(d string) link {
+		real, err := filepath.EvalSymlinks(d)
+		return link{real, err == nil}
+	}) {
+		if l.ok {
+			r.linked[out[i]] = true
+			out = append(out, l.to)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// link is where the links in a path lead to.
+type link struct {
+	to string
+	ok bool
 }
 
 func (r *records) dirs() (local, spark []string) {
@@ -124,7 +160,7 @@ func (r *records) find(line []life) (container string, doubt bool) {
 		nearest := time.Duration(-1)
 		for _, number := range r.managers.numbers(r.proc, l) {
 			for _, rec := range r.sessions[number] {
-				if now, err := os.Stat(rec.path); err != nil || !now.ModTime().Equal(rec.written) {
+				if !r.isThere(rec) {
 					continue // the container has ended
 				}
 				before, ok := r.leads(l.session, rec)
@@ -156,40 +192,81 @@ func (r *records) leads(session int, rec record) (before time.Duration, ok bool)
 	return rec.written.Sub(l.began(boot)), err == nil
 }
 
+// isThere reports whether a record's file is still as it was read.
+func (r *records) isThere(rec record) bool {
+	there, _ := mounts.Do(r.calls, 0, rec.path, diskPatience, func() bool {
+		now, err := os.Stat(rec.path)
+		return err == nil && now.ModTime().Equal(rec.written)
+	}, nil)
+	return there
+}
+
+// listing is what one local directory contains.
+type listing struct {
+	read     bool // false: its disk does not answer
+	sessions map[int][]record
+	owner    *uint32 // of nmPrivate
+	err      error
+}
+
 func (r *records) read() {
+	if known := r.named; slices.ContainsFunc(r.local, func(d string) bool { return !r.linked[d] }) {
+		r.local, r.spark = r.clean(known[0]), r.clean(known[1])
+	}
 	r.at = time.Now()
 	r.sessions = map[int][]record{}
-	missing, left := 0, r.bound
+	missing := 0
 	whole := true
 	owners := map[uint32]bool{}
-	for _, dir := range r.local {
-		private := filepath.Join(dir, "nmPrivate")
-		var st unix.Stat_t
-		if unix.Lstat(private, &st) == nil {
-			owners[st.Uid] = true
+	var left atomic.Int64
+	left.Store(int64(r.bound))
+	for _, l := range onDisks(r.calls, r.local, func(dir string) listing { return list(dir, &left) }) {
+		for session, recs := range l.sessions {
+			r.sessions[session] = append(r.sessions[session], recs...)
 		}
-		err := each(private, &left, func(app string) error {
-			if !isYARNApplication(app) {
-				return nil
-			}
-			return each(filepath.Join(private, app), &left, func(container string) error {
-				if owner.ApplicationOf(container) != app {
-					return nil
-				}
-				return r.readOne(filepath.Join(private, app, container, container+".pid"), container)
-			})
-		})
-		if errors.Is(err, os.ErrNotExist) {
+		if l.owner != nil {
+			owners[*l.owner] = true
+		}
+		switch {
+		case !l.read:
+			whole = false
+		case errors.Is(l.err, os.ErrNotExist):
 			missing++
-		} else if err != nil {
+		case l.err != nil:
 			whole = false
 			if r.denied != nil {
-				r.denied(err)
+				r.denied(l.err)
 			}
 		}
 	}
 	r.managers.look(r.proc, owners)
 	r.complete = whole && missing < len(r.local) && !r.managers.hidden && (len(r.managers.known) > 0 || r.living())
+}
+
+// list reads the records in one local directory.
+func list(dir string, left *atomic.Int64) listing {
+	l := listing{read: true, sessions: map[int][]record{}}
+	private := filepath.Join(dir, "nmPrivate")
+	var st unix.Stat_t
+	if unix.Lstat(private, &st) == nil {
+		l.owner = &st.Uid
+	}
+	l.err = each(private, left, func(app string) error {
+		if !isYARNApplication(app) {
+			return nil
+		}
+		return each(filepath.Join(private, app), left, func(container string) error {
+			if owner.ApplicationOf(container) != app {
+				return nil
+			}
+			session, rec, err := readOne(filepath.Join(private, app, container, container+".pid"), container)
+			if session != 0 {
+				l.sessions[session] = append(l.sessions[session], rec)
+			}
+			return err
+		})
+	})
+	return l
 }
 
 // living is used if no NodeManager was found. It reports whether the records' numbers may be from
@@ -206,33 +283,35 @@ func (r *records) living() bool {
 	return len(r.sessions) == 0
 }
 
-func (r *records) readOne(path, container string) error {
+// readOne reads a container's file. The session is 0 if the file names none.
+func readOne(path, container string) (session int, rec record, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
-		return nil // not started yet, or a file next to the containers
+		return 0, rec, nil // not started yet, or a file next to the containers
 	}
 	if err != nil {
-		return err
+		return 0, rec, err
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return err
+		return 0, rec, err
 	}
 	var buf [32]byte
 	n, err := f.Read(buf[:])
 	if err != nil && err != io.EOF {
-		return err
+		return 0, rec, err
 	}
 	text := strings.TrimSpace(string(buf[:n]))
-	if session, err := strconv.Atoi(text); err == nil && owner.Digits(text, 1, 10) && session > 1 {
-		r.sessions[session] = append(r.sessions[session], record{container, path, st.ModTime()})
+	session, err = strconv.Atoi(text)
+	if err != nil || !owner.Digits(text, 1, 10) || session <= 1 {
+		return 0, rec, nil
 	}
-	return nil
+	return session, record{container, path, st.ModTime()}, nil
 }
 
-// each calls f for the entries of a directory until left reaches 0.
-func each(dir string, left *int, f func(name string) error) error {
+// each calls f for the entries of a directory until left, which directories share, reaches 0.
+func each(dir string, left *atomic.Int64, f func(name string) error) error {
 	d, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
@@ -244,7 +323,7 @@ func each(dir string, left *int, f func(name string) error) error {
 	for {
 		names, err := d.Readdirnames(256)
 		for _, name := range names {
-			if *left--; *left < 0 {
+			if left.Add(-1) < 0 {
 				return errLong
 			}
 			// A container that disappears during the read has ended and needs no record.
@@ -287,32 +366,41 @@ func (r *records) readUsers() {
 	r.usersAt = time.Now()
 	r.users = map[string]string{}
 	running := map[string]bool{}
-	left := r.bound
-	note := func(user, app string) {
-		if old, ok := r.users[app]; ok && old != user {
-			r.users[app] = ""
-		} else if running[app] {
-			r.users[app] = user
-		}
-	}
-	for _, dir := range r.local {
+	var left atomic.Int64
+	left.Store(int64(r.bound))
+	for _, apps := range onDisks(r.calls, r.local, func(dir string) (apps []string) {
 		// Unreadable directories are skipped. This makes no other result wrong.
 		_ = each(filepath.Join(dir, "nmPrivate"), &left, func(app string) error {
-			running[app] = isYARNApplication(app)
+			apps = append(apps, app)
 			return nil
 		})
+		return apps
+	}) {
+		for _, app := range apps {
+			running[app] = isYARNApplication(app)
+		}
 	}
-	for _, dir := range r.local {
+	type entry struct{ user, app string }
+	for _, entries := range onDisks(r.calls, r.local, func(dir string) (entries []entry) {
 		cache := filepath.Join(dir, "usercache")
 		_ = each(cache, &left, func(user string) error {
 			_ = each(filepath.Join(cache, user, "appcache"), &left, func(app string) error {
-				note(user, app)
+				entries = append(entries, entry{user, app})
 				return nil
 			})
 			return nil
 		})
+		return entries
+	}) {
+		for _, e := range entries {
+			if old, ok := r.users[e.app]; ok && old != e.user {
+				r.users[e.app] = ""
+			} else if running[e.app] {
+				r.users[e.app] = e.user
+			}
+		}
 	}
-	if left < 0 {
+	if left.Load() < 0 {
 		clear(r.users) // the rest may contain a second directory for an application
 	}
 }

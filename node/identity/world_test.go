@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"penstock/node/monitor/owner"
+	"penstock/node/mounts"
 )
 
 // world is a made-up machine: a process file system and a NodeManager's directory.
@@ -169,7 +170,7 @@ func (w *world) settings() Settings {
 }
 
 func (w *world) inspector(users Users) *inspector {
-	r := newRecords(proc(w.proc))
+	r := newRecords(proc(w.proc), &mounts.Calls{})
 	r.setDirs([]string{w.local}, nil)
 	return &inspector{proc: proc(w.proc), cgroup: "hadoop-yarn", records: r, users: users}
 }

@@ -68,6 +68,7 @@ func (o *opened) ready(loop *device.Loop, stream *device.Stream) {
 type connection struct {
 	server  *Server
 	c       net.Conn
+	version uint8 // of the frames
 	role    wire.Role
 	flow    string
 	owner   Owner
@@ -257,16 +258,16 @@ func tellVersion(c net.Conn, refused error) {
 // heartbeat appends a heartbeat.
 func (c *connection) heartbeat(buf []byte, reg Registration) ([]byte, error) {
 	tick, mode := c.server.Opener.Heartbeat()
-	return wire.Append(buf, wire.Heartbeat{Tick: tick, Mode: wire.Mode(mode), Alive: reg.Alive(), Free: reg.Free()})
+	return wire.AppendTo(buf, wire.Heartbeat{Tick: tick, Mode: wire.Mode(mode), Alive: reg.Alive(), Free: reg.Free()}, c.version)
 }
 
 // sendAll writes the welcome, then marks and heartbeats, several in one write.
 func (c *connection) sendAll(ctx context.Context, reg Registration) {
 	opener := c.server.Opener
 	_, mode := opener.Heartbeat()
-	buf, err := wire.Append(nil, wire.Welcome{
+	buf, err := wire.AppendTo(nil, wire.Welcome{
 		Mode: wire.Mode(mode), Stride: opener.Stride(c.role), HeartbeatMs: uint16(HeartbeatEvery.Milliseconds()), Devices: reg.Devices(),
-	})
+	}, c.version)
 	ticker := time.NewTicker(HeartbeatEvery)
 	defer ticker.Stop()
 	for err == nil {

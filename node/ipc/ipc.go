@@ -153,7 +153,8 @@ type Agent struct {
 	Name        string // with version
 	Directories []string
 	Since       time.Time
-	Loopback    bool // the connection is one of ServeLoopback
+	Loopback    bool  // the connection is one of ServeLoopback
+	Frames      uint8 // version of the frames
 }
 
 // Stats counts what happened on the socket.
@@ -367,7 +368,7 @@ func peer(c *net.UnixConn) (*unix.Ucred, error) {
 }
 
 func (s *Server) serve(ctx context.Context, c net.Conn, who *caller) error {
-	r := wire.NewReader(c)
+	r := wire.NewAgentReader(c)
 	hello, err := s.greet(ctx, c, r, who)
 	if err != nil {
 		return err
@@ -382,13 +383,13 @@ func (s *Server) serve(ctx context.Context, c net.Conn, who *caller) error {
 		return refuse("flow", "the hello of a task or an executor names no flow")
 	}
 	conn := &connection{
-		server: s, c: c, role: hello.Role, flow: hello.Flow, owner: owner, rates: s.frameRates(hello.Role, owner),
+		server: s, c: c, version: r.Version(), role: hello.Role, flow: hello.Flow, owner: owner, rates: s.frameRates(hello.Role, owner),
 		// Refused streams have marks, too.
-		marks: newMarks(2 * streamsOf(hello.Role)), streams: map[uint32]*opened{},
+		marks: newMarks(2*streamsOf(hello.Role), r.Version()), streams: map[uint32]*opened{},
 	}
 	if err := s.enter(conn, Agent{
 		PID: pid, UID: owner.UID, Container: owner.Container, Role: hello.Role, Flow: hello.Flow, Name: hello.Agent,
-		Directories: hello.Directories, Since: time.Now(), Loopback: who.socket != nil,
+		Directories: hello.Directories, Since: time.Now(), Loopback: who.socket != nil, Frames: r.Version(),
 	}); err != nil {
 		s.Stats.Refused.Add(1)
 		return &refusal{"places", err}
@@ -403,7 +404,7 @@ func (s *Server) serve(ctx context.Context, c net.Conn, who *caller) error {
 		s.Log.Debug("the agent and the kernel report different pids; the agent may run in a PID namespace of its own", "says", hello.PID, "is", pid)
 	}
 	s.Limited.Some(connectLines, slog.LevelInfo, "agent connected", reason(owner.UID, nil),
-		"agent", hello.Agent, "pid", pid, "uid", owner.UID, "directories", hello.Directories)
+		"agent", hello.Agent, "pid", pid, "uid", owner.UID, "directories", hello.Directories, "frames", r.Version())
 
 	connCtx, cancel := context.WithCancel(ctx)
 	var sender sync.WaitGroup
@@ -452,7 +453,7 @@ func (s *Server) receiveHello(c net.Conn, r *wire.Reader) (wire.Hello, error) {
 	if err != nil {
 		s.countFrame(err)
 		tellVersion(c, err)
-		return wire.Hello{}, fmt.Errorf("no hello: %w", err)
+		return wire.Hello{}, fmt.Errorf("no hello: %w", explained(err))
 	}
 	hello, ok := m.(wire.Hello)
 	if !ok {
@@ -460,6 +461,19 @@ func (s *Server) receiveHello(c net.Conn, r *wire.Reader) (wire.Hello, error) {
 		return wire.Hello{}, fmt.Errorf("the first frame is %T, not a hello", m)
 	}
 	return hello, c.SetReadDeadline(time.Time{})
+}
+
+// explained says what to do about an agent of another version.
+func explained(err error) error {
+	var bad *wire.FrameError
+	if !errors.As(err, &bad) || !errors.Is(err, wire.ErrVersion) {
+		return err
+	}
+	remedy := "restart its process, so that it loads the agent of this release"
+	if bad.Version > wire.Version {
+		remedy = "the agent is of a later release: upgrade the daemon"
+	}
+	return fmt.Errorf("%w (this daemon serves versions %d and %d; %s)", err, wire.Former, wire.Version, remedy)
 }
 
 func (s *Server) countFrame(err error) {

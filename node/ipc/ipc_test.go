@@ -3,6 +3,8 @@ package ipc
 import (
 	"bytes"
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -10,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -227,11 +230,13 @@ func TestHeartbeatsSayWhichDevicesLive(t *testing.T) {
 	}
 }
 
-// An agent of another version is refused with a frame that contains the daemon's version.
+// An agent of another version than the daemon's or the one before is refused with a frame that contains the daemon's
+// version. The log says what to do.
 func TestAnAgentOfAnotherVersionHearsWhich(t *testing.T) {
-	s, path := serve(t, &daemon{alive: 1}, true)
-	for _, version := range []byte{wire.Version - 1, wire.Version + 1} {
-		c := dial(t, path)
+	for version, remedy := range map[byte]string{wire.Former - 1: "restart its process", wire.Version + 1: "upgrade the daemon"} {
+		var logs syncBuffer
+		s := &Server{Opener: &daemon{alive: 1}, Allow: func(uint32, wire.Role) bool { return true }, Log: slog.New(slog.NewTextHandler(&logs, nil))}
+		c := dial(t, serveAs(t, s))
 		old := frames(t, hello)
 		old[3] = version
 		if _, err := c.Write(old); err != nil {
@@ -240,9 +245,88 @@ func TestAnAgentOfAnotherVersionHearsWhich(t *testing.T) {
 		if said := ended(t, c); len(said) < wire.HeaderLen || said[2] != byte(wire.TypeWelcome) || said[3] != wire.Version {
 			t.Errorf("version %d received %x", version, said)
 		}
+		if n := s.Stats.BadFrames.Load(); n != 1 {
+			t.Errorf("%d bad frames counted", n)
+		}
+		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(logs.String(), remedy) && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+		}
+		if !strings.Contains(logs.String(), remedy) {
+			t.Errorf("version %d: %s", version, logs.String())
+		}
 	}
-	if n := s.Stats.BadFrames.Load(); n != 2 {
-		t.Errorf("%d bad frames counted", n)
+}
+
+// An agent of the former release is served in its own version, beside one of this release. The frames that it sends were
+// written by the former release.
+func TestAnAgentOfTheFormerRelease(t *testing.T) {
+	text, err := os.ReadFile("../../wire/testdata/former.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var vectors []struct{ Name, Hex string }
+	if err := json.Unmarshal(text, &vectors); err != nil {
+		t.Fatal(err)
+	}
+	var sent []byte
+	for _, name := range []string{"hello", "open read", "open write, end unknown"} {
+		for _, v := range vectors {
+			if v.Name == name {
+				frame, err := hex.DecodeString(v.Hex)
+				if err != nil {
+					t.Fatal(err)
+				}
+				sent = append(sent, frame...)
+			}
+		}
+	}
+	d := &daemon{alive: 1, free: 2}
+	s, path := serve(t, d, true)
+	present := dial(t, path)
+	if _, err := present.Write(frames(t, hello)); err != nil {
+		t.Fatal(err)
+	}
+	former := dial(t, path)
+	if _, err := former.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	for c, want := range map[net.Conn]struct {
+		version uint8
+		marks   int
+		free    uint64
+	}{present: {wire.Version, 0, 2}, former: {wire.Former, 2, 0}} {
+		r := wire.NewAgentReader(c)
+		marks, beats := 0, 0
+		for first := true; marks < want.marks || beats == 0; first = false {
+			m, err := r.Next()
+			if err != nil || r.Version() != want.version {
+				t.Fatalf("%v, of version %d, want %d", err, r.Version(), want.version)
+			}
+			switch m := m.(type) {
+			case wire.Welcome:
+				if !first || !bytes.Equal(m.Devices, d.Devices()) {
+					t.Errorf("%+v", m)
+				}
+			case wire.Mark:
+				marks++
+			case wire.Heartbeat:
+				if beats++; m.Alive != 1 || m.Free != want.free {
+					t.Errorf("version %d: %+v", want.version, m)
+				}
+			}
+		}
+	}
+	for _, a := range s.Agents() {
+		if a.Name == "penstock-agent 0.1" && a.Frames != wire.Former || a.Name != "penstock-agent 0.1" && a.Frames != wire.Version {
+			t.Errorf("%+v", a)
+		}
+	}
+	if _, err := former.Write(frames(t, wire.Progress{Stream: 7, Position: 1})); err != nil { // of another version than its hello
+		t.Fatal(err)
+	}
+	ended(t, former)
+	if n := s.Stats.BadFrames.Load(); n != 1 {
+		t.Errorf("%d bad frames", n)
 	}
 }
 

@@ -10,15 +10,18 @@ import (
 // earlier ones. So they need no more room than the streams with new marks, and none while there
 // are no new marks.
 type marks struct {
-	bound int           // maximum number of streams with new marks
-	news  chan struct{} // holds one element while there may be new marks
+	bound   int           // maximum number of streams with new marks
+	version uint8         // of the frames
+	news    chan struct{} // holds one element while there may be new marks
 
 	mu     sync.Mutex
 	order  []uint32 // streams with new marks, in the order of their first one
 	latest map[uint32]int64
 }
 
-func newMarks(bound int) *marks { return &marks{bound: bound, news: make(chan struct{}, 1)} }
+func newMarks(bound int, version uint8) *marks {
+	return &marks{bound: bound, version: version, news: make(chan struct{}, 1)}
+}
 
 // put stores a mark. It returns false, and does not store the mark, if the bound is reached.
 func (m *marks) put(stream uint32, position int64) bool {
@@ -51,7 +54,7 @@ func (m *marks) append(buf []byte) ([]byte, error) {
 	n := min(len(m.order), sendAtOnce)
 	for _, stream := range m.order[:n] {
 		var err error
-		if buf, err = wire.Append(buf, wire.Mark{Stream: stream, Position: m.latest[stream]}); err != nil {
+		if buf, err = wire.AppendTo(buf, wire.Mark{Stream: stream, Position: m.latest[stream]}, m.version); err != nil {
 			return buf, err
 		}
 		delete(m.latest, stream)

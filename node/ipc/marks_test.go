@@ -15,7 +15,7 @@ import (
 func TestMarks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		bound := rapid.IntRange(1, 600).Draw(t, "bound")
-		m := newMarks(bound)
+		m := newMarks(bound, wire.Version)
 		put, got := map[uint32][]int64{}, map[uint32]int{} // got: how many of those put have been sent
 		take := func() {
 			buf, err := m.append(nil)
@@ -87,7 +87,7 @@ func TestMarksOfIdleConnections(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	all := make([]*marks, MaxConnections)
 	for i := range all {
-		all[i] = newMarks(2 * MaxStreams)
+		all[i] = newMarks(2*MaxStreams, wire.Version)
 	}
 	runtime.ReadMemStats(&after)
 	if each := (after.TotalAlloc - before.TotalAlloc) / MaxConnections; each > 1<<10 {

@@ -37,6 +37,27 @@ func OpenBeneath(dir int, path string, flags int, mounts Mounts) (int, error) {
 	return unix.Openat2(dir, path, &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: resolve})
 }
 
+// OpenOf opens an absolute path as a process sees it: in its mount namespace and below its root. Links lead to where they
+// lead for that process. Without openat2(2) a path with a link is an error, unix.ELOOP.
+func OpenOf(pid int, path string, flags int) (*os.File, error) {
+	fail := func(err error) (*os.File, error) { return nil, &os.PathError{Op: "open", Path: path, Err: err} }
+	root, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fail(fmt.Errorf("the root of process %d: %w", pid, err))
+	}
+	defer unix.Close(root)
+	var fd int
+	if Openat2.Missing() == nil {
+		fd, err = unix.Openat2(root, path, &unix.OpenHow{Flags: uint64(flags) | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
+	} else {
+		fd, err = walk(root, strings.TrimLeft(path, "/"), flags, AnyMount)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return os.NewFile(uintptr(fd), path), nil
+}
+
 // walk opens path component by component. It opens each component relative to the descriptor of the one
 // before, without following a link, and examines the descriptor and not the name. So a component that is
 // swapped meanwhile is either the old directory or the new one, and a link in its place is refused. A directory

@@ -114,7 +114,28 @@ type Agent struct {
 	Directories []string  `json:"directories"`
 	Since       time.Time `json:"since"`
 	Loopback    bool      `json:"loopback"` // connected by the loopback port
+	Frames      int       `json:"frames"`   // version of the frames
+	// Ungoverned are the directories that are not governed.
+	Ungoverned []Ungoverned `json:"ungoverned"`
 }
+
+// Ungoverned is a directory that is not governed, and why.
+type Ungoverned struct {
+	Directory string `json:"directory"`
+	Cause     Cause  `json:"cause"`
+	Reason    string `json:"reason"`
+}
+
+// Cause is the kind of the reason.
+type Cause string
+
+// The causes. While the cause is Hangs or Absent, the daemon looks again and again.
+const (
+	Hangs     Cause = "hangs"      // its disk does not answer
+	Absent    Cause = "absent"     // it does not exist, or its file system is not mounted
+	NotListed Cause = "not listed" // the settings list other directories
+	Other     Cause = "other"
+)
 
 // Loopback is the port for agents on JVMs without Unix sockets.
 type Loopback struct {

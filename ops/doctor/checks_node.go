@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -187,22 +188,51 @@ func checkDirectories(f *Facts) []Result {
 			governed[dir] = d.Name
 		}
 	}
-	var found, missing []string
+	refused := map[string]status.Ungoverned{}
+	for _, a := range f.Status.Agents {
+		for _, u := range a.Ungoverned {
+			refused[path.Clean(u.Directory)] = u
+		}
+	}
+	var found []string
+	var missing []Result
 	for _, d := range f.Directories {
-		if device, ok := governed[d.Name]; ok {
+		u, why := refused[d.Name]
+		device, ok := governed[d.Name]
+		switch {
+		case why:
+			missing = append(missing, notGoverned(u)...)
+		case ok:
 			found = append(found, d.Name+" on "+device)
-		} else {
-			missing = append(missing, d.Name)
+		default:
+			missing = append(missing, bad(Fail, "not governed: "+d.Name+": no agent has named it", bypasses,
+				"if `hdfs dfsadmin -reconfig` has added it, look for \"volumes that are added or removed\" in the check agent: a DataNode without this feature needs a restart. "+
+					"Otherwise the DataNode runs with another dfs.datanode.data.dir: restart it")...)
 		}
 	}
 	switch {
 	case len(missing) > 0 && len(f.Status.Agents) == 0:
-		return nil // no agent has named directories: the check agent reports that
+		return nil // the check agent reports that there is no agent
 	case len(missing) > 0:
-		return bad(Fail, "not governed: "+strings.Join(missing, ", "), "I/O in these directories bypasses Penstock",
-			"list them in \"data_dirs\" of the daemon's settings, written as in dfs.datanode.data.dir, and make sure that they exist; the daemon's log has the reason if it refuses a directory")
+		return missing
 	}
 	return good("%s", strings.Join(found, ", "))
+}
+
+const bypasses = "I/O in this directory bypasses Penstock"
+
+func notGoverned(u status.Ungoverned) []Result {
+	meaning, remedy := bypasses, "correct what the reason says; the daemon looks again at least once a minute"
+	switch u.Cause {
+	case status.NotListed:
+		remedy = "list it in \"data_dirs\" of the daemon's settings, written as in dfs.datanode.data.dir, and restart the daemon. The DataNode needs no restart: its agent connects again"
+	case status.Hangs:
+		meaning += "; other directories are governed as usual"
+		remedy = "look for the disk in the kernel's log. When it answers again, the directory is governed without a restart"
+	case status.Absent:
+		remedy = "mount its disk, or remove the volume with `hdfs dfsadmin -reconfig`. When the directory is there, it is governed without a restart"
+	}
+	return bad(Fail, "not governed: "+u.Reason, meaning, remedy)
 }
 
 func checkRights(f *Facts) []Result {

@@ -78,6 +78,27 @@ func TestForeignWatch(t *testing.T) {
 	}
 }
 
+// The doctor says why a directory is not governed, and what to do: for most reasons, no restart of the DataNode.
+func TestDirectoriesThatAreNotGoverned(t *testing.T) {
+	for cause, c := range map[status.Cause][2]string{
+		status.Hangs:     {"/data/2: its disk does not answer", "governed without a restart"},
+		status.Absent:    {"open /data/2: no such file or directory", "governed without a restart"},
+		status.NotListed: {"/data/2: it is not in the list", "restart the daemon. The DataNode needs no restart"},
+		status.Other:     {"/data/2 belongs to user 7", "looks again"},
+		"":               {"no agent has named it", "restart it"},
+	} {
+		f := wellNode()
+		f.Directories = append(f.Directories, Directory{Name: "/data/2", Owner: 10})
+		if cause != "" {
+			f.Status.Agents[0].Ungoverned = []status.Ungoverned{{Directory: "/data/2/", Cause: cause, Reason: c[0]}}
+		}
+		r := Judge(f, nil)
+		if text := r.Text(); r.Failures != 1 || !strings.Contains(text, c[0]) || !strings.Contains(text, c[1]) {
+			t.Errorf("%q:\n%s", cause, text)
+		}
+	}
+}
+
 // The doctor reports which waits are known, and never warns about it.
 func TestWaits(t *testing.T) {
 	for want, p := range map[string]status.Processes{

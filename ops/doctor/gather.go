@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"penstock/broker/kerberos"
+	"penstock/node/mounts"
 	"penstock/node/status"
 	"penstock/ops/install"
 )
@@ -279,17 +280,29 @@ func (f *Facts) directories() []Directory {
 		}
 	}
 	var dirs []Directory
+	var calls mounts.Calls
 	for _, name := range names {
-		d := Directory{Name: name}
-		st, err := os.Stat(name)
+		d, err := mounts.Do(&calls, 0, name, diskPatience, func() Directory { return lookAt(name) }, nil)
 		if err != nil {
-			d.Err = err
-		} else if s, ok := st.Sys().(*syscall.Stat_t); ok {
-			d.Owner = s.Uid
+			d = Directory{Name: name, Err: err}
 		}
 		dirs = append(dirs, d)
 	}
 	return dirs
+}
+
+// diskPatience is the longest wait for a directory's disk.
+const diskPatience = 2 * time.Second
+
+func lookAt(name string) Directory {
+	d := Directory{Name: name}
+	st, err := os.Stat(name)
+	if err != nil {
+		d.Err = err
+	} else if s, ok := st.Sys().(*syscall.Stat_t); ok {
+		d.Owner = s.Uid
+	}
+	return d
 }
 
 func release() string {

@@ -51,6 +51,7 @@ func Root(root *cobra.Command) *cobra.Command {
 // (interrupted).
 func Main(root *cobra.Command) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := root.ExecuteContext(ctx)
 	stop()
 	if err == nil {

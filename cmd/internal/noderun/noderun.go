@@ -3,6 +3,7 @@
 package noderun
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -55,6 +56,10 @@ page cache for them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE
 			if err != nil {
 				return err
 			}
+			defer endInTime(cmd.Context(), endAtMost, func() {
+				log.Error("a disk or a process hangs: ending without an orderly stop; the next start puts back what is left", "after", endAtMost)
+				os.Exit(1)
+			})()
 			d, err := node.New(settings, log)
 			if err != nil {
 				return err
@@ -77,6 +82,26 @@ page cache for them: run it as the DataNode's user, or as root (CAP_DAC_OVERRIDE
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
 	return cmd
+}
+
+// endAtMost is the longest time from SIGTERM to the end of the process, also while the daemon starts. It is longer than the
+// daemon's own bound, and shorter than systemd's.
+const endAtMost = 9 * time.Second
+
+// endInTime calls end if the returned function is not called within the given time after the end of ctx.
+func endInTime(ctx context.Context, within time.Duration, end func()) (ended func()) {
+	done := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(within):
+			end()
+		}
+	})
+	return func() {
+		stop()
+		close(done)
+	}
 }
 
 // answer prints that the settings are good, the warnings, and the devices.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"penstock/node/mounts"
 )
 
 const (
@@ -71,20 +73,14 @@ func findHierarchy(mountinfo string) string {
 	return parseHierarchy(string(text))
 }
 
-// parseHierarchy reads the text of a mountinfo file. A line consists of some fields, of which the
-// fifth is the mount point, a dash, the file system's type, its source, and its options.
+// parseHierarchy reads the text of a mountinfo file.
 func parseHierarchy(text string) (place string) {
-	for line := range strings.Lines(text) {
-		before, after, ok := strings.Cut(line, " - ")
-		fields, kind := strings.Fields(before), strings.Fields(after)
-		if !ok || len(fields) < 5 || len(kind) < 3 {
-			continue
-		}
+	for m := range mounts.Parse(text) {
 		switch {
-		case kind[0] == "cgroup" && strings.Contains(","+kind[2]+",", ",blkio,"):
-			return fields[4]
-		case kind[0] == "cgroup2" && place == "":
-			place = fields[4]
+		case m.Kind == "cgroup" && strings.Contains(","+m.Options+",", ",blkio,"):
+			return m.Point
+		case m.Kind == "cgroup2" && place == "":
+			place = m.Point
 		}
 	}
 	return place

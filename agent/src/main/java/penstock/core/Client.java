@@ -69,6 +69,8 @@ public final class Client implements Runnable {
     /** This client's thread looks for passing reads by itself until there was none for this long. */
     private static final long LOOKING_NANOS = SECOND;
     private static final int DEFAULT_STRIDE = 256 << 10;
+    /** Why a connection has ended that is replaced at once by one with the present directories. */
+    private static final String CHANGED = "the directories of this process have changed";
 
     private final Transport transport;
     private final String path;
@@ -145,7 +147,7 @@ public final class Client implements Runnable {
         return striped;
     }
 
-    /** Starts to connect. For a further DataNode in the JVM, connects again with the directories of all DataNodes. */
+    /** Starts to connect. For a further server in the JVM, connects again with the directories of all servers. */
     synchronized void serve(List<String> more) {
         Set<String> all = new LinkedHashSet<>(directories);
         if (all.addAll(more)) {
@@ -154,6 +156,17 @@ public final class Client implements Runnable {
         if (started.compareAndSet(false, true)) {
             thread.start();
         }
+    }
+
+    /**
+     * Replaces directories of this process by others, and connects again, so that the daemon examines all directories
+     * again, also if they are the same: the file system of one may have been mounted in the meantime.
+     */
+    synchronized void replace(List<String> before, List<String> now) {
+        Set<String> all = new LinkedHashSet<>(directories);
+        all.removeAll(before);
+        all.addAll(now);
+        directories = Collections.unmodifiableList(new ArrayList<>(all));
     }
 
     /**
@@ -366,6 +379,10 @@ public final class Client implements Runnable {
             if (stopped) {
                 return;
             }
+            if (failure == CHANGED) {
+                Log.say(CHANGED + "; connecting again to register them");
+                continue;
+            }
             failures.say("not connected to " + path + " (" + failure + "); I/O is not governed; trying again");
             backoff = lasted ? MIN_BACKOFF_MILLIS
                     : Math.min(2 * backoff, refused ? MAX_REFUSED_MILLIS : MAX_BACKOFF_MILLIS);
@@ -527,7 +544,7 @@ public final class Client implements Runnable {
             if (connected && now - lastHeartbeat > SILENT_NANOS) {
                 return "no heartbeat for 5 s";
             }
-            return registered == directories ? null : "there are more directories to register";
+            return registered == directories ? null : CHANGED;
         }
 
         /** Sends as much as possible; returns true if all was sent and the queue has more. */

@@ -143,6 +143,17 @@ public final class Gates {
         }
     }
 
+    /**
+     * Called when the volumes of a DataNode that serves have changed, with its former and its present directories. If
+     * they are the same, the daemon examines them again only if {@code again} is set.
+     */
+    public static void volumes(List<String> before, List<String> now, boolean again) {
+        Client c = client;
+        if (c != null && before != null && (again || !before.equals(now))) {
+            c.replace(before, now);
+        }
+    }
+
     // ---- naming
 
     public static Op enterRead(String name, Peer peer) {

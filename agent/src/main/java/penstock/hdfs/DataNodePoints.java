@@ -28,6 +28,10 @@ public final class DataNodePoints {
     public static final List<Feature> ALL = Collections.unmodifiableList(Arrays.asList(
             new Feature("data directories",
                     new Point(DN + "DataNode", "runDatanodeDaemon", "()V", NodeAdvice.class)),
+            new Feature("volumes that are added or removed",
+                    new Point(DN + "DataNode", "refreshVolumes", "(" + STRING + ")V", VolumeAdvice.Refresh.class),
+                    new Point(DN + "DataNode", "handleVolumeFailures", "(Ljava/util/Set;)V",
+                            VolumeAdvice.Fail.class)),
             new Feature("reads",
                     new Point(XCEIVER, "readBlock", BLOCK + TOKEN + STRING + "JJZ" + CACHING + ")V",
                             NameAdvice.Read.class),

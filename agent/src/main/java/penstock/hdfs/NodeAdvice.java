@@ -1,10 +1,7 @@
 package penstock.hdfs;
 
-import java.util.ArrayList;
-import java.util.List;
 import net.bytebuddy.asm.Advice;
 import org.apache.hadoop.hdfs.server.datanode.DataNode;
-import org.apache.hadoop.hdfs.server.datanode.StorageLocation;
 import penstock.core.Gates;
 
 /** DataNode.runDatanodeDaemon: the volumes exist, and no client has connected yet. */
@@ -13,14 +10,8 @@ public final class NodeAdvice {
 
     @Advice.OnMethodEnter(suppress = Throwable.class)
     static void enter(@Advice.This DataNode node) {
-        List<String> directories = new ArrayList<>();
-        for (StorageLocation location : DataNode.getStorageLocations(node.getConf())) {
-            if (location.getUri() != null && location.getUri().getPath() != null) {
-                directories.add(location.getUri().getPath());
-            }
-        }
         // Hadoop's names and defaults; the classes with these constants differ by version.
-        Gates.serve(directories, node.getConf().getInt("dfs.datanode.max.transfer.threads", 4096),
+        Gates.serve(Volumes.of(node), node.getConf().getInt("dfs.datanode.max.transfer.threads", 4096),
                 node.getConf().getInt("dfs.client.socket-timeout", 60_000),
                 node.getConf().getInt("dfs.datanode.ec.reconstruction.stripedread.timeout.millis", 5_000));
     }

@@ -67,7 +67,7 @@ class WeaverTest {
             calling.addAll(callers(type, woven(weaver, type)));
         }
         assertEquals(new HashSet<>(weaver.methods()), calling);
-        assertEquals(15, calling.size());
+        assertEquals(17, calling.size());
     }
 
     /** Returns the methods that call Gates for another purpose than to report an exception. */

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 import static org.junit.jupiter.api.DynamicTest.dynamicTest;
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -159,6 +160,17 @@ class FramesTest {
                 () -> Frames.open(out, 1, true, 0, false, true, 0, "f", "/b", "", Peer.UNKNOWN, 0, 1));
         assertThrows(Frames.Refused.class, () -> Frames.progress(out, 1, -1));
         assertThrows(Frames.Refused.class, () -> Frames.close(out, 1, -1, false));
+    }
+
+    /** A daemon of another release answers in its own version. The reason, which is logged, says what to do. */
+    @Test
+    void anotherVersionSaysWhatToDo() {
+        for (int difference : new int[] {-1, 1}) {
+            byte[] frame = {0, 0, (byte) Frames.WELCOME, (byte) (Frames.VERSION + difference)};
+            String reason = assertThrows(Frames.Refused.class, () -> Frames.read(ByteBuffer.wrap(frame), new Heard()))
+                    .getMessage();
+            assertTrue(reason.endsWith(difference < 0 ? "restart the daemon" : "with a newer agent"), reason);
+        }
     }
 
     /** Random bytes are read, left until the frame is complete, or refused. The seed makes a failure repeatable. */

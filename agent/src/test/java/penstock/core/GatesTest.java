@@ -571,6 +571,28 @@ class GatesTest {
         assertEquals(List.of("/d", "/e", "/f"), daemon.next(Frames.HELLO).directories());
     }
 
+    /** A volume that is added, removed or mounted again makes a connection with the present directories, at once. */
+    @Test
+    void changedVolumesAreRegistered() throws Exception {
+        start(Frames.ENFORCE);
+        Op op = Gates.enterClient(CLIENT, Peer.UNKNOWN);
+        Stream open = Gates.openWrite(BLOCK, META, 0);
+        Gates.constructed();
+        Gates.exit(op);
+        daemon.next(Frames.OPEN);
+        long failures = client.failures();
+        Gates.volumes(List.of("/d", "/e"), List.of("/d", "/f"), true);
+        assertEquals(List.of("/d", "/f"), daemon.next(Frames.HELLO).directories());
+        assertEquals(open.id, daemon.next(Frames.OPEN).stream());
+        Gates.volumes(List.of("/d", "/f"), List.of("/d", "/f"), false); // no failed volume was removed
+        Gates.volumes(List.of("/d", "/f"), List.of("/d", "/f"), true); // perhaps mounted again
+        assertEquals(List.of("/d", "/f"), daemon.next(Frames.HELLO).directories());
+        Gates.volumes(List.of("/d", "/f"), List.of("/d"), false);
+        assertEquals(List.of("/d"), daemon.next(Frames.HELLO).directories());
+        assertEquals(failures, client.failures());
+        Gates.volumes(null, List.of(), true); // the advice could not read the former directories
+    }
+
     @Test
     void whenSwitchedOffNothingHappens() throws Exception {
         Gates.install(null);

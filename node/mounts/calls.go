@@ -1,0 +1,141 @@
+package mounts
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// ErrHangs is the error of a call whose file system does not answer.
+var ErrHangs = errors.New("its disk does not answer")
+
+const (
+	// maxCalls is the maximum number of calls on one device at a time. Each occupies a thread and a descriptor.
+	maxCalls = 16
+	// HangsAfter is the age of the oldest call on a device from which on the device counts as one that hangs. New
+	// calls then fail at once.
+	HangsAfter = time.Second
+	// tableAge is the age at which the table of mounts is read again.
+	tableAge = time.Second
+)
+
+// Calls makes calls on file systems. The zero value is ready for use.
+type Calls struct {
+	mu      sync.Mutex
+	devices map[string]*device
+	table   table
+	readAt  time.Time
+}
+
+// device is a device with calls in progress or waiting.
+type device struct {
+	users int           // calls in progress, and those that wait for a place
+	ended chan struct{} // closed and replaced when a call ends
+	begun map[*time.Time]struct{}
+}
+
+// Do runs call, which uses the file system of the path as process pid sees it (0: this process), in a goroutine of
+// its own. It returns call's result, or ErrHangs if call has not ended after patience, or an earlier call on
+// this device hangs. In the first case call continues, and late, if not nil, gets its result.
+func Do[T any](c *Calls, pid int, path string, patience time.Duration, call func() T, late func(T)) (result T, err error) {
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	end, err := c.begin(c.deviceOf(pid, path), timeout.C)
+	if err != nil {
+		return result, fmt.Errorf("%s: %w", path, err)
+	}
+	got, left := make(chan T), make(chan struct{})
+	go func() {
+		r := call()
+		end()
+		select {
+		case got <- r:
+		case <-left:
+			if late != nil {
+				late(r)
+			}
+		}
+	}()
+	select {
+	case result = <-got:
+		return result, nil
+	case <-timeout.C:
+		close(left)
+		return result, fmt.Errorf("%s: %w", path, ErrHangs)
+	}
+}
+
+// deviceOf returns the key of the device of a path.
+func (c *Calls) deviceOf(pid int, path string) string {
+	if pid != 0 {
+		return read(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo")).deviceOf(path)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.readAt) > tableAge {
+		c.table, c.readAt = read("/proc/self/mountinfo"), time.Now()
+	}
+	return c.table.deviceOf(path)
+}
+
+// begin takes a place for a call on a device; end gives it back.
+func (c *Calls) begin(key string, timeout <-chan time.Time) (end func(), err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	d := c.devices[key]
+	if d == nil {
+		d = &device{ended: make(chan struct{}), begun: map[*time.Time]struct{}{}}
+		if c.devices == nil {
+			c.devices = map[string]*device{}
+		}
+		c.devices[key] = d
+	}
+	d.users++
+	leave := func() {
+		if d.users--; d.users == 0 {
+			delete(c.devices, key)
+		}
+	}
+	for !d.hangs() && len(d.begun) >= maxCalls {
+		ended := d.ended
+		c.mu.Unlock()
+		timedOut := false
+		select {
+		case <-ended:
+		case <-timeout:
+			timedOut = true
+		}
+		c.mu.Lock()
+		if timedOut {
+			leave()
+			return nil, ErrHangs
+		}
+	}
+	if d.hangs() {
+		leave()
+		return nil, ErrHangs
+	}
+	begun := time.Now()
+	d.begun[&begun] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(d.begun, &begun)
+		close(d.ended) // those that wait look again
+		d.ended = make(chan struct{})
+		leave()
+	}, nil
+}
+
+// hangs reports whether a call has lasted too long. Calls.mu is held.
+func (d *device) hangs() bool {
+	for begun := range d.begun {
+		if time.Since(*begun) > HangsAfter {
+			return true
+		}
+	}
+	return false
+}
