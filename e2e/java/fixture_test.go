@@ -92,7 +92,8 @@ func start(t *testing.T, version int, release string) *cluster {
 			return []daemon.Options{{Mode: "enforce", Device: settings, More: byLoopback + "network: {rate: 1000MiB}\n" + byDirectory(s)}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			return hadoop.Config{Version: release, Java: home, Jars: jars, Settings: more, DataNodes: s.DataNodes("dfs"),
+			return hadoop.Config{Version: release, Java: home, Jars: jars, Settings: more, DataNodes: s.DataNodes("dfs"), TaskSlots: 7, // as in e2e/phases
+
 				LocalDirs: []string{filepath.Join(s.Disks[0].Mount(), "local")}, Governed: s.Governed(0)}
 		},
 		Clients: true, Agents: []int{servers}, Progress: t.Logf,
