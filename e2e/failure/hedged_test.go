@@ -13,8 +13,8 @@ import (
 	"penstock/lab/disk"
 )
 
-// stuck is a disk on which each read takes seconds.
-var stuck = disk.Model{BytesPerSecond: 40e6, SeekMin: 3 * time.Second, SeekMax: 3 * time.Second}
+// stuck is a disk on which each read takes a second.
+var stuck = disk.Model{BytesPerSecond: 40e6, SeekMin: time.Second, SeekMax: time.Second}
 
 // probe is a client that reads at random places.
 type probe struct {
@@ -29,7 +29,7 @@ type probe struct {
 func hedged(t *testing.T, f transfer) *probe {
 	t.Helper()
 	p := &probe{}
-	p.id = shared.Clients.Do("probe-read", fmt.Sprintf("path=%s attempt=%s bytes=%d length=%d seed=%d every=20 hedged=100", f.path, f.app.attempt(), 64*1024, f.bytes, f.seed),
+	p.id = shared.Clients.Do("probe-read", fmt.Sprintf("path=%s attempt=%s bytes=%d length=%d seed=%d every=100 hedged=100", f.path, f.app.attempt(), 64*1024, f.bytes, f.seed),
 		func(event, value string) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
@@ -71,7 +71,7 @@ func (p *probe) after(t *testing.T, n int) []time.Duration {
 	return p.reads[from:]
 }
 
-// TestHedgedReads: a disk takes seconds for each read, so a client reads the same bytes from the other DataNode. Streams
+// TestHedgedReads: a disk takes a second for each read, so a client reads the same bytes from the other DataNode. Streams
 // that the client gives up do not stay, natively and under Penstock.
 func TestHedgedReads(t *testing.T) {
 	dir := begin(t)
@@ -137,7 +137,7 @@ func busier(t *testing.T, p *probe) int {
 func TestManyClientsStall(t *testing.T) {
 	const clients = 200
 	dir := begin(t)
-	f := transfer{app: newApplication(), path: dir + "/read", bytes: 32 * fixture.MiB, seed: 19}
+	f := transfer{app: newApplication(), path: dir + "/read", bytes: 8 * fixture.MiB, seed: 19}
 	put(t, f).endIntact(t, f)
 	jvm := shared.StartClients(t, client.Options{Temp: t.TempDir(), Log: shared.Path("stalling.log"), Heap: "1g"})
 	for _, way := range []string{"natively", "under Penstock"} {

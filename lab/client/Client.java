@@ -77,7 +77,7 @@ public final class Client {
             conf.set("mapreduce.task.attempt.id", args.get("attempt"));
         }
         if (args.containsKey("hedged")) { // milliseconds after which a second DataNode is asked for the same bytes
-            conf.setInt("dfs.client.hedged.read.threadpool.size", 8);
+            conf.setInt("dfs.client.hedged.read.threadpool.size", 64);
             conf.set("dfs.client.hedged.read.threshold.millis", args.get("hedged"));
         }
         try (DistributedFileSystem fs = (DistributedFileSystem) FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf)) {
