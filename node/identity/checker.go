@@ -35,6 +35,7 @@ type Settings struct {
 	// ServiceUIDs are the ids of those users that exist on this machine.
 	Services    []string
 	ServiceUIDs []uint32
+	Rules       []Rule // of named services; SetRules replaces them
 	Users       Users  // nil: only the local directories are evidence
 	Remote      Remote // nil: peers on other nodes are unknown
 	// Containers are those of Kubernetes and Mesos; nil: they are not known.
@@ -89,6 +90,8 @@ type Checker struct {
 	cache         *simplelru.LRU[Claim, *entry]
 	servers       map[serving]int // number of connections of each
 	hints         []hint          // processes found by lookups, the latest first
+	rules         []Rule          // of named services; never changed, only replaced
+	ruleSet       int             // number of times that they were replaced
 }
 
 // lookup is one lookup in progress, with the callers that wait for its result.
@@ -97,6 +100,7 @@ type lookup struct {
 	waiters  []func(Verdict)
 	asksNode bool // another node is asked
 	own      hold // this machine's end of the connection, if another node is asked
+	ruleSet  int  // see Checker
 }
 
 // pool is a set of workers and their queue.
@@ -153,7 +157,7 @@ func New(s Settings) *Checker {
 	}
 	c := &Checker{
 		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc)), uids: map[uint32]bool{}, accounts: map[string]bool{},
-		pending: map[Claim]*lookup{}, servers: map[serving]int{},
+		pending: map[Claim]*lookup{}, servers: map[serving]int{}, rules: slices.Clone(s.Rules),
 	}
 	c.cache, _ = simplelru.NewLRU[Claim, *entry](s.Cache, nil) // fails only for a size below 1
 	c.localLookups, c.nodeQuestions = pool{workers: s.Workers, do: c.lookHere}, pool{workers: s.Asking, do: c.askNode}
@@ -254,7 +258,7 @@ func (c *Checker) enqueue(claim Claim, done func(Verdict)) (Verdict, bool) {
 	if c.closed || len(c.localLookups.queue) >= c.settings.Queue {
 		return unknown("too many lookups wait"), true
 	}
-	l := &lookup{claim: claim, waiters: []func(Verdict){done}}
+	l := &lookup{claim: claim, waiters: []func(Verdict){done}, ruleSet: c.ruleSet}
 	c.pending[claim] = l
 	c.begin(&c.localLookups, l)
 	return Verdict{}, false
@@ -345,7 +349,9 @@ func (c *Checker) keep(l *lookup, v Verdict, h hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, claim)
-	c.cache.Add(claim, &entry{v, time.Now().Add(age), h})
+	if l.ruleSet == c.ruleSet { // else the verdict may be by rules that are no longer in force
+		c.cache.Add(claim, &entry{v, time.Now().Add(age), h})
+	}
 }
 
 // answer calls the waiting callers. The lookup is no longer pending, so no caller can join it.
@@ -359,9 +365,10 @@ func (c *Checker) answer(l *lookup, v Verdict) {
 // facts returns the facts that are known without examining the peer.
 func (c *Checker) facts(claim Claim) facts {
 	c.mu.Lock()
-	uids, accounts := c.uids, c.accounts
+	uids, accounts, rules := c.uids, c.accounts, c.rules
 	c.mu.Unlock()
 	f := facts{
+		rules: rules, name: claim.Name,
 		own: claim.Own, why: "the ends of its connection are not known, as of a domain socket",
 		tokenUser: ShortName(claim.User), services: c.settings.Services, serviceUIDs: uids, accounts: accounts,
 	}
@@ -389,12 +396,13 @@ func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, rem
 	}
 	if !claim.withoutConnection() {
 		var err error
-		if f.peer, h, err = c.peer(ctx, claim); errors.Is(err, errElsewhere) && c.settings.Remote != nil && !claim.loopback() {
+		var p Peer
+		if p, h, err = c.peer(ctx, claim); errors.Is(err, errElsewhere) && c.settings.Remote != nil && !claim.loopback() {
 			return Verdict{}, h, true
 		} else if err != nil {
 			f.why = err.Error()
 		} else {
-			f.known = true
+			f.examined(p)
 		}
 	}
 	return f.verdict(claim.Flow), h, false
@@ -409,9 +417,11 @@ func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 		return Verdict{}
 	}
 	p, err := c.local(pid, uid)
-	f := facts{known: err == nil, peer: p}
+	f := facts{rules: c.currentRules()}
 	if err != nil {
 		f.why = err.Error()
+	} else {
+		f.examined(p)
 	}
 	v := judge(flow, f)
 	if errors.Is(err, errGone) {

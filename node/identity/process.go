@@ -21,8 +21,9 @@ type Peer struct {
 	Application string // "" if it is in no container, or if nothing is known
 	Container   string
 	Evidence    Evidence // for the application
-	// Outside: the process is in no container.
+	// Outside: the process is in no container. Program is then the name of its program, if it is known.
 	Outside bool
+	Program string
 	// Server: the process is a DataNode or NodeManager with an agent.
 	Server bool
 	Detail string // why nothing is known
@@ -74,6 +75,9 @@ func (in *inspector) inspect(ctx context.Context, pid int, since time.Time) (Pee
 		return Peer{}, err
 	}
 	p.Server = p.Application == "" && in.servers != nil && in.servers(self)
+	if p.Outside && !p.Server {
+		p.Program = in.proc.program(pid)
+	}
 	after, err := in.proc.life(pid)
 	if err != nil || after.start != self.start {
 		return Peer{}, errGone

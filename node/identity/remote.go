@@ -32,8 +32,10 @@ func (c *Checker) askNode(l *lookup) {
 	}
 	p, err := c.who(ctx, l.claim)
 	answered := err == nil || errors.Is(err, ErrNobody)
-	if f.peer, f.known = p, err == nil; err != nil {
+	if err != nil {
 		f.why = err.Error()
+	} else {
+		f.examined(p)
 	}
 	v := f.verdict(l.claim.Flow)
 	c.Stats.Remote.count(v, answered)
