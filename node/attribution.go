@@ -136,17 +136,18 @@ type claim struct {
 func (d *Daemon) attribute(m wire.Open) (flow, user string, c *claim) {
 	mode := d.identity.Mode()
 	user = identity.ShortName(m.User) // the DataNode has checked the token
-	c = &claim{claimed: m.Flow}
-	asked := identity.Claim{Flow: m.Flow, Client: m.Client, Server: m.Server, User: m.User}
+	claimed, name := identity.Claimed(m.Flow)
+	c = &claim{claimed: claimed}
+	asked := identity.Claim{Flow: claimed, Name: name, Client: m.Client, Server: m.Server, User: m.User}
 	if m.Client == wire.Own {
-		asked = identity.Claim{Flow: m.Flow, Own: true}
+		asked = identity.Claim{Flow: claimed, Own: true}
 	}
 	v, known := d.identity.Check(asked,
 		func(v identity.Verdict) { c.settle(mode, &v, nil, nil, nil) })
 	if known {
-		return mode.Flow(m.Flow, v), cmp.Or(v.User, user), nil
+		return mode.Flow(claimed, v), cmp.Or(v.User, user), nil
 	}
-	return mode.Flow(m.Flow, identity.Verdict{}), user, c
+	return mode.Flow(claimed, identity.Verdict{}), user, c
 }
 
 // opened passes the stream to the claim.

@@ -241,3 +241,58 @@ func TestABalancerIsKnownByItsUser(t *testing.T) {
 		})
 	}
 }
+
+// A client in no container that a rule of the weights file names has the flow of its service, and no user takes turns in it.
+// The rules are replaced while the daemon runs; a file with a mistake changes nothing.
+func TestNamedServices(t *testing.T) {
+	self, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\nidentity: {mode: strict}\n")
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(r.dir), "local", "nmPrivate"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	block := filepath.Join(r.dir, "blk_1")
+	r.put(block, "")
+	client, server := elsewhere(t) // the program sleep
+	streams := func(flow string) string {
+		return r.metric(fmt.Sprintf("penstock_flow_streams{device=%q,flow=%q}", r.deviceName(), flow))
+	}
+	stream := uint32(0)
+	open := func(flow, want string) {
+		t.Helper()
+		before := streams(want)
+		stream++
+		r.send(wire.Open{Stream: stream, Direction: wire.Write, Flow: flow, Path: block, Client: client, Server: server})
+		r.until("the flow "+want, func() bool { return streams(want) != before && streams(want) != "" })
+	}
+	loaded := 0
+	load := func(text string) {
+		t.Helper()
+		r.put(r.weights, "default: 1\n"+text)
+		loaded++
+		r.until("the weights", func() bool { s := r.status().Weights; return int(s.Taken+s.Refused) == loaded })
+	}
+	open("clients", "clients")
+	load(fmt.Sprintf("services: [{name: sleeper, user: %q, program: 'sle*p'}]\n", self.Username))
+	open("clients", "service:sleeper")
+	if s := r.status().Identity.Services; len(s) != 1 || s[0].Flow != "service:sleeper" || s[0].User != self.Username || s[0].Program != "sle*p" || s[0].Client != "" {
+		t.Errorf("the status has %+v", s)
+	}
+	load("services: [{name: sleeper}]\n")
+	open("client:hb_rs_1", "service:sleeper")
+	load(fmt.Sprintf("services: [{name: awake, user: %q, client: 'hb_rs_*'}, {name: asleep, user: %q, program: sleep}]\n", self.Username, self.Username))
+	open("client:hb_rs_1", "service:awake")
+	open("client:hb_rx_1", "service:asleep")
+	open("unattributed", "service:asleep")
+	// No process gets such a flow by naming it, or by a name that no rule has.
+	open("service:awake", "unattributed")
+	load("")
+	open("client:hb_rs_1", "unattributed")
+	for _, s := range []string{"service:hb_rs_1", "client:hb_rs_1", "client:hb_rx_1"} {
+		if got := streams(s); got != "" && got != "0" {
+			t.Errorf("%s streams of %s", got, s)
+		}
+	}
+}

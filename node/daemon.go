@@ -169,6 +169,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	checks.Log, checks.ServiceUIDs = log, serviceUIDs(checks.Services, log)
+	checks.Rules = weights.IdentityRules()
 	if err := d.newRemote(); err != nil {
 		return nil, err
 	}
@@ -304,6 +305,7 @@ func (d *Daemon) reload() {
 		return
 	}
 	logWarnings(d.log, d.settings.Weights, weights)
+	d.identity.SetRules(weights.IdentityRules())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.weights = weights

@@ -302,6 +302,8 @@ type Weights struct {
 	Default int     `yaml:"default"`
 	Queues  []Queue `yaml:"queues" entry:"a queue"`
 	Rules   []Rule  `yaml:"rules" entry:"a rule"`
+	// Services are named services: clients of HDFS outside of containers that have flows of their own.
+	Services []Service `yaml:"services" entry:"a service"`
 	// Processes are processes without an agent; they are held only if the settings have control.
 	Processes []Process `yaml:"processes" entry:"an entry of processes"`
 	// Connections limit connections between DataNodes and containers, under the same condition.
@@ -370,6 +372,7 @@ func (w *Weights) validate() {
 		w.doc.Add("", fmt.Errorf("default: weight %d: use 1 to %d", w.Default, maxWeight))
 		w.Default = 1 // the mistake is reported once
 	}
+	w.validateServices()
 	w.validateProcesses()
 	w.validateConnections()
 	if len(w.Rules) > MaxRules {

@@ -417,7 +417,7 @@ func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 		return Verdict{}
 	}
 	p, err := c.local(pid, uid)
-	f := facts{rules: c.currentRules()}
+	f := facts{rules: c.Rules()}
 	if err != nil {
 		f.why = err.Error()
 	} else {

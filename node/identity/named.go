@@ -38,6 +38,9 @@ type Rule struct {
 	Client string
 }
 
+// Flow returns the flow of the rule's service.
+func (r Rule) Flow() string { return NamedFlow + r.Name }
+
 // namedService returns the service of a process, or of a client whose process is not known. proven reports
 // whether more than the client's own claim speaks for it. The first rule that matches counts.
 func (f *facts) namedService() (flow string, by Evidence, proven bool) {
@@ -46,7 +49,7 @@ func (f *facts) namedService() (flow string, by Evidence, proven bool) {
 	}
 	for _, r := range f.rules {
 		if by, proven, ok := r.match(f); ok {
-			return NamedFlow + r.Name, by, proven
+			return r.Flow(), by, proven
 		}
 	}
 	return "", NoEvidence, false
@@ -109,8 +112,8 @@ func (f *facts) examined(p Peer) {
 	}
 }
 
-// currentRules returns the rules in force.
-func (c *Checker) currentRules() []Rule {
+// Rules returns the rules in force. They must not be changed.
+func (c *Checker) Rules() []Rule {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.rules
@@ -121,6 +124,9 @@ func (c *Checker) currentRules() []Rule {
 func (c *Checker) SetRules(rules []Rule) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if slices.Equal(c.rules, rules) {
+		return
+	}
 	c.rules = slices.Clone(rules)
 	c.ruleSet++
 	c.cache.Purge()

@@ -145,9 +145,12 @@ func peerOf(name string, o *cluster.Owner) (identity.Peer, error) {
 	if o.GetUser() == "" {
 		return identity.Peer{}, identity.ErrNobody
 	}
-	p := identity.Peer{Node: name, User: o.GetUser(), Application: o.GetApplication(), Outside: o.GetOutside(), Server: o.GetServer()}
+	p := identity.Peer{Node: name, User: o.GetUser(), Application: o.GetApplication(), Outside: o.GetOutside(), Server: o.GetServer(), Program: o.GetProgram()}
 	if len(p.User) > cluster.MaxName {
 		return identity.Peer{}, fmt.Errorf("the name of the user is too long: %d bytes", len(p.User))
+	}
+	if len(p.Program) > cluster.MaxName {
+		return identity.Peer{}, fmt.Errorf("the name of the program is too long: %d bytes", len(p.Program))
 	}
 	if p.Application == "" {
 		return p, nil

@@ -170,6 +170,7 @@ func TestWhatIsAnswered(t *testing.T) {
 		{User: "ann", Application: app, Evidence: identity.Cgroup},
 		{User: "ann", Application: app, Evidence: identity.Environment},
 		{User: "bob", Outside: true},
+		{User: "hbase", Outside: true, Program: "org.apache.hadoop.hbase.regionserver.HRegionServer"},
 		{User: "hdfs", Outside: true, Server: true},
 		{User: "1234"},
 	} {
@@ -185,6 +186,7 @@ func TestWhatIsAnswered(t *testing.T) {
 		"a container's evidence that is none": {User: "ann", Application: app, Evidence: identity.Token},
 		"in a container and in none":          {User: "ann", Application: app, Evidence: identity.Cgroup, Outside: true},
 		"a server in a container":             {User: "ann", Application: app, Evidence: identity.Cgroup, Server: true},
+		"a program's name that is too long":   {User: "ann", Outside: true, Program: strings.Repeat("p", cluster.MaxName+1)},
 		"a user's name that is too long":      {User: strings.Repeat("u", cluster.MaxName+1)},
 	} {
 		say = peer
@@ -695,15 +697,15 @@ func TestAnAddressOfNobodyIsLoggedOnce(t *testing.T) {
 
 // FuzzAnswers: the result of any answer of a node is consistent.
 func FuzzAnswers(f *testing.F) {
-	f.Add(app, "ann", "cgroup", false, false)
-	f.Add("", "ann", "", true, true)
-	f.Add("app-20240101000000-0001", "u", "directory", false, false)
-	f.Add("clients", "", "token", true, false)
-	f.Fuzz(func(t *testing.T, application, user, evidence string, outside, server bool) {
-		p, err := peerOf("n", &cluster.Owner{Application: application, User: user, Evidence: evidence, Outside: outside, Server: server})
+	f.Add(app, "ann", "cgroup", "", false, false)
+	f.Add("", "ann", "", "impalad", true, true)
+	f.Add("app-20240101000000-0001", "u", "directory", "", false, false)
+	f.Add("clients", "", "token", "x", true, false)
+	f.Fuzz(func(t *testing.T, application, user, evidence, program string, outside, server bool) {
+		p, err := peerOf("n", &cluster.Owner{Application: application, User: user, Evidence: evidence, Program: program, Outside: outside, Server: server})
 		switch {
 		case err != nil:
-		case p.User == "" || p.Node != "n":
+		case p.User == "" || p.Node != "n" || len(p.Program) > cluster.MaxName:
 			t.Errorf("%+v", p)
 		case (p.Application == "") != (p.Evidence == identity.NoEvidence), p.Evidence > identity.Environment,
 			p.Application != "" && (p.Outside || p.Server || !identity.IsApplication(p.Application)):
