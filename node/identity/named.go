@@ -44,7 +44,7 @@ func (r Rule) Flow() string { return NamedFlow + r.Name }
 // namedService returns the service of a process, or of a client whose process is not known. proven reports
 // whether more than the client's own claim speaks for it. The first rule that matches counts.
 func (f *facts) namedService() (flow string, by Evidence, proven bool) {
-	if f.known && !f.peer.Outside || f.peer.Server || f.own {
+	if f.known && !(f.peer.Outside && f.peer.OnHost) || f.peer.Server || f.own {
 		return "", NoEvidence, false
 	}
 	for _, r := range f.rules {
@@ -104,7 +104,7 @@ func (r *Rule) ofProgram(program string) bool {
 // examined adds a peer to the facts.
 func (f *facts) examined(p Peer) {
 	f.peer, f.known = p, true
-	if len(f.rules) == 0 || !p.Outside || p.Server {
+	if len(f.rules) == 0 || !p.OnHost || p.Server {
 		return
 	}
 	if f.user = p.User; p.Node == "" {

@@ -27,7 +27,7 @@ var services = []Rule{
 
 // running is a process of a user that is in no container.
 func running(user, program string) facts {
-	return facts{known: true, user: user, rules: services, peer: Peer{PID: 7, UID: 1000, Outside: true, Program: program}}
+	return facts{known: true, user: user, rules: services, peer: Peer{PID: 7, UID: 1000, Outside: true, OnHost: true, Program: program}}
 }
 
 func (f facts) elsewhere() facts {
@@ -48,6 +48,8 @@ func (f facts) ruled() facts {
 func TestNamedServices(t *testing.T) {
 	numbered := running("4000000000", "x")
 	numbered.peer.UID = 4000000000
+	pod := running("impala", "impalad") // an image can have any user
+	pod.peer.OnHost = false
 	dataNode := running("impala", "")
 	dataNode.peer.Server = true
 	for _, c := range []struct {
@@ -83,6 +85,7 @@ func TestNamedServices(t *testing.T) {
 		// Containers and servers belong to no named service.
 		{"in a container", clients, in(appB, Session).ruled().token("impala", ""), Corrected, Session, appB, appB},
 		{"perhaps in a container", clients, in(appB, Environment).ruled().token("impala", ""), Unknown, NoEvidence, clients, Unattributed},
+		{"in a pod that works for no application", clients, pod, Confirmed, Outside, clients, clients},
 		{"by way of a DataNode", clients, dataNode, Confirmed, Outside, clients, clients},
 		{"the DataNode's own", clients, facts{own: true, rules: services, tokenUser: "impala"}, Unknown, NoEvidence, clients, Unattributed},
 		// Nobody gets a named service by its name.
@@ -130,7 +133,7 @@ func TestNothingIsGainedByARule(t *testing.T) {
 		user := rapid.SampledFrom(users).Draw(t, "process's user")
 		if f.known {
 			f.user = user
-			f.peer = Peer{PID: 7, UID: 17, Outside: rapid.Bool().Draw(t, "outside"), Server: rapid.Bool().Draw(t, "server"), Program: rapid.SampledFrom(programs).Draw(t, "runs")}
+			f.peer = Peer{PID: 7, UID: 17, Outside: rapid.Bool().Draw(t, "outside"), OnHost: rapid.Bool().Draw(t, "on the host"), Server: rapid.Bool().Draw(t, "server"), Program: rapid.SampledFrom(programs).Draw(t, "runs")}
 		} else {
 			f.tokenUser = rapid.SampledFrom(append(users, "")).Draw(t, "token")
 		}
@@ -148,7 +151,7 @@ func TestNothingIsGainedByARule(t *testing.T) {
 				break
 			}
 		}
-		if !allowed || f.peer.Server || f.known && !f.peer.Outside {
+		if !allowed || f.peer.Server || f.known && !(f.peer.Outside && f.peer.OnHost) {
 			t.Fatalf("%+v claims %s and gets %s by %+v", f.peer, flow, got, f.rules)
 		}
 		if strict := Strict.Flow(flow, v); strict != Unattributed && !certain && v.Evidence == NoEvidence {
@@ -324,4 +327,22 @@ func TestRealServices(t *testing.T) {
 	const other = 65432
 	check(startCommand(t, exec.Command(impalad), "dial "+addr, &syscall.Credential{Uid: other, Gid: other}), "service:other")
 	check(startCommand(t, exec.Command(java, regionServer), "dial "+addr, &syscall.Credential{Uid: other + 1, Gid: other}), clients)
+}
+
+// A process in a pod may have any user, so it is in no container of an application, but not on the host either.
+func TestOnHost(t *testing.T) {
+	for cgroup, want := range map[string]bool{
+		"0::/system.slice/impala.service\n":                        true,
+		"0::/user.slice/kubepods/burstable/pod" + podUID + "\n":    true, // the user's own invention
+		"0::/kubepods/burstable/pod" + podUID + "/" + hex64 + "\n": false,
+		"3:cpu:/\n2:memory:/kubepods/pod" + podUID + "\n":          false,
+		"2:freezer:/mesos/" + otherUID + "\n":                      false,
+	} {
+		w := newWorld(t)
+		w.start(process{pid: 100, uid: me, cgroup: cgroup, exe: "/usr/bin/impalad"})
+		p := w.peer(100)
+		if !p.Outside || p.OnHost != want || (p.Program == "impalad") != want {
+			t.Errorf("%q: %+v", cgroup, p)
+		}
+	}
 }

@@ -21,8 +21,11 @@ type Peer struct {
 	Application string // "" if it is in no container, or if nothing is known
 	Container   string
 	Evidence    Evidence // for the application
-	// Outside: the process is in no container. Program is then the name of its program, if it is known.
+	// Outside: the process is in no container of an application.
 	Outside bool
+	// OnHost: it is in no container of Kubernetes or Mesos either, where an image can have any user. Program
+	// is then the name of its program, if it is known.
+	OnHost  bool
 	Program string
 	// Server: the process is a DataNode or NodeManager with an agent.
 	Server bool
@@ -75,7 +78,7 @@ func (in *inspector) inspect(ctx context.Context, pid int, since time.Time) (Pee
 		return Peer{}, err
 	}
 	p.Server = p.Application == "" && in.servers != nil && in.servers(self)
-	if p.Outside && !p.Server {
+	if p.OnHost && !p.Server {
 		p.Program = in.proc.program(pid)
 	}
 	after, err := in.proc.life(pid)
@@ -90,17 +93,15 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without cgroups
 		return err
 	}
-	missing := ""
-	if in.containers != nil {
-		if o := orchestrated(string(text)); o.Kind != owner.None {
-			c, known := in.containers.Of(o)
-			if c.Application != "" { // whatever names root of the container has chosen below its cgroup
-				p.name(c.Name, c.Application, Cgroup)
-				return nil
-			}
-			if !known {
-				missing = o.String()
-			}
+	missing, o := "", orchestrated(string(text))
+	if in.containers != nil && o.Kind != owner.None {
+		c, known := in.containers.Of(o)
+		if c.Application != "" { // whatever names root of the container has chosen below its cgroup
+			p.name(c.Name, c.Application, Cgroup)
+			return nil
+		}
+		if !known {
+			missing = o.String()
 		}
 	}
 	if id := containerOfCgroup(string(text), in.cgroup); id != "" {
@@ -114,6 +115,7 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 		// The container may belong to an application.
 		p.Outside, p.Detail = false, missing+" is not known to its orchestrator, or not yet"
 	}
+	p.OnHost = p.Outside && o.Kind == owner.None
 	return nil
 }
 

@@ -145,7 +145,7 @@ func peerOf(name string, o *cluster.Owner) (identity.Peer, error) {
 	if o.GetUser() == "" {
 		return identity.Peer{}, identity.ErrNobody
 	}
-	p := identity.Peer{Node: name, User: o.GetUser(), Application: o.GetApplication(), Outside: o.GetOutside(), Server: o.GetServer(), Program: o.GetProgram()}
+	p := identity.Peer{Node: name, User: o.GetUser(), Application: o.GetApplication(), Outside: o.GetOutside(), Server: o.GetServer(), OnHost: o.GetOnHost(), Program: o.GetProgram()}
 	if len(p.User) > cluster.MaxName {
 		return identity.Peer{}, fmt.Errorf("the name of the user is too long: %d bytes", len(p.User))
 	}
@@ -155,8 +155,8 @@ func peerOf(name string, o *cluster.Owner) (identity.Peer, error) {
 	if p.Application == "" {
 		return p, nil
 	}
-	if !identity.IsApplication(p.Application) || p.Outside || p.Server {
-		return identity.Peer{}, fmt.Errorf("contradictory answer: application %.60q, outside %v, server %v", p.Application, p.Outside, p.Server)
+	if !identity.IsApplication(p.Application) || p.Outside || p.OnHost || p.Server {
+		return identity.Peer{}, fmt.Errorf("contradictory answer: application %.60q, outside %v, server %v", p.Application, p.Outside || p.OnHost, p.Server)
 	}
 	var err error
 	p.Evidence, err = identity.ParseEvidence(o.GetEvidence())

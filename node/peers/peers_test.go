@@ -170,7 +170,7 @@ func TestWhatIsAnswered(t *testing.T) {
 		{User: "ann", Application: app, Evidence: identity.Cgroup},
 		{User: "ann", Application: app, Evidence: identity.Environment},
 		{User: "bob", Outside: true},
-		{User: "hbase", Outside: true, Program: "org.apache.hadoop.hbase.regionserver.HRegionServer"},
+		{User: "hbase", Outside: true, OnHost: true, Program: "org.apache.hadoop.hbase.regionserver.HRegionServer"},
 		{User: "hdfs", Outside: true, Server: true},
 		{User: "1234"},
 	} {
@@ -185,6 +185,7 @@ func TestWhatIsAnswered(t *testing.T) {
 		"an application that is none":         {User: "ann", Application: "clients", Evidence: identity.Cgroup},
 		"a container's evidence that is none": {User: "ann", Application: app, Evidence: identity.Token},
 		"in a container and in none":          {User: "ann", Application: app, Evidence: identity.Cgroup, Outside: true},
+		"in a container and on the host":      {User: "ann", Application: app, Evidence: identity.Cgroup, OnHost: true},
 		"a server in a container":             {User: "ann", Application: app, Evidence: identity.Cgroup, Server: true},
 		"a program's name that is too long":   {User: "ann", Outside: true, Program: strings.Repeat("p", cluster.MaxName+1)},
 		"a user's name that is too long":      {User: strings.Repeat("u", cluster.MaxName+1)},
@@ -697,18 +698,18 @@ func TestAnAddressOfNobodyIsLoggedOnce(t *testing.T) {
 
 // FuzzAnswers: the result of any answer of a node is consistent.
 func FuzzAnswers(f *testing.F) {
-	f.Add(app, "ann", "cgroup", "", false, false)
-	f.Add("", "ann", "", "impalad", true, true)
-	f.Add("app-20240101000000-0001", "u", "directory", "", false, false)
-	f.Add("clients", "", "token", "x", true, false)
-	f.Fuzz(func(t *testing.T, application, user, evidence, program string, outside, server bool) {
-		p, err := peerOf("n", &cluster.Owner{Application: application, User: user, Evidence: evidence, Program: program, Outside: outside, Server: server})
+	f.Add(app, "ann", "cgroup", "", false, false, false)
+	f.Add("", "ann", "", "impalad", true, true, true)
+	f.Add("app-20240101000000-0001", "u", "directory", "", false, true, false)
+	f.Add("clients", "", "token", "x", true, false, false)
+	f.Fuzz(func(t *testing.T, application, user, evidence, program string, outside, onHost, server bool) {
+		p, err := peerOf("n", &cluster.Owner{Application: application, User: user, Evidence: evidence, Program: program, Outside: outside, OnHost: onHost, Server: server})
 		switch {
 		case err != nil:
 		case p.User == "" || p.Node != "n" || len(p.Program) > cluster.MaxName:
 			t.Errorf("%+v", p)
 		case (p.Application == "") != (p.Evidence == identity.NoEvidence), p.Evidence > identity.Environment,
-			p.Application != "" && (p.Outside || p.Server || !identity.IsApplication(p.Application)):
+			p.Application != "" && (p.Outside || p.OnHost || p.Server || !identity.IsApplication(p.Application)):
 			t.Errorf("%+v", p)
 		}
 	})

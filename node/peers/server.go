@@ -137,7 +137,7 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	case err != nil:
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	o := &cluster.Owner{Application: p.Application, User: p.User, Outside: p.Outside, Server: p.Server, Program: p.Program}
+	o := &cluster.Owner{Application: p.Application, User: p.User, Outside: p.Outside, Server: p.Server, OnHost: p.OnHost, Program: p.Program}
 	if p.Application != "" {
 		o.Evidence = p.Evidence.String()
 	}

@@ -917,9 +917,11 @@ type Owner struct {
 	Outside bool `protobuf:"varint,4,opt,name=outside,proto3" json:"outside,omitempty"`
 	// The process is a DataNode or NodeManager with an agent.
 	Server bool `protobuf:"varint,5,opt,name=server,proto3" json:"server,omitempty"`
-	// The name of the process's program, if it runs outside of all containers: the main class of a JVM, or the
-	// name of the executable. Empty: not known.
-	Program       string `protobuf:"bytes,6,opt,name=program,proto3" json:"program,omitempty"`
+	// The name of the program of a process on_host: the main class of a JVM, or the name of the executable.
+	// Empty: not known.
+	Program string `protobuf:"bytes,6,opt,name=program,proto3" json:"program,omitempty"`
+	// The process runs outside of all containers of applications, and of all pods and Mesos containers.
+	OnHost        bool `protobuf:"varint,7,opt,name=on_host,json=onHost,proto3" json:"on_host,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -994,6 +996,13 @@ func (x *Owner) GetProgram() string {
 		return x.Program
 	}
 	return ""
+}
+
+func (x *Owner) GetOnHost() bool {
+	if x != nil {
+		return x.OnHost
+	}
+	return false
 }
 
 type PolicyRequest struct {
@@ -2357,14 +2366,15 @@ const file_cluster_proto_rawDesc = "" +
 	"\n" +
 	"Connection\x12\x14\n" +
 	"\x05local\x18\x01 \x01(\tR\x05local\x12\x16\n" +
-	"\x06remote\x18\x02 \x01(\tR\x06remote\"\xa5\x01\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote\"\xbe\x01\n" +
 	"\x05Owner\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
 	"\bevidence\x18\x03 \x01(\tR\bevidence\x12\x18\n" +
 	"\aoutside\x18\x04 \x01(\bR\aoutside\x12\x16\n" +
 	"\x06server\x18\x05 \x01(\bR\x06server\x12\x18\n" +
-	"\aprogram\x18\x06 \x01(\tR\aprogram\")\n" +
+	"\aprogram\x18\x06 \x01(\tR\aprogram\x12\x17\n" +
+	"\aon_host\x18\a \x01(\bR\x06onHost\")\n" +
 	"\rPolicyRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\"\x86\x02\n" +
 	"\rPolicyVersion\x12\x18\n" +
