@@ -78,6 +78,7 @@ type Daemon struct {
 	// Descriptors used by files and directories of servers and of tasks.
 	serverFiles, taskFiles ipc.Quota
 	identity               *identity.Checker
+	written                writtenBlocks
 	users                  *users
 	connections            *connectionWatch
 	processes              *processWatch
@@ -169,7 +170,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	checks.Log, checks.ServiceUIDs = log, serviceUIDs(checks.Services, log)
-	checks.Rules = weights.IdentityRules()
+	checks.Rules, checks.Written = weights.IdentityRules(), d.written.verified
 	if err := d.newRemote(); err != nil {
 		return nil, err
 	}

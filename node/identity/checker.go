@@ -38,6 +38,9 @@ type Settings struct {
 	Rules       []Rule // of named services; SetRules replaces them
 	Users       Users  // nil: only the local directories are evidence
 	Remote      Remote // nil: peers on other nodes are unknown
+	// Written returns the flow and the user of the block that a DataNode of this machine writes, once they are
+	// verified; "" if they are not, or not before ctx ends. nil: they are not known.
+	Written func(ctx context.Context, pid int, block string) (flow, user string)
 	// Containers are those of Kubernetes and Mesos; nil: they are not known.
 	Containers Containers
 	Log        *slog.Logger
@@ -98,7 +101,8 @@ type Checker struct {
 type lookup struct {
 	claim    Claim
 	waiters  []func(Verdict)
-	asksNode bool // another node is asked
+	asksNode bool // another node is asked, or another claim's verdict is awaited
+	server   Peer // the DataNode of this machine whose claim's verdict is awaited, if PID is not 0
 	own      hold // this machine's end of the connection, if another node is asked
 	ruleSet  int  // see Checker
 }
@@ -295,14 +299,14 @@ func (c *Checker) work(p *pool) {
 func (c *Checker) lookHere(l *lookup) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
-	v, h, remote := c.find(ctx, l.claim)
+	v, h, later := c.find(ctx, l.claim)
 	if ctx.Err() != nil {
 		c.Stats.Slow.Add(1)
 	}
 	cancel()
 	c.Stats.Lookups.Add(1)
 	c.Stats.Nanoseconds.Add(int64(time.Since(began)))
-	if !remote {
+	if later == nil {
 		c.end(l, v, h)
 		return
 	}
@@ -313,7 +317,7 @@ func (c *Checker) lookHere(l *lookup) {
 	case full:
 		delete(c.pending, l.claim)
 	default:
-		l.asksNode, l.own = true, h
+		l.asksNode, l.own, l.server = true, h, *later
 		c.begin(&c.nodeQuestions, l)
 	}
 	c.mu.Unlock()
@@ -387,9 +391,10 @@ func (c Claim) loopback() bool {
 	return err == nil && client.Addr().IsLoopback()
 }
 
-// find is one lookup on this machine. If remote is true, another node must be asked, and h is
-// this machine's end of the connection.
-func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, remote bool) {
+// find is one lookup on this machine. If later is not nil, there is no verdict yet: if later is a DataNode of this
+// machine, the verdict depends on another claim; otherwise another node must be asked. h is then an end of the
+// connection on this machine.
+func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, later *Peer) {
 	f := c.facts(claim)
 	if f.tokenUser != "" && classOf(claim.Flow) == classApplication {
 		f.owner = c.inspect.user(claim.Flow)
@@ -398,14 +403,16 @@ func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, rem
 		var err error
 		var p Peer
 		if p, h, err = c.peer(ctx, claim); errors.Is(err, errElsewhere) && c.settings.Remote != nil && !claim.loopback() {
-			return Verdict{}, h, true
+			return Verdict{}, h, &Peer{}
 		} else if err != nil {
 			f.why = err.Error()
+		} else if p.Server && claim.Block != "" && c.settings.Written != nil && forwardable(claim.Flow) {
+			return Verdict{}, h, &p
 		} else {
 			f.examined(p)
 		}
 	}
-	return f.verdict(claim.Flow), h, false
+	return f.verdict(claim.Flow), h, nil
 }
 
 // Process checks the flow that a local process names against evidence about the process. It is for

@@ -41,6 +41,11 @@ func judge(flow string, f facts) Verdict {
 			return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: who}
 		case named && p.Evidence.proves():
 			return Verdict{State: Confirmed, Flow: flow, Evidence: p.Evidence, Detail: who}
+		case f.known && p.Server:
+			if v, ok := f.forwarded(flow, who); ok {
+				return v
+			}
+			return byToken(flow, f)
 		case f.known && p.Outside:
 			if service, by, proven := f.namedService(); proven {
 				return Verdict{State: Corrected, Flow: service, Evidence: by, Detail: who}
@@ -59,6 +64,9 @@ func judge(flow string, f facts) Verdict {
 			return Verdict{State: Corrected, Flow: p.Application, Evidence: p.Evidence, Detail: who}
 		case named:
 			return unknown("%s, which proves nothing", who)
+		}
+		if v, ok := f.forwarded(flow, who); ok {
+			return v
 		}
 		switch service, by, proven := f.namedService(); {
 		case proven:
@@ -110,6 +118,8 @@ func (f facts) verdict(flow string) Verdict {
 		return v
 	}
 	switch p := f.peer; {
+	case p.FlowUser != "" && v.Flow == p.Flow:
+		v.User = p.FlowUser
 	case f.tokenUser != "":
 		v.User = f.tokenUser
 	case !f.known || p.Server: // a DataNode forwards other clients' data
@@ -119,6 +129,24 @@ func (f facts) verdict(flow string) Verdict {
 		v.User, _ = userName(p.UID)
 	}
 	return v
+}
+
+// forwarded returns the verdict on a block that a DataNode forwards to the next one, if the node of the first
+// DataNode has verified the flow of its client. That client's claim is the one that the second DataNode sees.
+func (f facts) forwarded(flow, who string) (Verdict, bool) {
+	p := f.peer
+	if !f.known || !p.Server || p.Flow == "" {
+		return Verdict{}, false
+	}
+	v := Verdict{State: Confirmed, Flow: p.Flow, Evidence: Server, Detail: who + ", which forwards a block"}
+	switch class := classOf(flow); {
+	case p.Flow == flow:
+	case p.Flow == Unattributed && class == classApplication:
+		v.State = Refuted
+	default:
+		v.State = Corrected
+	}
+	return v, true
 }
 
 // ofService reports whether a peer runs as the user of a service. User numbers are compared only

@@ -27,9 +27,11 @@ type Peer struct {
 	// is then the name of its program, if it is known.
 	OnHost  bool
 	Program string
-	// Server: the process is a DataNode or NodeManager with an agent.
-	Server bool
-	Detail string // why nothing is known
+	// Server: the process is a DataNode or NodeManager with an agent. Flow and FlowUser are then the flow and the
+	// user of the block that it forwards, as its own node has verified them; "" if that is not known.
+	Server         bool
+	Flow, FlowUser string
+	Detail         string // why nothing is known
 	// Node and User are set for a peer on another node: the node's name, and the name of the user
 	// there. PID, UID and Container are then unknown.
 	Node, User string
