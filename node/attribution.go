@@ -151,7 +151,7 @@ func (d *Daemon) attribute(m wire.Open, block string, written *writtenBlock) (fl
 		written.settle(mode, claimed, v)
 		return mode.Flow(claimed, v), cmp.Or(v.User, user), nil
 	}
-	return mode.Flow(claimed, identity.Verdict{}), user, c
+	return d.identity.Begin(claimed), user, c
 }
 
 // opened passes the stream to the claim.

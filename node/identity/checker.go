@@ -95,6 +95,7 @@ type Checker struct {
 	hints         []hint          // processes found by lookups, the latest first
 	rules         []Rule          // of named services; never changed, only replaced
 	ruleSet       int             // number of times that they were replaced
+	stamps        []string        // of applications that were confirmed, the latest first
 }
 
 // lookup is one lookup in progress, with the callers that wait for its result.
@@ -335,6 +336,7 @@ func (c *Checker) end(l *lookup, v Verdict, h hold) {
 	if v.State == Refuted {
 		c.log.refuted(l.claim.Flow, v, "client", l.claim.Client)
 	}
+	c.noteStamp(v)
 	c.keep(l, v, h)
 	c.answer(l, v)
 }
@@ -436,6 +438,7 @@ func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 		v = Verdict{State: Refuted, Evidence: NoEvidence, Detail: f.why}
 	}
 	c.Stats.count(v)
+	c.noteStamp(v)
 	if v.State == Refuted {
 		c.log.refuted(flow, v, "agent", pid)
 	}

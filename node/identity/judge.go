@@ -182,8 +182,8 @@ func (f facts) nothing() Verdict {
 // Spark puts the time of a query in the place of that stamp, in good faith. Nobody gains anything by such a
 // claim: the process gets the application that its container proves, as if it had named none.
 func otherStamp(a, b string) bool {
-	const end = len("application_") + stampDigits
-	return isYARNApplication(a) && isYARNApplication(b) && a[:end] != b[:end]
+	a, b = stampOf(a), stampOf(b)
+	return a != "" && b != "" && a != b
 }
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"fmt"
 	"io"
 	"net/netip"
 	"os"
@@ -345,4 +346,43 @@ func TestOnHost(t *testing.T) {
 			t.Errorf("%q: %+v", cgroup, p)
 		}
 	}
+}
+
+// Once an application was confirmed, a claim with another time stamp begins in no flow of its own.
+func TestWhereStreamsBegin(t *testing.T) {
+	const phantom = "application_1795320499999_0001"
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	w.start(process{pid: 101, parent: 100, session: 100, uid: me, sockets: []int{77}})
+	w.connect(clientEnd, serverEnd, me, 77)
+	c := newChecker(t, w.settings())
+	begins := func(want map[string]string) {
+		t.Helper()
+		for flow, want := range want {
+			if got := c.Begin(flow); got != want {
+				t.Errorf("%s begins in %s, want %s", flow, got, want)
+			}
+		}
+	}
+	begins(map[string]string{phantom: phantom, appA: appA, clients: clients})
+	if v := ask(t, c, claim(phantom)); v.State != Corrected || v.Flow != appA {
+		t.Errorf("%+v", v)
+	}
+	begins(map[string]string{phantom: Unattributed, appA: appA, appB: appB, spark: spark, clients: clients, "replication": "replication"})
+	for i := range 2 * maxStamps {
+		c.noteStamp(Verdict{State: Confirmed, Flow: fmt.Sprintf("application_%013d_0001", i)})
+	}
+	if begins(map[string]string{appA: Unattributed}); len(c.stamps) != maxStamps {
+		t.Errorf("%d time stamps", len(c.stamps))
+	}
+	c.noteStamp(Verdict{State: Refuted, Flow: appA})
+	c.noteStamp(Verdict{State: Unknown, Flow: appA})
+	begins(map[string]string{appA: Unattributed})
+	if c.Process(101, me, appA); c.Begin(appA) != appA {
+		t.Error("an agent's process was confirmed")
+	}
+	c.settings.Mode = Strict
+	begins(map[string]string{appA: Unattributed, clients: Unattributed})
+	c.settings.Mode = Trust
+	begins(map[string]string{phantom: phantom})
 }
