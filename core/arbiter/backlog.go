@@ -225,9 +225,10 @@ func (f *flow) each(room int64) int64 { return room / int64(max(1, f.writing)) }
 // giveLease gives a writer a lease of about the given number of bytes, and ends its waiting.
 func (a *Arbiter) giveLease(s *Stream, bytes int64, now time.Duration) (lease int64) {
 	lease = min(leaseBytes, max(leaseFloor, bytes))
-	s.flow.users.unpark(s)
-	s.flow.users.charge(s.writer, lease)
+	before := max(s.mark, s.pos)
 	s.mark = max(s.mark, s.pos+lease)
+	s.flow.users.unpark(s)
+	s.flow.users.charge(s.writer, s.mark-before)
 	a.updateWait(s, now)
 	// No frame is needed while the agent's mark leaves enough room.
 	if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {

@@ -118,6 +118,33 @@ func TestUsersThatWriteHaveEqualParts(t *testing.T) {
 	}
 }
 
+// TestAUserOwesNothingForUnusedRoom checks that a user who has written alone for a while gets half as soon as another
+// user writes as well, and that many small writes of a user cost him no later turns.
+func TestAUserOwesNothingForUnusedRoom(t *testing.T) {
+	for _, alone := range []string{"ann", "bob"} {
+		w := usersWorld(t, 1, 0)
+		write := func(user string) *agent {
+			return w.drive(w.open(&stream{}, arbiter.Opening{Flow: "clients", User: user, Write: true}), 0, endlessFile)
+		}
+		ann := write("ann")
+		if alone == "bob" {
+			write("ann")
+			w.flusher("clients", "bob", 0, 5*time.Millisecond, 256)
+		}
+		w.run(100 * time.Second)
+		bob := write("bob")
+		w.run(10 * time.Second)
+		users := w.writtenBy()
+		ann.longest, bob.longest = 0, 0
+		w.run(30 * time.Second)
+		part := float64(users["bob"]) / float64(users["ann"]+users["bob"])
+		t.Logf("after 100 s of %s: bob has %.3f of the bytes; longest waits: ann %v, bob %v", alone, part, ann.longestWait(), bob.longestWait())
+		if part < 0.4 || part > 0.6 || max(ann.longestWait(), bob.longestWait()) > 5*time.Second {
+			t.Errorf("after 100 s of %s: bob has %.3f of the bytes; longest waits: ann %v, bob %v", alone, part, ann.longestWait(), bob.longestWait())
+		}
+	}
+}
+
 // TestThePartsOfUsersAreBounded checks that writers of many users have at most half of the bound more in their backlog
 // than as many writers of one user.
 func TestThePartsOfUsersAreBounded(t *testing.T) {

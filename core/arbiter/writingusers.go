@@ -28,7 +28,7 @@ type writingUser struct {
 	writers int                  // streams: open ones, and closed ones with a backlog
 	backlog int64                // without deferred bytes, which have a bound of their own
 	parked  indexedHeap[*Stream] // the user's writers that wait for a lease, longest wait first
-	tag     int64                // bytes of leases, at least v when the user began to wait
+	tag     int64                // bytes of leases while writers waited; at least v when the user began to wait
 	index   int                  // in writingUsers.turns
 }
 
@@ -100,9 +100,13 @@ func (w *writingUsers) next() *Stream {
 	return u.parked.first()
 }
 
-// charge adds a lease to a user's turns.
-func (w *writingUsers) charge(u *writingUser, lease int64) {
-	if u.tag = max(u.tag, w.v) + lease; u.index > 0 {
+// charge adds the bytes of a lease to a user's turns. While no writer waits, nobody loses a turn, and nothing
+// is charged.
+func (w *writingUsers) charge(u *writingUser, bytes int64) {
+	if w.parked == 0 {
+		return
+	}
+	if u.tag = max(u.tag, w.v) + bytes; u.index > 0 {
 		w.turns.set(u)
 	}
 }
