@@ -418,7 +418,7 @@ func (w *Weights) validate() {
 	}
 }
 
-// Warnings returns a line for each rule that never has an effect, with its position.
+// Warnings returns a line for each rule and each service that never has an effect, with its position.
 func (w *Weights) Warnings() []string {
 	var p policy.Policy
 	for _, r := range w.Rules {
@@ -431,7 +431,7 @@ func (w *Weights) Warnings() []string {
 		line, column := w.doc.Place(fmt.Sprintf("rules[%d]", one.Rule))
 		all = append(all, settings.Mistake{Line: line, Column: column, What: one.Against(fmt.Sprintf("the rule on line %d", w.doc.Line("rules", one.By)))}.String())
 	}
-	return all
+	return append(all, w.serviceWarnings()...)
 }
 
 // UsesBandwidth reports whether a rule makes requested bandwidth a weight.

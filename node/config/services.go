@@ -9,6 +9,7 @@ import (
 
 	"penstock/core/policy"
 	"penstock/node/identity"
+	"penstock/settings"
 )
 
 // Service names processes outside of containers that form one flow, named service: and the name. A
@@ -64,6 +65,24 @@ func (w *Weights) validateServices() {
 			first[conditions] = i
 		}
 	}
+}
+
+// serviceWarnings returns a line for each entry that an earlier one with another name hides, because all its
+// conditions are among those of the later one.
+func (w *Weights) serviceWarnings() (all []string) {
+	for i, s := range w.Services {
+		for j, first := range w.Services[:i] {
+			if first.Name == s.Name || first.User != s.User && first.User != identity.AnyUser ||
+				first.Program != s.Program && first.Program != "" || first.Client != s.Client && first.Client != "" {
+				continue
+			}
+			line, column := w.doc.Place(fmt.Sprintf("services[%d]", i))
+			what := fmt.Sprintf("service %s: the entry on line %d matches everything that this one matches, and comes first", s.Name, w.doc.Line("services", j))
+			all = append(all, settings.Mistake{Line: line, Column: column, What: what}.String())
+			break
+		}
+	}
+	return all
 }
 
 // checkUser checks the name of a service's user.

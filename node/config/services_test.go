@@ -68,3 +68,23 @@ func FuzzServices(f *testing.F) {
 		}
 	})
 }
+
+func TestHiddenServices(t *testing.T) {
+	w, err := LoadWeights(write(t, `
+services:
+  - {name: hbase, user: hbase, program: HRegionServer}
+  - {name: hbase, user: hbase}
+  - {name: master, user: hbase, program: HMaster}
+  - {name: trino, user: "*", program: TrinoServer}
+  - {name: query, user: ann, program: TrinoServer, client: q}
+  - {name: other, user: bob, client: q}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := w.Warnings()
+	if len(got) != 2 || !strings.Contains(got[0], "line 5, column 5: service master: the entry on line 4 matches everything") ||
+		!strings.Contains(got[1], "line 7, column 5: service query: the entry on line 6") {
+		t.Errorf("%q", got)
+	}
+}
