@@ -166,21 +166,26 @@ type claim struct {
 
 // attribute returns the flow in which a server's stream begins, and the user of the operation (""
 // if unknown). c is the claim to which the opened stream must be passed; nil if the flow is
-// final.
-func (d *Daemon) attribute(m wire.Open) (flow, user string, c *claim) {
+// final. block is the block that a DataNode writes, and written records its flow.
+func (d *Daemon) attribute(m wire.Open, block string, written *writtenBlock) (flow, user string, c *claim) {
 	mode := d.identity.Mode()
 	user = identity.ShortName(m.User) // the DataNode has checked the token
-	c = &claim{claimed: m.Flow}
-	asked := identity.Claim{Flow: m.Flow, Client: m.Client, Server: m.Server, User: m.User}
+	claimed, name := identity.Claimed(m.Flow)
+	c = &claim{claimed: claimed}
+	asked := identity.Claim{Flow: claimed, Name: name, Client: m.Client, Server: m.Server, User: m.User, Block: block}
 	if m.Client == wire.Own {
-		asked = identity.Claim{Flow: m.Flow, Own: true}
+		asked = identity.Claim{Flow: claimed, Own: true}
 	}
 	v, known := d.identity.Check(asked,
-		func(v identity.Verdict) { c.settle(mode, &v, nil, nil, nil) })
+		func(v identity.Verdict) {
+			written.settle(mode, claimed, v)
+			c.settle(mode, &v, nil, nil, nil)
+		})
 	if known {
-		return mode.Flow(m.Flow, v), cmp.Or(v.User, user), nil
+		written.settle(mode, claimed, v)
+		return mode.Flow(claimed, v), cmp.Or(v.User, user), nil
 	}
-	return mode.Flow(m.Flow, identity.Verdict{}), user, c
+	return d.identity.Begin(claimed), user, c
 }
 
 // opened passes the stream to the claim.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -83,7 +84,7 @@ func TestAForgedClaim(t *testing.T) {
 			if err := os.MkdirAll(filepath.Join(filepath.Dir(r.dir), "local", "nmPrivate"), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			client, server := connection(t)
+			client, server := elsewhere(t)
 			block := filepath.Join(r.dir, "blk_1")
 			r.put(block, "")
 			r.send(wire.Open{Stream: 1, Direction: wire.Write, Flow: app, Path: block, Client: client, Server: server})
@@ -240,4 +241,135 @@ func TestABalancerIsKnownByItsUser(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client in no container that a rule of the weights file names has the flow of its service, and no user takes turns in it.
+// The rules are replaced while the daemon runs; a file with a mistake changes nothing.
+func TestNamedServices(t *testing.T) {
+	self, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\nidentity: {mode: strict}\n")
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(r.dir), "local", "nmPrivate"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	block := filepath.Join(r.dir, "blk_1")
+	r.put(block, "")
+	client, server := elsewhere(t) // the program sleep
+	streams := func(flow string) string {
+		return r.metric(fmt.Sprintf("penstock_flow_streams{device=%q,flow=%q}", r.deviceName(), flow))
+	}
+	stream := uint32(0)
+	open := func(flow, want string) {
+		t.Helper()
+		before := streams(want)
+		stream++
+		r.send(wire.Open{Stream: stream, Direction: wire.Write, Flow: flow, Path: block, Client: client, Server: server})
+		r.until("the flow "+want, func() bool { return streams(want) != before && streams(want) != "" })
+	}
+	loaded := 0
+	load := func(text string) {
+		t.Helper()
+		r.put(r.weights, "default: 1\n"+text)
+		loaded++
+		r.until("the weights", func() bool { s := r.status().Weights; return int(s.Taken+s.Refused) == loaded })
+	}
+	open("clients", "clients")
+	load(fmt.Sprintf("services: [{name: sleeper, user: %q, program: 'sle*p'}]\n", self.Username))
+	open("clients", "service:sleeper")
+	if s := r.status().Identity.Services; len(s) != 1 || s[0].Flow != "service:sleeper" || s[0].User != self.Username || s[0].Program != "sle*p" || s[0].Client != "" {
+		t.Errorf("the status has %+v", s)
+	}
+	load("services: [{name: sleeper}]\n")
+	open("client:hb_rs_1", "service:sleeper")
+	load(fmt.Sprintf("services: [{name: awake, user: %q, client: 'hb_rs_*'}, {name: asleep, user: %q, program: sleep}]\n", self.Username, self.Username))
+	open("client:hb_rs_1", "service:awake")
+	open("client:hb_rx_1", "service:asleep")
+	open("unattributed", "service:asleep")
+	// No process gets such a flow by naming it, or by a name that no rule has.
+	open("service:awake", "unattributed")
+	load("")
+	open("client:hb_rs_1", "unattributed")
+	for _, s := range []string{"service:hb_rs_1", "client:hb_rs_1", "client:hb_rx_1"} {
+		if got := streams(s); got != "" && got != "0" {
+			t.Errorf("%s streams of %s", got, s)
+		}
+	}
+}
+
+// A block that a DataNode forwards has the flow that was verified at the first DataNode, whatever that DataNode's client claims.
+func TestForwardedBlocks(t *testing.T) {
+	self, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\nidentity: {mode: verify}\n")
+	if err := os.MkdirAll(filepath.Join(filepath.Dir(r.dir), "local", "nmPrivate"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r.put(r.weights, fmt.Sprintf("services: [{name: sleeper, user: %q, program: sleep}]\n", self.Username))
+	r.until("the rule", func() bool { return len(r.status().Identity.Services) == 1 })
+	second := filepath.Join(r.dir, "second")
+	if err := os.Mkdir(second, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	next := r.another(wire.Hello{Role: wire.RoleDataNode, Directories: []string{r.dir}})
+	client, server := elsewhere(t)
+	forwards, to := connection(t) // of this process, which is the DataNode
+	streams := func(flow string) string {
+		return r.metric(fmt.Sprintf("penstock_flow_streams{device=%q,flow=%q}", r.deviceName(), flow))
+	}
+	for i, claimed := range []string{"clients", app} {
+		block := fmt.Sprintf("blk_%d", i)
+		r.put(filepath.Join(r.dir, block), "")
+		r.put(filepath.Join(second, block), "")
+		r.send(wire.Open{Stream: uint32(i + 1), Direction: wire.Write, Flow: claimed, Path: filepath.Join(r.dir, block), Client: client, Server: server})
+		r.until("the service at the first DataNode", func() bool { return streams("service:sleeper") == fmt.Sprint(2*i+1) })
+		next.send(wire.Open{Stream: uint32(i + 1), Direction: wire.Write, Flow: claimed, Path: filepath.Join(second, block), Client: forwards, Server: to})
+		next.until("the service at the second DataNode", func() bool { return streams("service:sleeper") == fmt.Sprint(2*i+2) })
+	}
+	// Once the first DataNode has ended the block, nothing is known of it.
+	for i := range 2 {
+		r.send(wire.Close{Stream: uint32(i + 1)})
+	}
+	r.until("the end of the blocks", func() bool { return streams("service:sleeper") == "2" })
+	flow, user := r.daemon.written.verified(t.Context(), os.Getpid(), "blk_0")
+	if flow != "" || user != "" || len(r.daemon.written.of) != 0 {
+		t.Errorf("%s, %s, %d blocks", flow, user, len(r.daemon.written.of))
+	}
+}
+
+// Whoever asks for a block waits for the verdict, but not for longer than he wants.
+func TestWrittenBlocks(t *testing.T) {
+	var b writtenBlocks
+	if w := b.begin(7, ""); w != nil {
+		t.Error("a stream without a block")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		late := b.begin(7, "blk_1")
+		defer late.end()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if flow, _ := b.verified(ctx, 7, "blk_1"); flow != "" || ctx.Err() == nil {
+			t.Errorf("%q before the verdict", flow)
+		}
+	})
+	first, second := b.begin(7, "blk_1"), b.begin(7, "blk_1")
+	second.settle(identity.Verify, "clients", identity.Verdict{State: identity.Confirmed, Flow: "clients", User: "bob"})
+	second.end()
+	first.settle(identity.Verify, "clients", identity.Verdict{State: identity.Confirmed, Flow: "clients", User: "ann"})
+	if flow, user := b.verified(t.Context(), 7, "blk_1"); flow != "clients" || user != "ann" {
+		t.Errorf("%s, %s", flow, user)
+	}
+	if flow, _ := b.verified(t.Context(), 8, "blk_1"); flow != "" {
+		t.Errorf("another process's block: %s", flow)
+	}
+	first.end()
+	unsure := b.begin(7, "blk_1")
+	unsure.settle(identity.Verify, app, identity.Verdict{})
+	if flow, _ := b.verified(t.Context(), 7, "blk_1"); flow != "" {
+		t.Errorf("an unverified claim: %s", flow)
+	}
+	unsure.end()
 }

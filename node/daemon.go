@@ -79,6 +79,7 @@ type Daemon struct {
 	// Descriptors used by files and directories of servers and of tasks.
 	serverFiles, taskFiles ipc.Quota
 	identity               *identity.Checker
+	written                writtenBlocks
 	users                  *users
 	connections            *connectionWatch
 	processes              *processWatch
@@ -175,6 +176,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		return nil, err
 	}
 	checks.Log, checks.Calls, checks.ServiceUIDs = log, &d.calls, serviceUIDs(checks.Services, log)
+	checks.Rules, checks.Written = weights.IdentityRules(), d.written.verified
 	if err := d.newRemote(); err != nil {
 		return nil, err
 	}
@@ -310,6 +312,7 @@ func (d *Daemon) reload() {
 		return
 	}
 	logWarnings(d.log, d.settings.Weights, weights)
+	d.identity.SetRules(weights.IdentityRules())
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.weights = weights

@@ -333,20 +333,23 @@ func (r *registration) NoLongerFree() <-chan struct{} { return r.noLongerFree }
 // Open implements ipc.Registration.
 func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
 	flow, user, claim := r.own, "", (*claim)(nil)
+	block := r.blockOf(m)
+	written := r.daemon.written.begin(int(r.pid), block)
 	if ipc.Serves(r.role) {
-		flow, user, claim = r.daemon.attribute(m)
+		flow, user, claim = r.daemon.attribute(m, block, written)
 	}
 	use := r.connectionOf(m, flow)
-	loop, stream, err := r.open(flow, user, claim != nil, m, marker, use)
+	loop, stream, err := r.open(flow, user, claim != nil, m, marker, func() { use.Close(); written.end() })
 	if err != nil {
 		use.Close()
+		written.end()
 		return nil, nil, err
 	}
 	claim.opened(r.daemon.identity.Mode(), loop, stream, use)
 	return loop, stream, nil
 }
 
-func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker, use *connections.Use) (*device.Loop, *device.Stream, error) {
+func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker, closed func()) (*device.Loop, *device.Stream, error) {
 	req := device.OpenRequest{
 		Marker: marker, ID: m.Stream, Flow: flow, Asked: asked, Kind: device.Kind(m.Kind), Write: m.Direction == wire.Write, Remote: r.remote(m), From: m.From, To: m.To,
 		Patience: r.patience(m), User: turnOf(flow, user), Refusable: m.Refusable && r.role == wire.RoleDataNode, Threads: r.threads, Passing: m.Passing,
@@ -380,7 +383,7 @@ func (r *registration) open(flow, user string, asked bool, m wire.Open, marker d
 		}
 		d.opening <- struct{}{}
 		defer func() { <-d.opening }()
-		if err := r.openFiles(&req, d.Dir, m, use); err != nil {
+		if err := r.openFiles(&req, d.Dir, m, closed); err != nil {
 			if errors.Is(err, blockfile.ErrMoved) {
 				r.lose(d.within, err)
 			}
@@ -440,7 +443,7 @@ func (r *registration) openFile(dir *blockfile.Dir, path string, staged bool) (f
 	return file, nil
 }
 
-func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m wire.Open, use *connections.Use) error {
+func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m wire.Open, closed func()) error {
 	block, err := r.openFile(dir, m.Path, !req.Write)
 	if err != nil {
 		return err
@@ -453,8 +456,8 @@ func (r *registration) openFiles(req *device.OpenRequest, dir *blockfile.Dir, m 
 		}
 		req.To = min(req.To, size)
 	}
-	req.Closed = use.Close
-	block.OnClose(use.Close) // also of a stream that the agent never closes
+	req.Closed = closed
+	block.OnClose(closed) // also of a stream that the agent never closes
 	if req.Block = block; m.Meta == "" {
 		return nil
 	}

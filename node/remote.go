@@ -28,8 +28,8 @@ func (d *Daemon) newRemote() error {
 		return nil
 	}
 	if b.Peers != "" {
-		d.answers = peers.NewServer(func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error) {
-			return d.identity.Whose(ctx, local, remote)
+		d.answers = peers.NewServer(func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error) {
+			return d.identity.Whose(ctx, local, remote, block)
 		}, d.log)
 	}
 	if mode, err := identity.ParseMode(d.settings.Identity.Mode); err == nil && mode == identity.Trust {

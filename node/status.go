@@ -85,6 +85,7 @@ func (d *Daemon) status() status.Document {
 		doc.Identity.Claims = append(doc.Identity.Claims, status.Claims{Verdict: state.String(), Evidence: evidence.String(), Count: claims})
 	})
 	doc.Identity.Remote = d.remoteStatus()
+	doc.Identity.Services = serviceStatus(d.identity.Rules())
 	doc.ForeignWatch = d.users.status()
 	doc.Connections, doc.Processes = d.connections.status(), d.processes.status()
 	doc.Applications, doc.Machine = d.processes.applications(), d.machine
@@ -219,4 +220,13 @@ func promise(r device.ReserveSnapshot) status.Reserve {
 // latencyGoal returns the state of a flow's latency goal.
 func latencyGoal(l device.LatencySnapshot) status.LatencyGoal {
 	return status.LatencyGoal{GoalNS: int64(l.Goal), P99NS: int64(l.P99), Reads: l.Reads, Attained: l.Attained, Active: l.Active, SliceBytes: l.Slice, DepthBound: l.Depth, LeastNS: int64(l.Least)}
+}
+
+// serviceStatus returns the rules of named services.
+func serviceStatus(rules []identity.Rule) []status.Service {
+	all := make([]status.Service, 0, len(rules))
+	for _, r := range rules {
+		all = append(all, status.Service{Flow: r.Flow(), User: r.User, Program: r.Program, Client: r.Client})
+	}
+	return all
 }

@@ -162,7 +162,7 @@ func (a *Arbiter) arrives(f *flow, write bool, now time.Duration) {
 	if f.ready.len() > 0 {
 		return
 	}
-	if f.inFlight == 0 && f.parked.len() == 0 { // the flow had no demand
+	if f.inFlight == 0 && f.users.parked == 0 { // the flow had no demand
 		if f.limit != nil {
 			f.limit.Forfeit(now, idleCredit)
 		}

@@ -192,22 +192,25 @@ func (a *Arbiter) freeRoom(f *flow) int64 {
 	return room
 }
 
-// grant gives a writer a lease while its flow's backlog is below the bound, and parks the writer
-// otherwise. The remaining room is divided equally among the flow's writers, so that no writer can
-// use all of it.
+// grant gives a writer a lease while its flow's backlog is below the bound, or its user's below the
+// user's part of the bound (writingusers.go), and parks the writer otherwise. The remaining room is
+// divided equally among the flow's writers, so that no writer can use all of it.
 func (a *Arbiter) grant(s *Stream, now time.Duration) {
 	f := s.flow
 	room := a.freeRoom(f)
-	if room > 0 && f.parked.len() == 0 {
-		a.giveLease(s, room, now)
+	if room > 0 && f.users.parked == 0 {
+		a.giveLease(s, f.each(room), now)
 		return
 	}
 	if room <= 0 {
 		a.drainTail(f, now)
 	}
+	if f.withinPart(s) {
+		a.giveLease(s, leaseFloor, now)
+		return
+	}
 	if s.mark <= s.pos && s.parkedIndex == 0 {
-		s.parked = now
-		f.parked.set(s)
+		f.users.park(s, now)
 	}
 	a.updateWait(s, now)
 	a.sendMark(s)
@@ -216,9 +219,16 @@ func (a *Arbiter) grant(s *Stream, now time.Duration) {
 	}
 }
 
-func (a *Arbiter) giveLease(s *Stream, room int64, now time.Duration) (lease int64) {
-	lease = min(leaseBytes, max(leaseFloor, room/int64(max(1, s.flow.writing))))
+// each returns the part of a number of bytes for each of the flow's open writers.
+func (f *flow) each(room int64) int64 { return room / int64(max(1, f.writing)) }
+
+// giveLease gives a writer a lease of about the given number of bytes, and ends its waiting.
+func (a *Arbiter) giveLease(s *Stream, bytes int64, now time.Duration) (lease int64) {
+	lease = min(leaseBytes, max(leaseFloor, bytes))
+	before := max(s.mark, s.pos)
 	s.mark = max(s.mark, s.pos+lease)
+	s.flow.users.unpark(s)
+	s.flow.users.charge(s.writer, s.mark-before)
 	a.updateWait(s, now)
 	// No frame is needed while the agent's mark leaves enough room.
 	if s.sent < 0 || s.sent == Open || s.sent-s.pos <= leaseBytes/2 {
@@ -227,24 +237,26 @@ func (a *Arbiter) giveLease(s *Stream, room int64, now time.Duration) (lease int
 	return lease
 }
 
-// grantParked gives leases to the flow's parked writers, longest wait first, while there is room.
-// If many writers are parked, some get their leases only in the next call of Decide.
+// grantParked gives leases to the flow's parked writers while there is room, or while there is room
+// in their users' parts. Users take turns; of one user, the longest wait comes first. If many writers
+// are parked, some get their leases only in the next call of Decide.
 func (a *Arbiter) grantParked(f *flow, now time.Duration) {
-	if f.parked.len() == 0 || f.granting {
+	if f.users.parked == 0 || f.granting {
 		return
 	}
 	room := a.freeRoom(f)
-	for n := 0; room > 0 && f.parked.len() > 0; n++ {
+	for n := 0; room > 0 && f.users.parked > 0; n++ {
 		if n == grantsAtOnce {
 			f.granting = true
 			a.grantQueue = append(a.grantQueue, f)
 			return
 		}
-		s := f.parked.first()
-		f.parked.remove(s)
-		room -= a.giveLease(s, room, now)
+		room -= a.giveLease(f.users.next(), f.each(room), now)
 	}
-	if room <= 0 && f.parked.len() > 0 {
+	if f.users.parked > 0 {
+		a.grantParts(f, now)
+	}
+	if room <= 0 && f.users.parked > 0 {
 		a.drainTail(f, now)
 	}
 }

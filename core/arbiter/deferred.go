@@ -229,7 +229,7 @@ func (a *Arbiter) dropUndrained(s *Stream, now time.Duration) {
 		s.flow.deferred -= s.deferredBytes
 		s.deferredBytes = 0
 	}
-	s.flow.backlog -= left
+	s.addUndrained(-left)
 	a.backlog.all -= left
 	s.next, s.flushTo = s.pos, s.pos
 	if len(s.pending) == 0 {

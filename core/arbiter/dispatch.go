@@ -193,7 +193,7 @@ func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 	a.expect(r)
 	a.act(Action{Kind: Start, Stream: s, Request: r})
 	if s.Write || s.closed {
-		if a.updateReady(s, now); s.Write && f.parked.len() > 0 && !f.granting {
+		if a.updateReady(s, now); s.Write && f.users.parked > 0 && !f.granting {
 			a.drainTail(f, now)
 		}
 	} else {
@@ -264,8 +264,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	case r.Write:
 		if !r.Meta {
 			s.out -= r.Length
-			f := s.flow
-			f.backlog -= r.Length
+			s.addUndrained(-r.Length)
 			a.backlog.all -= r.Length
 		}
 		a.updateReady(s, now)

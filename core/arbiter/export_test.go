@@ -82,10 +82,13 @@ func (a *Arbiter) Check() string {
 		if (f.announced > 0 || f.inFlight > 0 || f.backlog > 0) && f.inactiveSince > 0 {
 			return f.name + " is inactive but has work to do"
 		}
-		for _, p := range []*indexedHeap[*Stream]{&f.parked, &f.tails, &f.deferredQueue} {
+		for _, p := range []*indexedHeap[*Stream]{&f.tails, &f.deferredQueue} {
 			if !sound(p) {
 				return f.name + ": a heap of writers is out of order"
 			}
+		}
+		if broken := f.users.broken(a, f); broken != "" {
+			return f.name + ": " + broken
 		}
 		for d := range f.ready.dirs {
 			lane := &f.ready.dirs[d]
@@ -154,3 +157,40 @@ func Describe(s *Stream) string {
 
 // NeverAwait makes the device wait for no overtaken read, for comparisons.
 func (a *Arbiter) NeverAwait() { a.overtaking.rest = 1 << 62 }
+
+// broken describes an account of the flow's writing users that does not match the streams; "" if all do.
+func (w *writingUsers) broken(a *Arbiter, f *flow) string {
+	parked, users := 0, map[string]*writingUser{}
+	for _, s := range a.streams {
+		if s.flow != f || !s.drains() {
+			continue
+		}
+		u := users[s.User]
+		if u == nil {
+			u = &writingUser{}
+			users[s.User] = u
+		}
+		u.writers++
+		if !s.deferred() {
+			u.backlog += s.undrained()
+		}
+		if s.writer != w.byName[s.User] || s.parkedIndex > 0 && s.closed {
+			return "a writer has another user, or is closed and parked"
+		}
+		parked += min(1, s.parkedIndex)
+	}
+	waiting := 0
+	for name, u := range w.byName {
+		if is := users[name]; is == nil || is.writers != u.writers || is.backlog != u.backlog {
+			return fmt.Sprintf("user %q: %d writers, backlog %d; by its streams %+v", name, u.writers, u.backlog, is)
+		}
+		if !sound(&u.parked) || (u.parked.len() > 0) != (u.index > 0) {
+			return fmt.Sprintf("user %q: parked writers are out of order", name)
+		}
+		waiting += u.parked.len()
+	}
+	if len(users) != len(w.byName) || parked != w.parked || waiting != w.parked || !sound(&w.turns) {
+		return fmt.Sprintf("%d users of %d, %d writers parked, %d in heaps, the counter is %d", len(w.byName), len(users), parked, waiting, w.parked)
+	}
+	return ""
+}

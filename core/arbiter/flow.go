@@ -19,13 +19,13 @@ type flow struct {
 	announced int64 // cost of the next request as announced to the scheduler; 0 if not backlogged
 
 	streams        int
-	writers        int                  // writing streams: open ones, and closed ones with a backlog
-	writing        int                  // writing streams that are open
-	reading        int                  // other streams that are open
-	stalled        int                  // streams at their marks or, in observe mode, beyond them
-	stalledWriters int                  // of these, streams that are drained
-	parked         indexedHeap[*Stream] // writers that wait for a lease, longest wait first
-	granting       bool                 // in Arbiter.grantQueue
+	writers        int          // writing streams: open ones, and closed ones with a backlog
+	writing        int          // writing streams that are open
+	reading        int          // other streams that are open
+	stalled        int          // streams at their marks or, in observe mode, beyond them
+	stalledWriters int          // of these, streams that are drained
+	users          writingUsers // users with writing streams, and writers that wait for a lease
+	granting       bool         // in Arbiter.grantQueue
 	backlog        int64
 	tails          indexedHeap[*Stream] // writers with bytes that are not requested yet, oldest first
 	deferredQueue  indexedHeap[*Stream] // writers with deferred bytes, oldest first
@@ -115,11 +115,7 @@ func (a *Arbiter) flow(name string, now time.Duration) *flow {
 	if len(a.all) >= a.cfg.MaxFlows-1 && name != UnattributedFlow && !a.forgetIdlest() {
 		return a.flow(UnattributedFlow, now)
 	}
-	f := &flow{name: name, idle: now, waitAccount: waitAccount{at: now}, busy: 1, inactiveSince: now, ready: newStreamQueue(), rule: a.policy(name)}
-	f.parked = indexedHeap[*Stream]{
-		less:  func(s, t *Stream) bool { return s.parked < t.parked },
-		index: func(s *Stream) *int { return &s.parkedIndex },
-	}
+	f := &flow{name: name, idle: now, waitAccount: waitAccount{at: now}, busy: 1, inactiveSince: now, ready: newStreamQueue(), users: newWritingUsers(), rule: a.policy(name)}
 	f.tails = indexedHeap[*Stream]{
 		less:  func(s, t *Stream) bool { return s.unflushed < t.unflushed },
 		index: func(s *Stream) *int { return &s.tailIndex },

@@ -283,8 +283,7 @@ func (a *Arbiter) admitPacket(s *Stream, now time.Duration) {
 	a.forced.clearDeadline(s)
 	s.mark = max(s.mark, s.pos+leaseFloor)
 	if s.parkedIndex > 0 { // the stream moves to the end of the queue
-		s.parked = now
-		s.flow.parked.set(s)
+		s.flow.users.park(s, now)
 	}
 	a.updateWait(s, now)
 	a.sendMark(s)

@@ -116,7 +116,7 @@ func (a *Arbiter) Snapshot(now time.Duration) Snapshot {
 		flow := FlowSnapshot{
 			Name: f.name, Weight: f.rule.Weight, Part: a.tree.parts.Flows[f.name], Queue: f.rule.Queue.Name(),
 			Entitled: f.leaf.entitled, Wanted: f.readyTimeAt(now), Mode: a.modeOf(f), Limit: f.rule.Limit,
-			Streams: f.streams - f.kept, Queued: f.ready.len(), Waiting: f.parked.len(), Backlog: f.backlog,
+			Streams: f.streams - f.kept, Queued: f.ready.len(), Waiting: f.users.parked, Backlog: f.backlog,
 			Kinds: f.snapshotKinds(), Resident: f.resident, Behind: f.unscheduled, Requests: f.requests,
 			Waits: f.waits, Forced: f.forced, ForcedBytes: f.forcedBytes, WouldWait: f.wouldWait,
 			Standing: f.stalled, Refused: f.refused, LimitWaits: f.limitWaits, Lazy: f.deferred, Kept: f.kept, Dropped: f.dropped, DroppedBytes: f.droppedBytes,
@@ -172,9 +172,9 @@ func (a *Arbiter) Held() string {
 			a.backlog.all, a.backlog.writing, a.backlog.kept, a.staged, len(a.streams), len(a.running), a.forced.waiting.len(), a.anticipation.ready)
 	}
 	for _, f := range a.all {
-		if f.backlog != 0 || f.deferred != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || f.reading != 0 || f.stalled != 0 || f.writers != 0 || f.ready.len() != 0 || f.parked.len() != 0 || f.tails.len() != 0 || f.deferredQueue.len() != 0 {
+		if f.backlog != 0 || f.deferred != 0 || f.kept != 0 || f.streams != 0 || f.inFlight != 0 || f.writing != 0 || f.reading != 0 || f.stalled != 0 || f.writers != 0 || f.ready.len() != 0 || f.users.parked != 0 || len(f.users.byName) != 0 || f.tails.len() != 0 || f.deferredQueue.len() != 0 {
 			fmt.Fprintf(&b, "%s: backlog %d, lazy %d, kept %d, %d streams, %d in flight, %d writers, %d of them open, %d ready, %d parked, %d tails, %d spilled\n",
-				f.name, f.backlog, f.deferred, f.kept, f.streams, f.inFlight, f.writers, f.writing, f.ready.len(), f.parked.len(), f.tails.len(), f.deferredQueue.len())
+				f.name, f.backlog, f.deferred, f.kept, f.streams, f.inFlight, f.writers, f.writing, f.ready.len(), f.users.parked, f.tails.len(), f.deferredQueue.len())
 		}
 	}
 	return b.String()

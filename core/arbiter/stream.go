@@ -110,8 +110,9 @@ type Stream struct {
 	tailIndex     int           // index in flow.tails or flow.deferredQueue
 	forcedIndex   int           // index in forced.waiting
 	overdueIndex  int           // index in flow.overdue
-	parkedIndex   int           // index in flow.parked
+	parkedIndex   int           // index in writingUser.parked
 	parked        time.Duration // when the stream was parked
+	writer        *writingUser  // of a stream that is drained
 	out           int64         // write: bytes of data in flight
 
 	unflushed   time.Duration // write: when the oldest bytes that are not requested were reported; 0 if there are none
@@ -470,7 +471,7 @@ func (a *Arbiter) ungovern(s *Stream, now time.Duration) {
 		if a.stopReading(s, now); s.drains() {
 			a.settleWaits(s.flow, now)
 			s.flow.writing--
-			s.flow.parked.remove(s)
+			s.flow.users.unpark(s)
 		}
 	}
 	s.closed = true
@@ -553,7 +554,8 @@ func (a *Arbiter) join(s *Stream, f *flow, now time.Duration) {
 	if !s.closed {
 		f.writing++
 	}
-	f.backlog += s.undrained()
+	f.users.enter(s)
+	s.addUndrained(s.undrained())
 	f.deferred += s.deferredBytes
 	if s.kept {
 		f.kept++
@@ -572,7 +574,6 @@ func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	a.forced.clearDeadline(s)
 	f.ready.leave(s)
 	a.announce(f, now)
-	f.parked.remove(s)
 	a.stagedFor(f, -s.ahead)
 	if f.streams--; f.streams == 0 {
 		f.idle = now
@@ -589,7 +590,9 @@ func (a *Arbiter) leave(s *Stream, now time.Duration) {
 	if !s.closed {
 		f.writing--
 	}
-	f.backlog -= s.undrained()
+	s.addUndrained(-s.undrained())
+	f.users.unpark(s)
+	f.users.leave(s)
 	f.deferred -= s.deferredBytes
 	if s.kept {
 		f.kept--

@@ -42,7 +42,7 @@ func (a *Arbiter) tick(now time.Duration) {
 		}
 		a.grantParked(f, now)
 		if i < len(a.active) && a.active[i] == f {
-			if f.atWork(now) || f.deferred > 0 || f.tails.len() > 0 || f.parked.len() > 0 {
+			if f.atWork(now) || f.deferred > 0 || f.tails.len() > 0 || f.users.parked > 0 {
 				i++
 			} else {
 				f.inactiveSince = now

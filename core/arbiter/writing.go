@@ -29,7 +29,7 @@ func (a *Arbiter) addBacklog(s *Stream, pos int64, now time.Duration) {
 	f := s.flow
 	a.activate(f, now)
 	a.backlog.all += bytes
-	f.backlog += bytes
+	s.addUndrained(bytes)
 	s.latest = now
 	setDefault(&s.unflushed, now)
 	if s.deferred() {
@@ -115,7 +115,7 @@ func (a *Arbiter) closeWrite(s *Stream, pos int64, now time.Duration) {
 	f := s.flow
 	a.settleWaits(f, now)
 	f.writing--
-	f.parked.remove(s)
+	f.users.unpark(s)
 	switch {
 	case !s.deferred():
 		a.flush(s, now)

@@ -50,6 +50,11 @@ func TestAPeerOnAnotherMachine(t *testing.T) {
 		p := judged(t, far, unknown, func(r status.Remote) int64 { return r.Unanswered })
 		p.goesOn(t, client.Application(unknown))
 	})
+	t.Run("a rule names the service that a shell is", func(t *testing.T) {
+		shared.Weights(t, "default: 1\nservices: [{name: writer, user: root, program: Client}]\n")
+		p := judged(t, shell, mine, func(r status.Remote) int64 { return r.Confirmed })
+		p.goesOn(t, "service:writer")
+	})
 	// The answering node counts an answer before the asking node does. So the asking node's
 	// counters are read first.
 	asked := look(t).Identity.Remote

@@ -302,6 +302,8 @@ type Weights struct {
 	Default int     `yaml:"default"`
 	Queues  []Queue `yaml:"queues" entry:"a queue"`
 	Rules   []Rule  `yaml:"rules" entry:"a rule"`
+	// Services are named services: clients of HDFS outside of containers that have flows of their own.
+	Services []Service `yaml:"services" entry:"a service"`
 	// Processes are processes without an agent; they are held only if the settings have control.
 	Processes []Process `yaml:"processes" entry:"an entry of processes"`
 	// Connections limit connections between DataNodes and containers, under the same condition.
@@ -370,6 +372,7 @@ func (w *Weights) validate() {
 		w.doc.Add("", fmt.Errorf("default: weight %d: use 1 to %d", w.Default, maxWeight))
 		w.Default = 1 // the mistake is reported once
 	}
+	w.validateServices()
 	w.validateProcesses()
 	w.validateConnections()
 	if len(w.Rules) > MaxRules {
@@ -415,7 +418,7 @@ func (w *Weights) validate() {
 	}
 }
 
-// Warnings returns a line for each rule that never has an effect, with its position.
+// Warnings returns a line for each rule and each service that never has an effect, with its position.
 func (w *Weights) Warnings() []string {
 	var p policy.Policy
 	for _, r := range w.Rules {
@@ -428,7 +431,7 @@ func (w *Weights) Warnings() []string {
 		line, column := w.doc.Place(fmt.Sprintf("rules[%d]", one.Rule))
 		all = append(all, settings.Mistake{Line: line, Column: column, What: one.Against(fmt.Sprintf("the rule on line %d", w.doc.Line("rules", one.By)))}.String())
 	}
-	return all
+	return append(all, w.serviceWarnings()...)
 }
 
 // UsesBandwidth reports whether a rule makes requested bandwidth a weight.

@@ -37,8 +37,12 @@ type Settings struct {
 	// ServiceUIDs are the ids of those users that exist on this machine.
 	Services    []string
 	ServiceUIDs []uint32
+	Rules       []Rule // of named services; SetRules replaces them
 	Users       Users  // nil: only the local directories are evidence
 	Remote      Remote // nil: peers on other nodes are unknown
+	// Written returns the flow and the user of the block that a DataNode of this machine writes, once they are
+	// verified; "" if they are not, or not before ctx ends. nil: they are not known.
+	Written func(ctx context.Context, pid int, block string) (flow, user string)
 	// Containers are those of Kubernetes and Mesos; nil: they are not known.
 	Containers Containers
 	Log        *slog.Logger
@@ -93,14 +97,19 @@ type Checker struct {
 	cache         *simplelru.LRU[Claim, *entry]
 	servers       map[serving]int // number of connections of each
 	hints         []hint          // processes found by lookups, the latest first
+	rules         []Rule          // of named services; never changed, only replaced
+	ruleSet       int             // number of times that they were replaced
+	stamps        []string        // of applications that were confirmed, the latest first
 }
 
 // lookup is one lookup in progress, with the callers that wait for its result.
 type lookup struct {
 	claim    Claim
 	waiters  []func(Verdict)
-	asksNode bool // another node is asked
+	asksNode bool // another node is asked, or another claim's verdict is awaited
+	server   Peer // the DataNode of this machine whose claim's verdict is awaited, if PID is not 0
 	own      hold // this machine's end of the connection, if another node is asked
+	ruleSet  int  // see Checker
 }
 
 // pool is a set of workers and their queue.
@@ -160,7 +169,7 @@ func New(s Settings) *Checker {
 	}
 	c := &Checker{
 		settings: s, proc: proc(s.Proc), records: newRecords(proc(s.Proc), s.Calls), uids: map[uint32]bool{}, accounts: map[string]bool{},
-		pending: map[Claim]*lookup{}, servers: map[serving]int{},
+		pending: map[Claim]*lookup{}, servers: map[serving]int{}, rules: slices.Clone(s.Rules),
 	}
 	c.cache, _ = simplelru.NewLRU[Claim, *entry](s.Cache, nil) // fails only for a size below 1
 	c.localLookups, c.nodeQuestions = pool{workers: s.Workers, do: c.lookHere}, pool{workers: s.Asking, do: c.askNode}
@@ -261,7 +270,7 @@ func (c *Checker) enqueue(claim Claim, done func(Verdict)) (Verdict, bool) {
 	if c.closed || len(c.localLookups.queue) >= c.settings.Queue {
 		return unknown("too many lookups wait"), true
 	}
-	l := &lookup{claim: claim, waiters: []func(Verdict){done}}
+	l := &lookup{claim: claim, waiters: []func(Verdict){done}, ruleSet: c.ruleSet}
 	c.pending[claim] = l
 	c.begin(&c.localLookups, l)
 	return Verdict{}, false
@@ -299,25 +308,25 @@ func (c *Checker) lookHere(l *lookup) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Budget)
 	type finding struct {
-		v      Verdict
-		h      hold
-		remote bool
+		v     Verdict
+		h     hold
+		later *Peer
 	}
 	f, ok := bounded(ctx, c, func() (f finding) {
-		f.v, f.h, f.remote = c.find(ctx, l.claim)
+		f.v, f.h, f.later = c.find(ctx, l.claim)
 		return f
 	})
 	if !ok {
 		f.v = unknown("%v", errTime)
 	}
-	v, h, remote := f.v, f.h, f.remote
+	v, h, later := f.v, f.h, f.later
 	if ctx.Err() != nil {
 		c.Stats.Slow.Add(1)
 	}
 	cancel()
 	c.Stats.Lookups.Add(1)
 	c.Stats.Nanoseconds.Add(int64(time.Since(began)))
-	if !remote {
+	if later == nil {
 		c.end(l, v, h)
 		return
 	}
@@ -328,7 +337,7 @@ func (c *Checker) lookHere(l *lookup) {
 	case full:
 		delete(c.pending, l.claim)
 	default:
-		l.asksNode, l.own = true, h
+		l.asksNode, l.own, l.server = true, h, *later
 		c.begin(&c.nodeQuestions, l)
 	}
 	c.mu.Unlock()
@@ -376,6 +385,7 @@ func (c *Checker) end(l *lookup, v Verdict, h hold) {
 	if v.State == Refuted {
 		c.log.refuted(l.claim.Flow, v, "client", l.claim.Client)
 	}
+	c.noteStamp(v)
 	c.keep(l, v, h)
 	c.answer(l, v)
 }
@@ -394,7 +404,9 @@ func (c *Checker) keep(l *lookup, v Verdict, h hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, claim)
-	c.cache.Add(claim, &entry{v, time.Now().Add(age), h})
+	if l.ruleSet == c.ruleSet { // else the verdict may be by rules that are no longer in force
+		c.cache.Add(claim, &entry{v, time.Now().Add(age), h})
+	}
 }
 
 // answer calls the waiting callers. The lookup is no longer pending, so no caller can join it.
@@ -408,9 +420,10 @@ func (c *Checker) answer(l *lookup, v Verdict) {
 // facts returns the facts that are known without examining the peer.
 func (c *Checker) facts(claim Claim) facts {
 	c.mu.Lock()
-	uids, accounts := c.uids, c.accounts
+	uids, accounts, rules := c.uids, c.accounts, c.rules
 	c.mu.Unlock()
 	f := facts{
+		rules: rules, name: claim.Name,
 		own: claim.Own, why: "the ends of its connection are not known, as of a domain socket",
 		tokenUser: ShortName(claim.User), services: c.settings.Services, serviceUIDs: uids, accounts: accounts,
 	}
@@ -429,24 +442,28 @@ func (c Claim) loopback() bool {
 	return err == nil && client.Addr().IsLoopback()
 }
 
-// find is one lookup on this machine. If remote is true, another node must be asked, and h is
-// this machine's end of the connection.
-func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, remote bool) {
+// find is one lookup on this machine. If later is not nil, there is no verdict yet: if later is a DataNode of this
+// machine, the verdict depends on another claim; otherwise another node must be asked. h is then an end of the
+// connection on this machine.
+func (c *Checker) find(ctx context.Context, claim Claim) (v Verdict, h hold, later *Peer) {
 	f := c.facts(claim)
 	if f.tokenUser != "" && classOf(claim.Flow) == classApplication {
 		f.owner = c.inspect.user(claim.Flow)
 	}
 	if !claim.withoutConnection() {
 		var err error
-		if f.peer, h, err = c.peer(ctx, claim); errors.Is(err, errElsewhere) && c.settings.Remote != nil && !claim.loopback() {
-			return Verdict{}, h, true
+		var p Peer
+		if p, h, err = c.peer(ctx, claim); errors.Is(err, errElsewhere) && c.settings.Remote != nil && !claim.loopback() {
+			return Verdict{}, h, &Peer{}
 		} else if err != nil {
 			f.why = err.Error()
+		} else if p.Server && claim.Block != "" && c.settings.Written != nil && forwardable(claim.Flow) {
+			return Verdict{}, h, &p
 		} else {
-			f.known = true
+			f.examined(p)
 		}
 	}
-	return f.verdict(claim.Flow), h, false
+	return f.verdict(claim.Flow), h, nil
 }
 
 // Process checks the flow that a local process names against evidence about the process. It is for
@@ -458,9 +475,11 @@ func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 		return Verdict{}
 	}
 	p, err := c.local(pid, uid)
-	f := facts{known: err == nil, peer: p}
+	f := facts{rules: c.Rules()}
 	if err != nil {
 		f.why = err.Error()
+	} else {
+		f.examined(p)
 	}
 	v := judge(flow, f)
 	if errors.Is(err, errGone) {
@@ -468,6 +487,7 @@ func (c *Checker) Process(pid int32, uid uint32, flow string) Verdict {
 		v = Verdict{State: Refuted, Evidence: NoEvidence, Detail: f.why}
 	}
 	c.Stats.count(v)
+	c.noteStamp(v)
 	if v.State == Refuted {
 		c.log.refuted(flow, v, "agent", pid)
 	}

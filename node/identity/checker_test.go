@@ -356,7 +356,7 @@ type gate struct {
 
 func newGate() *gate { return &gate{make(chan string, 100), make(chan Peer)} }
 
-func (g *gate) Who(ctx context.Context, client, _ netip.AddrPort) (Peer, error) {
+func (g *gate) Who(ctx context.Context, client, _ netip.AddrPort, _ string) (Peer, error) {
 	g.asked <- client.String()
 	select {
 	case p, ok := <-g.answer:

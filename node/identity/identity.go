@@ -28,6 +28,10 @@ type Claim struct {
 	// Own: no client requested the operation; the DataNode reports it as its own.
 	Own  bool
 	User string // of the block token; "" without a token
+	// Name is the name that the client gives itself, if it names no application; "" if it is not known.
+	Name string
+	// Block is the name of the block's file that a DataNode writes for its client; "" for other operations.
+	Block string
 }
 
 // State is the result of checking a claim.
@@ -38,8 +42,9 @@ const (
 	Unknown State = iota
 	// Confirmed: the stream belongs to the flow.
 	Confirmed
-	// Corrected: a process in a container named no application (`clients`, `unattributed`). Its
-	// claim is not false, but the process belongs to an application: Flow is that application.
+	// Corrected: the claim is not a forgery, but the process belongs to another flow. A process in a
+	// container named no application (`clients`, `unattributed`), or one with a time stamp that its
+	// cluster does not use: Flow is its application. Or a process in no container is a named service's.
 	Corrected
 	// Refuted: evidence says that the claim is false.
 	Refuted
@@ -82,14 +87,17 @@ const (
 	// Address: the peer has the address of a pod of this machine, as the orchestrator reports it. Only
 	// root, and the network of the cluster, can fake it.
 	Address
+	// Named: the process is in no container, and a rule names the service that it belongs to. The user is
+	// certain if the rule has one; the program is what the process shows.
+	Named
 
-	evidences = int(Address) + 1
+	evidences = int(Named) + 1
 )
 
 func (e Evidence) String() string { return evidenceNames[min(int(e), evidences)] }
 
 var evidenceNames = [evidences + 1]string{
-	"none", "cgroup", "session", "directory", "environment", "token", "server", "account", "outside", "own", "address", "invalid",
+	"none", "cgroup", "session", "directory", "environment", "token", "server", "account", "outside", "own", "address", "rule", "invalid",
 }
 
 // proves reports whether this evidence for a container is enough to confirm a claim.
@@ -98,8 +106,9 @@ func (e Evidence) proves() bool { return e >= Cgroup && e <= Directory || e == A
 // Verdict is the result for one claim.
 type Verdict struct {
 	State State
-	// Flow is the flow that the evidence names: the claimed one if Confirmed, the application's
-	// or `clients` if Corrected or Refuted, "" if it names none.
+	// Flow is the flow that the evidence names: the claimed one if Confirmed; the application's, a named
+	// service's or `clients` if Corrected or Refuted; if Unknown, the one that a rule gives the client by its
+	// own name. It is "" if there is none.
 	Flow     string
 	Evidence Evidence
 	// User is a client's short name, or its number if the machine has no name for it. It is the
@@ -160,8 +169,11 @@ func (m Mode) Flow(claimed string, v Verdict) string {
 		}
 		return Unattributed
 	}
-	if m == Strict {
+	switch {
+	case m == Strict:
 		return Unattributed
+	case v.Flow != "":
+		return v.Flow
 	}
 	return claimed
 }

@@ -15,6 +15,9 @@ type facts struct {
 	// tokenUser is the user of the block token, owner the user of the claimed application; "" if
 	// not known.
 	tokenUser, owner string
+	rules            []Rule // of named services
+	user             string // name of the peer's user, if there are rules
+	name             string // that the client gives itself
 	// services are the users that DataNodes and balancers run as, by name and by number.
 	services    []string
 	serviceUIDs map[uint32]bool
@@ -32,11 +35,21 @@ func judge(flow string, f facts) Verdict {
 	switch classOf(flow) {
 	case classApplication:
 		switch {
+		case named && p.Evidence.proves() && otherStamp(p.Application, flow):
+			return Verdict{State: Corrected, Flow: p.Application, Evidence: p.Evidence, Detail: who}
 		case named && p.Application != flow:
 			return Verdict{State: Refuted, Flow: p.Application, Evidence: p.Evidence, Detail: who}
 		case named && p.Evidence.proves():
 			return Verdict{State: Confirmed, Flow: flow, Evidence: p.Evidence, Detail: who}
+		case f.known && p.Server:
+			if v, ok := f.forwarded(flow, who); ok {
+				return v
+			}
+			return byToken(flow, f)
 		case f.known && p.Outside:
+			if service, by, proven := f.namedService(); proven {
+				return Verdict{State: Corrected, Flow: service, Evidence: by, Detail: who}
+			}
 			// No process outside of containers works for one application.
 			if who += ", in no container"; isSparkApplication(flow) {
 				who += " and below none of identity's spark_dirs"
@@ -51,6 +64,15 @@ func judge(flow string, f facts) Verdict {
 			return Verdict{State: Corrected, Flow: p.Application, Evidence: p.Evidence, Detail: who}
 		case named:
 			return unknown("%s, which proves nothing", who)
+		}
+		if v, ok := f.forwarded(flow, who); ok {
+			return v
+		}
+		switch service, by, proven := f.namedService(); {
+		case proven:
+			return Verdict{State: Corrected, Flow: service, Evidence: by, Detail: who}
+		case service != "":
+			return Verdict{State: Unknown, Flow: service, Detail: "only the client's name " + quote(f.name)}
 		case f.known && (p.Outside || p.Server):
 			return Verdict{State: Confirmed, Flow: flow, Evidence: Outside, Detail: who}
 		}
@@ -96,6 +118,8 @@ func (f facts) verdict(flow string) Verdict {
 		return v
 	}
 	switch p := f.peer; {
+	case p.FlowUser != "" && v.Flow == p.Flow:
+		v.User = p.FlowUser
 	case f.tokenUser != "":
 		v.User = f.tokenUser
 	case !f.known || p.Server: // a DataNode forwards other clients' data
@@ -105,6 +129,24 @@ func (f facts) verdict(flow string) Verdict {
 		v.User, _ = userName(p.UID)
 	}
 	return v
+}
+
+// forwarded returns the verdict on a block that a DataNode forwards to the next one, if the node of the first
+// DataNode has verified the flow of its client. That client's claim is the one that the second DataNode sees.
+func (f facts) forwarded(flow, who string) (Verdict, bool) {
+	p := f.peer
+	if !f.known || !p.Server || p.Flow == "" {
+		return Verdict{}, false
+	}
+	v := Verdict{State: Confirmed, Flow: p.Flow, Evidence: Server, Detail: who + ", which forwards a block"}
+	switch class := classOf(flow); {
+	case p.Flow == flow:
+	case p.Flow == Unattributed && class == classApplication:
+		v.State = Refuted
+	default:
+		v.State = Corrected
+	}
+	return v, true
 }
 
 // ofService reports whether a peer runs as the user of a service. User numbers are compared only
@@ -134,6 +176,14 @@ func (f facts) nothing() Verdict {
 		return unknown("%s: nothing that proves anything", f.peer.who())
 	}
 	return unknown("%s", f.why)
+}
+
+// otherStamp reports whether two applications of YARN have time stamps of different ResourceManagers. Hive on
+// Spark puts the time of a query in the place of that stamp, in good faith. Nobody gains anything by such a
+// claim: the process gets the application that its container proves, as if it had named none.
+func otherStamp(a, b string) bool {
+	a, b = stampOf(a), stampOf(b)
+	return a != "" && b != "" && a != b
 }
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }

@@ -19,6 +19,11 @@ func (f facts) token(user, owner string) facts {
 	return f
 }
 
+func (f facts) forwards(flow, user string) facts {
+	f.peer.Flow, f.peer.FlowUser = flow, user
+	return f
+}
+
 func (f facts) service(names ...string) facts {
 	f.services, f.serviceUIDs = names, map[uint32]bool{50: true}
 	return f
@@ -54,6 +59,16 @@ func TestJudge(t *testing.T) {
 		{"another user's token", appA, anyone.token("bob", "ann"), Refuted, "", Unattributed, Unattributed},
 		{"whose application?", appA, anyone.token("bob", ""), Unknown, "", appA, Unattributed},
 		{"the container with another's token", appA, in(appA, Session).token("bob", "ann"), Confirmed, appA, appA, appA},
+		{"by way of a DataNode", appA, aServer, Unknown, "", appA, Unattributed},
+		{"by way of a DataNode, with its user's token", appA, aServer.token("ann", "ann"), Confirmed, appA, appA, appA},
+		{"by way of a DataNode, with another's token", appA, aServer.token("bob", "ann"), Refuted, "", Unattributed, Unattributed},
+		{"verified by the first DataNode", appA, aServer.forwards(appA, ""), Confirmed, appA, appA, appA},
+		{"corrected by the first DataNode", clients, aServer.forwards(appA, ""), Corrected, appA, appA, appA},
+		{"refuted by the first DataNode", appA, aServer.forwards(Unattributed, ""), Refuted, Unattributed, Unattributed, Unattributed},
+		{"a service, by the first DataNode", clients, aServer.forwards("service:hbase", ""), Corrected, "service:hbase", "service:hbase", "service:hbase"},
+		{"a user's, by the first DataNode", clients, aServer.forwards(clients, "ann"), Confirmed, clients, clients, clients},
+		{"replication is no client's", "replication", aServer.forwards(appA, ""), Confirmed, "replication", "replication", "replication"},
+		{"what no server forwards", appA, outside(1000).forwards(appA, ""), Refuted, "clients", Unattributed, Unattributed},
 		{"Spark standalone", spark, in(spark, Directory), Confirmed, spark, spark, spark},
 
 		{"a shell", "clients", outside(1000), Confirmed, "clients", "clients", "clients"},
@@ -95,7 +110,8 @@ func TestJudge(t *testing.T) {
 }
 
 // A claim to an application without other evidence gains nothing in mode strict. In mode verify it
-// gains something only if nothing at all is known about the process.
+// gains something only if nothing at all is known about the process, or if a DataNode forwards the block
+// and the first DataNode's node knows nothing.
 func TestNothingIsGainedByAName(t *testing.T) {
 	flows := []string{appA, appB, spark, "clients", Unattributed, "replication", "balancer", "scanner", "reconstruction", "x"}
 	users := []string{"", "ann", "bob", "hdfs"}
@@ -109,20 +125,23 @@ func TestNothingIsGainedByAName(t *testing.T) {
 			f.peer.Application = rapid.SampledFrom([]string{"", appA, appB}).Draw(t, "in")
 			if f.peer.Application == "" {
 				f.peer.Outside, f.peer.Server = true, rapid.Bool().Draw(t, "server")
+				if f.peer.Server {
+					f.peer.Flow = rapid.SampledFrom([]string{"", appA, appB, clients, Unattributed}).Draw(t, "forwards")
+				}
 			} else {
 				f.peer.Evidence = Evidence(rapid.IntRange(int(Cgroup), int(Environment)).Draw(t, "evidence"))
 			}
 		}
 		flow := rapid.SampledFrom(flows).Draw(t, "flow")
 		v := judge(flow, f)
-		honest := f.peer.Application == flow && f.peer.Evidence.proves()
-		token := f.tokenUser != "" && f.tokenUser == f.owner && !f.peer.Outside &&
+		honest := f.peer.Application == flow && f.peer.Evidence.proves() || f.peer.Flow == flow
+		token := f.tokenUser != "" && f.tokenUser == f.owner && (!f.peer.Outside || f.peer.Server && f.peer.Flow == "") &&
 			(f.peer.Application == "" || f.peer.Application == flow)
 		if classOf(flow) == classApplication && !honest && !token {
 			if got := Strict.Flow(flow, v); got == flow {
 				t.Fatalf("strict: %+v claims %s and gets it: %+v", f, flow, v)
 			}
-			weak := !f.known || f.peer.Application == flow
+			weak := !f.known || f.peer.Application == flow || f.peer.Server && f.peer.Flow == ""
 			if got := Verify.Flow(flow, v); got == flow && !weak {
 				t.Fatalf("verify: %+v claims %s and gets it: %+v", f, flow, v)
 			}
@@ -133,7 +152,11 @@ func TestNothingIsGainedByAName(t *testing.T) {
 		if v.Evidence == Environment && v.State != Refuted {
 			t.Fatalf("the environment speaks for somebody: %+v", v)
 		}
-		if v.State == Corrected && (classOf(flow) != classGroup || v.Flow != f.peer.Application || !f.peer.Evidence.proves()) {
+		if v.State == Corrected && f.peer.Server {
+			if v.Flow != f.peer.Flow || v.Flow == "" || !forwardable(flow) {
+				t.Fatalf("corrected: %+v", v)
+			}
+		} else if v.State == Corrected && (classOf(flow) != classGroup && !otherStamp(flow, f.peer.Application) || v.Flow != f.peer.Application || !f.peer.Evidence.proves()) {
 			t.Fatalf("corrected: %+v", v)
 		}
 		if class := classOf(flow); class == classService && f.peer.Application != "" && v.State != Refuted {
@@ -193,6 +216,8 @@ func TestWhoseClientItIs(t *testing.T) {
 		{"a token before the process", clients, outside(0).token("ann", ""), "ann"},
 		{"a shell on another node", clients, abroad, "bob"},
 		{"by way of a DataNode", clients, aServer, ""},
+		{"by way of a DataNode that knows the user", clients, aServer.forwards(clients, "ann"), "ann"},
+		{"by way of a DataNode that knows the application", clients, aServer.forwards(appA, ""), ""},
 		{"by way of a DataNode, with a token", clients, aServer.token("ann", ""), "ann"},
 		{"nobody knows", clients, anyone, ""},
 		{"only a token", clients, anyone.token("ann", ""), "ann"},

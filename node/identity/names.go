@@ -42,11 +42,14 @@ func isApplication(s string) bool {
 	return isYARNApplication(s) || isSparkApplication(s) || orchestrator.IsApplication(s)
 }
 
+// stampDigits is the number of digits in the time stamp of a YARN application's id.
+const stampDigits = 13
+
 // isYARNApplication accepts application_<13 digits>_<4 to 10 digits>.
 func isYARNApplication(s string) bool {
 	rest, ok := strings.CutPrefix(s, "application_")
 	stamp, number, cut := strings.Cut(rest, "_")
-	return ok && cut && owner.Digits(stamp, 13, 13) && owner.Digits(number, 4, 10)
+	return ok && cut && owner.Digits(stamp, stampDigits, stampDigits) && owner.Digits(number, 4, 10)
 }
 
 // isSparkApplication accepts Spark standalone's app-<14 digits>-<4 to 10 digits>.

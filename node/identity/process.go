@@ -22,11 +22,17 @@ type Peer struct {
 	Application string // "" if it is in no container, or if nothing is known
 	Container   string
 	Evidence    Evidence // for the application
-	// Outside: the process is in no container.
+	// Outside: the process is in no container of an application.
 	Outside bool
-	// Server: the process is a DataNode or NodeManager with an agent.
-	Server bool
-	Detail string // why nothing is known
+	// OnHost: it is in no container of Kubernetes or Mesos either, where an image can have any user. Program
+	// is then the name of its program, if it is known.
+	OnHost  bool
+	Program string
+	// Server: the process is a DataNode or NodeManager with an agent. Flow and FlowUser are then the flow and the
+	// user of the block that it forwards, as its own node has verified them; "" if that is not known.
+	Server         bool
+	Flow, FlowUser string
+	Detail         string // why nothing is known
 	// Node and User are set for a peer on another node: the node's name, and the name of the user
 	// there. PID, UID and Container are then unknown.
 	Node, User string
@@ -75,6 +81,9 @@ func (in *inspector) inspect(ctx context.Context, pid int, since time.Time) (Pee
 		return Peer{}, err
 	}
 	p.Server = p.Application == "" && in.servers != nil && in.servers(self)
+	if p.OnHost && !p.Server {
+		p.Program = in.proc.program(pid)
+	}
 	after, err := in.proc.life(pid)
 	if err != nil || after.start != self.start {
 		return Peer{}, errGone
@@ -87,17 +96,15 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 	if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without cgroups
 		return err
 	}
-	missing := ""
-	if in.containers != nil {
-		if o := orchestrated(string(text)); o.Kind != owner.None {
-			c, known := in.containers.Of(o)
-			if c.Application != "" { // whatever names root of the container has chosen below its cgroup
-				p.name(c.Name, c.Application, Cgroup)
-				return nil
-			}
-			if !known {
-				missing = o.String()
-			}
+	missing, o := "", orchestrated(string(text))
+	if in.containers != nil && o.Kind != owner.None {
+		c, known := in.containers.Of(o)
+		if c.Application != "" { // whatever names root of the container has chosen below its cgroup
+			p.name(c.Name, c.Application, Cgroup)
+			return nil
+		}
+		if !known {
+			missing = o.String()
 		}
 	}
 	if id := containerOfCgroup(string(text), in.cgroup); id != "" {
@@ -111,6 +118,7 @@ func (in *inspector) find(ctx context.Context, self life, since time.Time, p *Pe
 		// The container may belong to an application.
 		p.Outside, p.Detail = false, missing+" is not known to its orchestrator, or not yet"
 	}
+	p.OnHost = p.Outside && o.Kind == owner.None
 	return nil
 }
 

@@ -81,11 +81,17 @@ func startPeer(t testing.TB, what string, file *os.File, env ...string) peerChil
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
-	cmd.Env = append(env, role+"="+what)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if file != nil {
 		cmd.ExtraFiles = []*os.File{file}
 	}
+	return startCommand(t, cmd, what, nil, env...)
+}
+
+// startCommand starts a child in its own session; if user is given, as that user.
+func startCommand(t testing.TB, cmd *exec.Cmd, what string, user *syscall.Credential, env ...string) peerChild {
+	t.Helper()
+	cmd.Env = append(env, role+"="+what)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: user}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

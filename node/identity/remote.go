@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os/user"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -15,14 +16,25 @@ type Remote interface {
 	// Who returns the process that has the client's end of the connection between client and
 	// server. The evidence that Who returns is accepted without further checks. Who returns before
 	// ctx ends. The error is ErrNobody if the other node answers that no process has the
-	// connection.
-	Who(ctx context.Context, client, server netip.AddrPort) (Peer, error)
+	// connection. block is the block that the connection writes, if it may be a DataNode's that forwards the
+	// block.
+	Who(ctx context.Context, client, server netip.AddrPort, block string) (Peer, error)
 }
 
 // ErrNobody: no process has the connection.
 var ErrNobody = errors.New("no process has the connection any more")
 
-// askNode asks the node of a claim's client.
+// forwardable reports whether a DataNode may forward a block of this flow for a client.
+func forwardable(flow string) bool {
+	return classOf(flow) == classApplication || classOf(flow) == classGroup
+}
+
+// accepts reports whether a flow that another node has verified can be the flow of a client here.
+func (f facts) accepts(flow string) bool {
+	return forwardable(flow) || slices.ContainsFunc(f.rules, func(r Rule) bool { return r.Flow() == flow })
+}
+
+// askNode asks the node of a claim's client, or awaits the verdict on the claim that decides it.
 func (c *Checker) askNode(l *lookup) {
 	ctx, cancel := context.WithTimeout(c.ctx, c.settings.Patience)
 	defer cancel()
@@ -30,10 +42,21 @@ func (c *Checker) askNode(l *lookup) {
 	if f.tokenUser != "" && classOf(l.claim.Flow) == classApplication {
 		f.owner = c.inspect.user(l.claim.Flow)
 	}
+	if l.server.PID != 0 {
+		l.server.Flow, l.server.FlowUser = c.settings.Written(ctx, l.server.PID, l.claim.Block)
+		f.examined(l.server)
+		c.end(l, f.verdict(l.claim.Flow), l.own)
+		return
+	}
 	p, err := c.who(ctx, l.claim)
+	if !f.accepts(p.Flow) {
+		p.Flow, p.FlowUser = "", ""
+	}
 	answered := err == nil || errors.Is(err, ErrNobody)
-	if f.peer, f.known = p, err == nil; err != nil {
+	if err != nil {
 		f.why = err.Error()
+	} else {
+		f.examined(p)
 	}
 	v := f.verdict(l.claim.Flow)
 	c.Stats.Remote.count(v, answered)
@@ -49,7 +72,7 @@ func (c *Checker) who(ctx context.Context, claim Claim) (Peer, error) {
 	if err != nil {
 		return Peer{}, err
 	}
-	p, err := c.settings.Remote.Who(ctx, client, server)
+	p, err := c.settings.Remote.Who(ctx, client, server, claim.Block)
 	if err == nil && p.Evidence > Environment {
 		return Peer{}, fmt.Errorf("another node's evidence for a container has the kind %v, which is not valid for containers", p.Evidence)
 	}
@@ -58,8 +81,9 @@ func (c *Checker) who(ctx context.Context, claim Claim) (Peer, error) {
 
 // Whose answers other nodes: it returns the process of this machine that has the end at local of a
 // connection, with its User, and with its application if there is evidence. The statistics do not
-// count the question as a claim. The error is ErrNobody if there is no such connection here.
-func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer, error) {
+// count the question as a claim. If the process is a DataNode that forwards the block of the given name, the
+// result has the flow of the block. The error is ErrNobody if there is no such connection here.
+func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort, block string) (Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Budget)
 	defer cancel()
 	began := time.Now()
@@ -73,7 +97,9 @@ func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer
 	p, _, err := c.holders(ctx, s, "", began)
 	switch {
 	case err == nil:
-		p.User, _ = userName(p.UID)
+		if p.User, _ = userName(p.UID); p.Server && block != "" && c.settings.Written != nil {
+			p.Flow, p.FlowUser = c.settings.Written(ctx, p.PID, block)
+		}
 	case errors.Is(err, errTime), errors.Is(err, ErrNobody):
 		return Peer{}, err
 	default: // a process has the socket, but nothing else is known

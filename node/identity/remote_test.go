@@ -19,7 +19,7 @@ type answers struct {
 	err  error
 }
 
-func (a answers) Who(context.Context, netip.AddrPort, netip.AddrPort) (Peer, error) {
+func (a answers) Who(context.Context, netip.AddrPort, netip.AddrPort, string) (Peer, error) {
 	return a.peer, a.err
 }
 
@@ -238,7 +238,7 @@ func TestWhose(t *testing.T) {
 	c := newChecker(t, w.settings())
 	server := netip.MustParseAddrPort(serverEnd)
 	whose := func(n int) (Peer, error) {
-		return c.Whose(t.Context(), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.7:%d", 40000+n)), server)
+		return c.Whose(t.Context(), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.7:%d", 40000+n)), server, "")
 	}
 	name, _ := userName(me)
 	if p, err := whose(0); err != nil || p.Application != appA || p.Evidence != Session || p.User != name || p.Outside {
@@ -248,15 +248,24 @@ func TestWhose(t *testing.T) {
 		t.Errorf("a shell's: %+v, %v", p, err)
 	}
 	c.inspect.servers = func(l life) bool { return l.pid == 103 }
-	if p, err := whose(2); err != nil || !p.Server {
+	c.settings.Written = func(_ context.Context, pid int, block string) (string, string) {
+		return fmt.Sprint(pid, " ", block), "ann"
+	}
+	if p, err := whose(2); err != nil || !p.Server || p.Flow != "" {
 		t.Errorf("a server's: %+v, %v", p, err)
+	}
+	for n, want := range map[int]string{1: "", 2: "103 blk_1"} {
+		p, err := c.Whose(t.Context(), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.7:%d", 40000+n)), server, "blk_1")
+		if err != nil || p.Flow != want || (p.FlowUser == "ann") != (want != "") {
+			t.Errorf("a block of %d: %+v, %v", 101+n, p, err)
+		}
 	}
 	for n, what := range map[int]string{3: "closed", 4: "held by nobody", 5: "not there"} {
 		if p, err := whose(n); !errors.Is(err, ErrNobody) {
 			t.Errorf("%s: %+v, %v", what, p, err)
 		}
 	}
-	if p, err := c.Whose(expired(), netip.MustParseAddrPort("10.0.0.7:40000"), server); !errors.Is(err, errTime) {
+	if p, err := c.Whose(expired(), netip.MustParseAddrPort("10.0.0.7:40000"), server, ""); !errors.Is(err, errTime) {
 		t.Errorf("out of time: %+v, %v", p, err)
 	}
 	// If nothing else can be found, at least the user is known.
@@ -279,4 +288,78 @@ func TestParseEvidence(t *testing.T) {
 	if _, err := ParseEvidence(""); err == nil {
 		t.Error("nothing")
 	}
+}
+
+// A DataNode forwards a block. The claim is judged by what is verified for the block at the first DataNode: of this
+// machine or of another one.
+func TestForwardedBlocks(t *testing.T) {
+	rules := []Rule{{Name: "hbase", User: "hbase"}}
+	for _, c := range []struct {
+		name, block, flow, user string
+		state                   State
+		is, isUser              string
+	}{
+		{"verified", "blk_1", appA, "", Confirmed, appA, ""},
+		{"refuted there", "blk_1", Unattributed, "", Refuted, Unattributed, ""},
+		{"a service", "blk_1", "service:hbase", "", Corrected, "service:hbase", ""},
+		{"nothing is certain there", "blk_1", "", "", Unknown, appA, ""},
+		{"no block", "", appA, "", Unknown, appA, ""},
+	} {
+		for _, here := range []bool{true, false} {
+			w := newWorld(t)
+			s := w.settings()
+			s.Rules = rules
+			asked := claim(appA)
+			asked.Block = c.block
+			s.Written = func(_ context.Context, pid int, block string) (string, string) {
+				if pid != 60 || block != "blk_1" {
+					t.Errorf("%s: asked about %s of %d", c.name, block, pid)
+				}
+				return c.flow, c.user
+			}
+			if here {
+				w.start(process{pid: 60, uid: me, sockets: []int{77}})
+				w.connect(clientEnd, serverEnd, me, 77)
+			} else {
+				asked.Client = remote(1).Client
+				s.Remote = forwarder{c.block, Peer{Node: "n2", User: "hdfs", Outside: true, Server: true, Flow: c.flow, FlowUser: c.user}}
+			}
+			checker := newChecker(t, s)
+			if here {
+				if v, _ := checker.AddServer(60, me); v.State != Confirmed {
+					t.Fatalf("%+v", v)
+				}
+			}
+			v := ask(t, checker, asked)
+			if v.State != c.state || Verify.Flow(appA, v) != c.is || v.User != c.isUser {
+				t.Errorf("%s, here %v: %+v", c.name, here, v)
+			}
+		}
+	}
+	// Another node names a service that has no rule here, or a flow that is no client's.
+	for _, flow := range []string{"service:trino", "replication", "x"} {
+		s := newWorld(t).settings()
+		s.Rules, s.Remote = rules, forwarder{"blk_1", Peer{Node: "n2", User: "hdfs", Outside: true, Server: true, Flow: flow}}
+		asked := remote(1)
+		asked.Flow, asked.Block = clients, "blk_1"
+		if v := ask(t, newChecker(t, s), asked); v.State != Confirmed || v.Flow != clients {
+			t.Errorf("%s: %+v", flow, v)
+		}
+	}
+}
+
+// forwarder is another node that knows the flow of one block.
+type forwarder struct {
+	block string
+	peer  Peer
+}
+
+func (f forwarder) Who(_ context.Context, _, _ netip.AddrPort, block string) (Peer, error) {
+	if block != f.block {
+		return Peer{}, fmt.Errorf("asked about %q", block)
+	}
+	if f.block == "" {
+		f.peer.Flow = ""
+	}
+	return f.peer, nil
 }

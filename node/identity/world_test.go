@@ -83,6 +83,7 @@ type process struct {
 	cgroup, environ      string
 	command              []string
 	cwd                  string
+	exe                  string // none if empty
 	sockets              []int
 	// Its pid namespace, if it has its own, and its numbers there.
 	space                  string
@@ -131,6 +132,9 @@ func (w *world) start(p process) {
 	w.write(p.environ, dir, "environ")
 	w.write(strings.Join(p.command, "\x00")+"\x00", dir, "cmdline")
 	w.link(p.cwd, dir, "cwd")
+	if p.exe != "" {
+		w.link(p.exe, dir, "exe")
+	}
 	fds := w.mkdir(dir, "fd")
 	w.link("/dev/null", fds, "0")
 	for i, inode := range p.sockets {

@@ -115,7 +115,7 @@ func (c *Client) Close() {
 }
 
 // Who implements identity.Remote: it asks the node that lives at the client's address.
-func (c *Client) Who(ctx context.Context, client, server netip.AddrPort) (identity.Peer, error) {
+func (c *Client) Who(ctx context.Context, client, server netip.AddrPort, block string) (identity.Peer, error) {
 	h, err := c.home(ctx, client.Addr())
 	if err != nil {
 		return identity.Peer{}, err
@@ -128,7 +128,7 @@ func (c *Client) Who(ctx context.Context, client, server netip.AddrPort) (identi
 	if err != nil {
 		return identity.Peer{}, err
 	}
-	owner, err := cluster.NewPeersClient(n.conn).Whose(ctx, &cluster.Connection{Local: client.String(), Remote: server.String()})
+	owner, err := cluster.NewPeersClient(n.conn).Whose(ctx, &cluster.Connection{Local: client.String(), Remote: server.String(), Block: block})
 	c.giveBack(r, n, err)
 	if err != nil {
 		return identity.Peer{}, fmt.Errorf("node %q does not answer: %w", h.name, err)
@@ -145,15 +145,19 @@ func peerOf(name string, o *cluster.Owner) (identity.Peer, error) {
 	if o.GetUser() == "" {
 		return identity.Peer{}, identity.ErrNobody
 	}
-	p := identity.Peer{Node: name, User: o.GetUser(), Application: o.GetApplication(), Outside: o.GetOutside(), Server: o.GetServer()}
+	p := identity.Peer{Node: name, User: o.GetUser(), Application: o.GetApplication(), Outside: o.GetOutside(), Server: o.GetServer(), OnHost: o.GetOnHost(), Program: o.GetProgram(),
+		Flow: o.GetFlow(), FlowUser: o.GetFlowUser()}
 	if len(p.User) > cluster.MaxName {
 		return identity.Peer{}, fmt.Errorf("the name of the user is too long: %d bytes", len(p.User))
+	}
+	if len(p.Program) > cluster.MaxName || len(p.Flow) > cluster.MaxName || len(p.FlowUser) > cluster.MaxName {
+		return identity.Peer{}, fmt.Errorf("the name of the program, or of a block's flow or user is too long: %d, %d and %d bytes", len(p.Program), len(p.Flow), len(p.FlowUser))
 	}
 	if p.Application == "" {
 		return p, nil
 	}
-	if !identity.IsApplication(p.Application) || p.Outside || p.Server {
-		return identity.Peer{}, fmt.Errorf("contradictory answer: application %.60q, outside %v, server %v", p.Application, p.Outside, p.Server)
+	if !identity.IsApplication(p.Application) || p.Outside || p.OnHost || p.Server || p.Flow != "" {
+		return identity.Peer{}, fmt.Errorf("contradictory answer: application %.60q, outside %v, server %v", p.Application, p.Outside || p.OnHost, p.Server)
 	}
 	var err error
 	p.Evidence, err = identity.ParseEvidence(o.GetEvidence())

@@ -47,7 +47,7 @@ func authority(t *testing.T, names ...string) func(name string) cluster.Files {
 	}
 }
 
-type whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error)
+type whose func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error)
 
 // answering runs a node at an address, until the test ends.
 func answering(t *testing.T, at string, files cluster.Files, w whose) (*Server, string) {
@@ -113,7 +113,7 @@ func who(t *testing.T, c *Client, port int) (identity.Peer, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	from, to := ends(port)
-	return c.Who(ctx, from, to)
+	return c.Who(ctx, from, to, "blk_7")
 }
 
 // TestARealConnection: this process has the connection, in no container.
@@ -139,14 +139,14 @@ func TestARealConnection(t *testing.T) {
 	}
 	defer accepted.Close()
 	from, to := own.LocalAddr().(*net.TCPAddr).AddrPort(), l.Addr().(*net.TCPAddr).AddrPort()
-	p, err := c.Who(t.Context(), from, to)
+	p, err := c.Who(t.Context(), from, to, "")
 	me, err2 := user.Current()
 	if err != nil || err2 != nil || p.Node != "answers" || p.User != me.Username || p.Application != "" {
 		t.Errorf("%+v, %v", p, err)
 	}
 	own.Close()
 	accepted.Close()
-	if p, err := c.Who(t.Context(), from, to); !errors.Is(err, identity.ErrNobody) {
+	if p, err := c.Who(t.Context(), from, to, ""); !errors.Is(err, identity.ErrNobody) {
 		t.Errorf("closed: %+v, %v", p, err)
 	}
 	if n := s.Answered.Load(); n != 2 {
@@ -159,9 +159,9 @@ func TestWhatIsAnswered(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	var say identity.Peer
 	var fail error
-	_, address := answering(t, answered, files("answers"), func(_ context.Context, local, remote netip.AddrPort) (identity.Peer, error) {
-		if from, to := ends(40000); local != from || remote != to {
-			return identity.Peer{}, fmt.Errorf("asked about %v and %v", local, remote)
+	_, address := answering(t, answered, files("answers"), func(_ context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error) {
+		if from, to := ends(40000); local != from || remote != to || block != "blk_7" {
+			return identity.Peer{}, fmt.Errorf("asked about %v and %v, block %s", local, remote, block)
 		}
 		return say, fail
 	})
@@ -170,7 +170,9 @@ func TestWhatIsAnswered(t *testing.T) {
 		{User: "ann", Application: app, Evidence: identity.Cgroup},
 		{User: "ann", Application: app, Evidence: identity.Environment},
 		{User: "bob", Outside: true},
+		{User: "hbase", Outside: true, OnHost: true, Program: "org.apache.hadoop.hbase.regionserver.HRegionServer"},
 		{User: "hdfs", Outside: true, Server: true},
+		{User: "hdfs", Outside: true, Server: true, Flow: "clients", FlowUser: "ann"},
 		{User: "1234"},
 	} {
 		say = want
@@ -184,7 +186,11 @@ func TestWhatIsAnswered(t *testing.T) {
 		"an application that is none":         {User: "ann", Application: "clients", Evidence: identity.Cgroup},
 		"a container's evidence that is none": {User: "ann", Application: app, Evidence: identity.Token},
 		"in a container and in none":          {User: "ann", Application: app, Evidence: identity.Cgroup, Outside: true},
+		"in a container and on the host":      {User: "ann", Application: app, Evidence: identity.Cgroup, OnHost: true},
 		"a server in a container":             {User: "ann", Application: app, Evidence: identity.Cgroup, Server: true},
+		"a container that forwards a block":   {User: "ann", Application: app, Evidence: identity.Cgroup, Flow: app},
+		"a flow's name that is too long":      {User: "hdfs", Server: true, Flow: strings.Repeat("f", cluster.MaxName+1)},
+		"a program's name that is too long":   {User: "ann", Outside: true, Program: strings.Repeat("p", cluster.MaxName+1)},
 		"a user's name that is too long":      {User: strings.Repeat("u", cluster.MaxName+1)},
 	} {
 		say = peer
@@ -224,7 +230,7 @@ func whoseOf(t *testing.T, address, from string, files cluster.Files, name strin
 func TestNobodySpies(t *testing.T) {
 	files, others := authority(t, "asks", "answers"), authority(t, "asks", "answers")
 	looked := 0
-	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
 		looked++
 		return identity.Peer{User: "ann"}, nil
 	})
@@ -266,7 +272,7 @@ func TestNobodySpies(t *testing.T) {
 // certificate of another authority.
 func TestTheWrongNode(t *testing.T) {
 	files, others := authority(t, "asks", "answers", "liar"), authority(t, "answers")
-	yes := func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+	yes := func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
 		return identity.Peer{User: "ann", Application: app, Evidence: identity.Cgroup}, nil
 	}
 	for what, f := range map[string]cluster.Files{"another node": files("liar"), "another authority": others("answers")} {
@@ -289,7 +295,7 @@ func TestTheWrongNode(t *testing.T) {
 // there is no node.
 func TestTheBrokersWord(t *testing.T) {
 	files := authority(t, "asks", "answers")
-	_, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+	_, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
 		return identity.Peer{User: "ann"}, nil
 	})
 	b := &broker{err: status.Error(codes.NotFound, "nobody lives there")}
@@ -343,7 +349,7 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	hang := make(chan struct{})
 	var asked atomic.Int64
-	_, address := answering(t, answered, files("answers"), func(ctx context.Context, _, _ netip.AddrPort) (identity.Peer, error) {
+	_, address := answering(t, answered, files("answers"), func(ctx context.Context, _, _ netip.AddrPort, _ string) (identity.Peer, error) {
 		asked.Add(1)
 		select {
 		case <-hang:
@@ -362,12 +368,12 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 		}
 		cancel()
 	}()
-	if _, err := c.Who(short, from, to); status.Code(err) != codes.Canceled {
+	if _, err := c.Who(short, from, to, ""); status.Code(err) != codes.Canceled {
 		t.Errorf("given up: %v", err)
 	}
 	quick, cancel2 := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel2()
-	if _, err := c.Who(quick, from, to); status.Code(err) != codes.DeadlineExceeded {
+	if _, err := c.Who(quick, from, to, ""); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("out of time: %v", err)
 	}
 	if _, err := who(t, c, 40000); err == nil || !strings.Contains(err.Error(), "a moment ago") || b.asked.Load() != 2 {
@@ -415,7 +421,7 @@ func TestANodeThatComesBack(t *testing.T) {
 	if l, err = net.Listen("tcp", address); err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+	s := NewServer(func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
 		return identity.Peer{User: "ann"}, nil
 	}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -477,7 +483,7 @@ func TestFewWaitInVain(t *testing.T) {
 
 func TestQuestionsHaveARate(t *testing.T) {
 	files := authority(t, "asks", "other", "answers")
-	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
+	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
 		return identity.Peer{User: "ann"}, nil
 	})
 	now := time.Now()
@@ -695,18 +701,18 @@ func TestAnAddressOfNobodyIsLoggedOnce(t *testing.T) {
 
 // FuzzAnswers: the result of any answer of a node is consistent.
 func FuzzAnswers(f *testing.F) {
-	f.Add(app, "ann", "cgroup", false, false)
-	f.Add("", "ann", "", true, true)
-	f.Add("app-20240101000000-0001", "u", "directory", false, false)
-	f.Add("clients", "", "token", true, false)
-	f.Fuzz(func(t *testing.T, application, user, evidence string, outside, server bool) {
-		p, err := peerOf("n", &cluster.Owner{Application: application, User: user, Evidence: evidence, Outside: outside, Server: server})
+	f.Add(app, "ann", "cgroup", "", false, false, false)
+	f.Add("", "ann", "", "impalad", true, true, true)
+	f.Add("app-20240101000000-0001", "u", "directory", "", false, true, false)
+	f.Add("clients", "", "token", "x", true, false, false)
+	f.Fuzz(func(t *testing.T, application, user, evidence, program string, outside, onHost, server bool) {
+		p, err := peerOf("n", &cluster.Owner{Application: application, User: user, Evidence: evidence, Program: program, Outside: outside, OnHost: onHost, Server: server})
 		switch {
 		case err != nil:
-		case p.User == "" || p.Node != "n":
+		case p.User == "" || p.Node != "n" || len(p.Program) > cluster.MaxName:
 			t.Errorf("%+v", p)
 		case (p.Application == "") != (p.Evidence == identity.NoEvidence), p.Evidence > identity.Environment,
-			p.Application != "" && (p.Outside || p.Server || !identity.IsApplication(p.Application)):
+			p.Application != "" && (p.Outside || p.OnHost || p.Server || !identity.IsApplication(p.Application)):
 			t.Errorf("%+v", p)
 		}
 	})

@@ -55,7 +55,7 @@ type Server struct {
 	Answered atomic.Int64
 	Refused  atomic.Int64 // questions refused because the caller has no right to ask them, or asks too many
 
-	whose   func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error)
+	whose   func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error)
 	log     *slog.Logger
 	lookups chan struct{}
 	waiting atomic.Int64
@@ -73,7 +73,7 @@ type asker struct {
 }
 
 // NewServer returns a server; whose is the method Whose of identity.Checker.
-func NewServer(whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error), log *slog.Logger) *Server {
+func NewServer(whose func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error), log *slog.Logger) *Server {
 	return &Server{whose: whose, log: log, lookups: make(chan struct{}, atOnce), callers: map[string]*asker{}}
 }
 
@@ -109,6 +109,9 @@ func (s *Server) Whose(ctx context.Context, c *cluster.Connection) (*cluster.Own
 func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Owner, error) {
 	local, err1 := parseEnd(c.GetLocal())
 	remote, err2 := parseEnd(c.GetRemote())
+	if len(c.GetBlock()) > cluster.MaxName {
+		return nil, status.Error(codes.InvalidArgument, "the block's name is too long")
+	}
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -128,7 +131,7 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 		return nil, err
 	}
 	defer done()
-	p, err := s.whose(ctx, local, remote)
+	p, err := s.whose(ctx, local, remote, c.GetBlock())
 	switch {
 	case errors.Is(err, identity.ErrNobody):
 		return &cluster.Owner{}, nil
@@ -137,7 +140,7 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	case err != nil:
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
-	o := &cluster.Owner{Application: p.Application, User: p.User, Outside: p.Outside, Server: p.Server}
+	o := &cluster.Owner{Application: p.Application, User: p.User, Outside: p.Outside, Server: p.Server, OnHost: p.OnHost, Program: p.Program, Flow: p.Flow, FlowUser: p.FlowUser}
 	if p.Application != "" {
 		o.Evidence = p.Evidence.String()
 	}

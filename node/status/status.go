@@ -166,6 +166,16 @@ type Identity struct {
 	Mode   string   `json:"mode"`   // trust, verify or strict
 	Claims []Claims `json:"claims"` // without zeros
 	Remote Remote   `json:"remote"`
+	// Services are the rules of named services in force. In documents of daemons that have none, it is nil.
+	Services []Service `json:"services"`
+}
+
+// Service is a rule of the weights file that names a service. Empty conditions do not count.
+type Service struct {
+	Flow    string `json:"flow"`
+	User    string `json:"user"` // "*": any
+	Program string `json:"program"`
+	Client  string `json:"client"`
 }
 
 // Remote counts questions to other nodes about their processes, and the questions of other nodes.

@@ -72,6 +72,7 @@ var checks = []check{
 	{"directories", checkDirectories},
 	{"rights", checkRights},
 	{"identity", checkIdentity},
+	{"services", checkServices},
 	{"short-circuit", checkShortCircuit},
 	{"readahead", checkReadahead},
 	{"installed", checkInstalled},

@@ -853,9 +853,11 @@ func (x *Host) GetAddress() string {
 
 // Connection is a TCP connection as the callee sees it, with the callee's end as local.
 type Connection struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Local         string                 `protobuf:"bytes,1,opt,name=local,proto3" json:"local,omitempty"`   // host:port
-	Remote        string                 `protobuf:"bytes,2,opt,name=remote,proto3" json:"remote,omitempty"` // host:port
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Local  string                 `protobuf:"bytes,1,opt,name=local,proto3" json:"local,omitempty"`   // host:port
+	Remote string                 `protobuf:"bytes,2,opt,name=remote,proto3" json:"remote,omitempty"` // host:port
+	// The name of the block's file that the connection writes, if it may be that of a DataNode that forwards the block.
+	Block         string `protobuf:"bytes,3,opt,name=block,proto3" json:"block,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -904,6 +906,13 @@ func (x *Connection) GetRemote() string {
 	return ""
 }
 
+func (x *Connection) GetBlock() string {
+	if x != nil {
+		return x.Block
+	}
+	return ""
+}
+
 // Owner is the holder of a connection.
 type Owner struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -916,7 +925,16 @@ type Owner struct {
 	// The process runs outside of all containers.
 	Outside bool `protobuf:"varint,4,opt,name=outside,proto3" json:"outside,omitempty"`
 	// The process is a DataNode or NodeManager with an agent.
-	Server        bool `protobuf:"varint,5,opt,name=server,proto3" json:"server,omitempty"`
+	Server bool `protobuf:"varint,5,opt,name=server,proto3" json:"server,omitempty"`
+	// The name of the program of a process on_host: the main class of a JVM, or the name of the executable.
+	// Empty: not known.
+	Program string `protobuf:"bytes,6,opt,name=program,proto3" json:"program,omitempty"`
+	// The process runs outside of all containers of applications, and of all pods and Mesos containers.
+	OnHost bool `protobuf:"varint,7,opt,name=on_host,json=onHost,proto3" json:"on_host,omitempty"`
+	// Of a server that forwards the block of the question: the flow, and the user, that this node has verified for
+	// the block. Empty: not known.
+	Flow          string `protobuf:"bytes,8,opt,name=flow,proto3" json:"flow,omitempty"`
+	FlowUser      string `protobuf:"bytes,9,opt,name=flow_user,json=flowUser,proto3" json:"flow_user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -984,6 +1002,34 @@ func (x *Owner) GetServer() bool {
 		return x.Server
 	}
 	return false
+}
+
+func (x *Owner) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
+func (x *Owner) GetOnHost() bool {
+	if x != nil {
+		return x.OnHost
+	}
+	return false
+}
+
+func (x *Owner) GetFlow() string {
+	if x != nil {
+		return x.Flow
+	}
+	return ""
+}
+
+func (x *Owner) GetFlowUser() string {
+	if x != nil {
+		return x.FlowUser
+	}
+	return ""
 }
 
 type PolicyRequest struct {
@@ -2343,17 +2389,22 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\" \n" +
 	"\x04Host\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\":\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"P\n" +
 	"\n" +
 	"Connection\x12\x14\n" +
 	"\x05local\x18\x01 \x01(\tR\x05local\x12\x16\n" +
-	"\x06remote\x18\x02 \x01(\tR\x06remote\"\x8b\x01\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote\x12\x14\n" +
+	"\x05block\x18\x03 \x01(\tR\x05block\"\xef\x01\n" +
 	"\x05Owner\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x12\n" +
 	"\x04user\x18\x02 \x01(\tR\x04user\x12\x1a\n" +
 	"\bevidence\x18\x03 \x01(\tR\bevidence\x12\x18\n" +
 	"\aoutside\x18\x04 \x01(\bR\aoutside\x12\x16\n" +
-	"\x06server\x18\x05 \x01(\bR\x06server\")\n" +
+	"\x06server\x18\x05 \x01(\bR\x06server\x12\x18\n" +
+	"\aprogram\x18\x06 \x01(\tR\aprogram\x12\x17\n" +
+	"\aon_host\x18\a \x01(\bR\x06onHost\x12\x12\n" +
+	"\x04flow\x18\b \x01(\tR\x04flow\x12\x1b\n" +
+	"\tflow_user\x18\t \x01(\tR\bflowUser\")\n" +
 	"\rPolicyRequest\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\"\x86\x02\n" +
 	"\rPolicyVersion\x12\x18\n" +

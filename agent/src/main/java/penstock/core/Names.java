@@ -11,7 +11,9 @@ import java.util.regex.Pattern;
  * application's number. Only an attempt id with a time stamp of 13 digits (the ResourceManager's, in milliseconds,
  * until the year 2286) names an application. A Spark executor that writes first has the name {@code attempt_<date of 14
  * or more digits>_...}, which is not an application; in the flow {@code clients}, a whole executor's I/O would count as
- * a shell's. So its flow is {@code unattributed}, like every name that cannot be parsed. A client of Penstock's own
+ * a shell's. So its flow is {@code unattributed}, like every name that cannot be parsed. A name that the operator of a
+ * service has chosen, such as {@code hb_rs_...}, is passed on as {@code client:hb_rs_...}: the daemon's rules may name
+ * the service, and without a rule the flow is {@code unattributed}. A client of Penstock's own
  * file system for Spark is named after its application, {@code DFSClient_attempt_<time>_<number>_spark_...} on YARN and
  * {@code DFSClient_app-<date>-<number>_...} on a standalone cluster, {@code DFSClient_spark-<digits>_...} on
  * Kubernetes.
@@ -32,6 +34,10 @@ public final class Names {
     private static final String APPLICATION = "application_";
     private static final String ATTEMPT = "DFSClient_attempt_";
     private static final String CLIENT = "DFSClient_NONMAPREDUCE_";
+    /** Precedes a client's own name. The daemon has the same constant. */
+    private static final String OWN_NAME = "client:";
+    /** A client's own name. HDFS appends two numbers, which differ for each client and thread. */
+    private static final Pattern OWN_NAME_CLIENT = Pattern.compile("DFSClient_([!-~]{1,100})_-?[0-9]{1,20}_[0-9]{1,20}");
     private static final int STAMP_DIGITS = 13;
     /**
      * An id of Spark without YARN. A standalone master's: the date to the second, in 14 digits, and a number of four or
@@ -64,7 +70,7 @@ public final class Names {
         }
         if (!name.startsWith(ATTEMPT)) {
             Matcher client = ID_CLIENT.matcher(name);
-            return client.matches() ? client.group(1) : UNATTRIBUTED;
+            return client.matches() ? client.group(1) : ofOwnName(name);
         }
         int stamp = ATTEMPT.length();
         int stampEnd = digitsEnd(name, stamp);
@@ -75,6 +81,12 @@ public final class Names {
             return UNATTRIBUTED;
         }
         return APPLICATION + name.substring(stamp, numberEnd);
+    }
+
+    /** The claim of a client whose name is neither HDFS's own nor an application's, and not too long for a claim. */
+    private static String ofOwnName(String name) {
+        Matcher client = OWN_NAME_CLIENT.matcher(name);
+        return client.matches() ? OWN_NAME + client.group(1) : UNATTRIBUTED;
     }
 
     /** The flow of a write or a transfer. An operation between DataNodes has no client name. */

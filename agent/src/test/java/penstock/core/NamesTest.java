@@ -38,21 +38,31 @@ class NamesTest {
         "DFSClient_5b1c2d3e-1111-4222-8333-444455556666-0007_99_31, 5b1c2d3e-1111-4222-8333-444455556666-0007",
         "DFSClient_5b1c2d3e-1111-4222-8333-444455556666-0007-driver-20260102030405-0001-retry-1_99_31, "
             + "5b1c2d3e-1111-4222-8333-444455556666-0007-driver-20260102030405-0001-retry-1",
-        "DFSClient_5b1c2d3e-1111-4222-8333-444455556666-0007-driver-20260102030405_99_31, unattributed",
-        "DFSClient_spark-5b9c1f0e2d3a4b5c8d7e6f1a2b3c4d5_99_31, unattributed",
-        "DFSClient_spark-5b9c1f0e2d3a4b5c8d7e6f1a2b3c4d5e0_99_31, unattributed",
-        "DFSClient_spark-5B9C1f0e2d3a4b5c8d7e6f1a2b3c4d5e_99_31, unattributed",
-        "DFSClient_spark-application-154603178127_99_31, unattributed",
-        "DFSClient_5b1c2d3e-1111-4222-8333-444455556666-007_99_31, unattributed",
-        "DFSClient_5b1c2d3e-1111-4222-8333-444455556666_99_31, unattributed",
-        "DFSClient_app-20261122123456-007_99_31, unattributed",
-        "DFSClient_app-20261122123456-00000000001_99_31, unattributed",
-        "DFSClient_app-2026112212345-0007_99_31, unattributed",
-        "DFSClient_app-202611221234567-0007_99_31, unattributed",
+        "DFSClient_5b1c2d3e-1111-4222-8333-444455556666-0007-driver-20260102030405_99_31, "
+            + "client:5b1c2d3e-1111-4222-8333-444455556666-0007-driver-20260102030405",
+        "DFSClient_spark-5b9c1f0e2d3a4b5c8d7e6f1a2b3c4d5_99_31, client:spark-5b9c1f0e2d3a4b5c8d7e6f1a2b3c4d5",
+        "DFSClient_spark-5b9c1f0e2d3a4b5c8d7e6f1a2b3c4d5e0_99_31, client:spark-5b9c1f0e2d3a4b5c8d7e6f1a2b3c4d5e0",
+        "DFSClient_spark-5B9C1f0e2d3a4b5c8d7e6f1a2b3c4d5e_99_31, client:spark-5B9C1f0e2d3a4b5c8d7e6f1a2b3c4d5e",
+        "DFSClient_spark-application-154603178127_99_31, client:spark-application-154603178127",
+        "DFSClient_5b1c2d3e-1111-4222-8333-444455556666-007_99_31, client:5b1c2d3e-1111-4222-8333-444455556666-007",
+        "DFSClient_5b1c2d3e-1111-4222-8333-444455556666_99_31, client:5b1c2d3e-1111-4222-8333-444455556666",
+        "DFSClient_app-20261122123456-007_99_31, client:app-20261122123456-007",
+        "DFSClient_app-20261122123456-00000000001_99_31, client:app-20261122123456-00000000001",
+        "DFSClient_app-2026112212345-0007_99_31, client:app-2026112212345-0007",
+        "DFSClient_app-202611221234567-0007_99_31, client:app-202611221234567-0007",
         "DFSClient_app-20261122123456-0007, unattributed",
-        "DFSClient_app-20261122123456-0007x_99_31, unattributed",
+        "DFSClient_app-20261122123456-0007x_99_31, client:app-20261122123456-0007x",
         "DFSClient_app-20261122123456-0007_x_31, unattributed",
-        "DFSClient_app-clients_99_31, unattributed",
+        // Names that the operators of services choose.
+        "DFSClient_app-clients_99_31, client:app-clients",
+        "'DFSClient_hb_rs_host,16020,1700000000000_-99_31', 'client:hb_rs_host,16020,1700000000000'",
+        "DFSClient_trino_99_31, client:trino",
+        "DFSClient_client:trino_99_31, client:client:trino",
+        "DFSClient_99_31, unattributed",
+        "DFSClient_a b_99_31, unattributed",
+        "DFSClient_a\u00e9_99_31, unattributed",
+        "DFSClient__99_31, unattributed",
+        "go-hdfs-7, unattributed",
         "app-20261122123456-0007, unattributed",
         "hbase, unattributed",
         "'', unattributed",
@@ -65,6 +75,13 @@ class NamesTest {
     void otherDigitsAreNoDigits() {
         assertEquals("unattributed", Names.ofClient("DFSClient_attempt_170000000000\u0663_0001_m_1"));
         assertEquals("unattributed", Names.ofClient(null));
+    }
+
+    @Test
+    void aClaimHasABound() {
+        String name = "x".repeat(100);
+        assertEquals("client:" + name, Names.ofClient("DFSClient_" + name + "_1_1"));
+        assertEquals("unattributed", Names.ofClient("DFSClient_" + name + "x_1_1"));
     }
 
     @ParameterizedTest
