@@ -155,11 +155,11 @@ func TestLocalUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		end := netip.MustParseAddrPort(c.LocalAddr().String())
-		if got := localUser("/proc/net", end); got != who.Username {
-			t.Errorf("%s: %q, want %q", end, got, who.Username)
+		if got, uid := localUser("/proc/net", end); got != who.Username || uid != who.Uid {
+			t.Errorf("%s: %q %q, want %q %q", end, got, uid, who.Username, who.Uid)
 		}
-		if got := localUser(t.TempDir(), end); got != unknownUser {
-			t.Errorf("without a table: %q", got)
+		if got, uid := localUser(t.TempDir(), end); got != "" || uid != "" {
+			t.Errorf("without a table: %q %q", got, uid)
 		}
 	}
 	dir := t.TempDir()
@@ -168,7 +168,7 @@ func TestLocalUser(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "tcp"), []byte(table), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := localUser(dir, netip.MustParseAddrPort("127.0.0.1:1337")); got != "uid 4294901760" {
+	if got, _ := localUser(dir, netip.MustParseAddrPort("127.0.0.1:1337")); got != "uid 4294901760" {
 		t.Errorf("a user without a name: %q", got)
 	}
 }

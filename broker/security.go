@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"penstock/broker/certs"
+	"penstock/broker/roles"
 	"penstock/broker/store"
 )
 
@@ -46,26 +47,46 @@ func isOperator(chain []*x509.Certificate) bool {
 	return len(chain) > 0 && slices.Contains(chain[0].Subject.OrganizationalUnit, certs.Operator)
 }
 
-// operator returns the name of the calling operator, which comes from the operator's certificate. A
-// broker without certificates serves only its own machine; the name is then that of the local user
-// who made the call.
-func operator(ctx context.Context) (name string, err error) {
+// caller is who makes a call.
+type caller struct {
+	name     string // of the certificate, or of the local user
+	by       string // how the name is known: certificate, user or file
+	from     string // address
+	host     string // address without the port
+	operator bool   // the caller can have a role at all
+	roles.Given
+}
+
+// callerOf returns who makes a call. The name comes from the certificate. A broker without certificates serves only its own
+// machine; the name is then that of the local user who made the call.
+func (b *Broker) callerOf(ctx context.Context) caller {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return "", errors.New("the call has no peer address")
+		return caller{}
 	}
-	info, secure := p.AuthInfo.(credentials.TLSInfo)
-	if !secure {
-		from, err := netip.ParseAddrPort(p.Addr.String())
-		if err != nil || !from.Addr().Unmap().IsLoopback() {
-			return "", errOperator
+	c := caller{by: "certificate", from: p.Addr.String(), host: p.Addr.String()}
+	from, err := netip.ParseAddrPort(c.from)
+	if err == nil {
+		c.host = from.Addr().Unmap().String()
+	}
+	who := roles.Who{}
+	if info, secure := p.AuthInfo.(credentials.TLSInfo); secure {
+		for _, chain := range info.State.VerifiedChains {
+			name := chain[0].Subject.CommonName
+			who.Name = name[:min(len(name), store.MaxName)]
+			if c.operator = isOperator(chain) && name != ""; c.operator {
+				break
+			}
 		}
-		return localUser("/proc/net", from), nil
+	} else if c.by = "user"; err == nil && from.Addr().Unmap().IsLoopback() {
+		c.operator = true
+		who.Name, who.UID = localUser("/proc/net", from)
 	}
-	for _, chain := range info.State.VerifiedChains {
-		if name := chain[0].Subject.CommonName; isOperator(chain) && name != "" {
-			return name[:min(len(name), store.MaxName)], nil
-		}
+	if c.name = who.Name; c.by == "user" && c.name == "" {
+		c.name = unknownUser
 	}
-	return "", errOperator
+	if c.operator {
+		c.Given = b.options.Roles.Of(who)
+	}
+	return c
 }
