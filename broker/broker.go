@@ -86,7 +86,7 @@ type Broker struct {
 	sessions       map[string]*session // by node name
 	nodesByAddress map[netip.Addr]map[*session]struct{}
 	policy         *policy.Policy
-	canary         *canary // nil: all nodes follow policy
+	canary         *canary                     // nil: all nodes follow policy
 	version        uint64                      // number of the policy in force; 0: the store has no version
 	current        store.Version               // the version in force
 	lastActive     map[string]time.Time        // by application with a set weight: when it was last at work, or its weight was set

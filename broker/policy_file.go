@@ -75,6 +75,8 @@ func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 // invalidFileError is an error that lasts until the file changes.
 type invalidFileError struct{ error }
 
+func (e invalidFileError) Unwrap() error { return e.error }
+
 // FollowFile applies the policy file each time it changes, until ctx ends. last is the fingerprint
 // of the file when it was last applied.
 func (b *Broker) FollowFile(ctx context.Context, file, last string) {
