@@ -14,8 +14,10 @@ import (
 
 	"penstock/broker"
 	"penstock/broker/applications"
+	"penstock/broker/audit"
 	"penstock/broker/kerberos"
 	"penstock/broker/leadership"
+	"penstock/broker/roles"
 	"penstock/broker/store"
 	"penstock/settings"
 	"penstock/settings/plain"
@@ -40,7 +42,8 @@ func newBrokerCommand() *cobra.Command {
 const maxApplicationSeries = 10_000
 
 func brokerRun() *cobra.Command {
-	var listen, metrics, policyFile, storeDir, format, level string
+	var listen, metrics, policyFile, storeDir, format, level, auditFile, rolesFile string
+	var limitAll bool
 	var perAddress, applicationSeries int
 	var files cluster.Files
 	var who applications.Options
@@ -99,16 +102,25 @@ The broker needs no privileges except to listen on its port.`,
 			if err := needsResourceManager(cmd, len(who.ResourceManagers)); err != nil {
 				return cli.Usage(err)
 			}
+			var rights *roles.File
+			if rolesFile != "" {
+				if rights, err = roles.Open(rolesFile, log); err != nil {
+					return fmt.Errorf("--roles: %w", err)
+				}
+			}
 			who.Log = log
 			directory, err := applications.New(who)
 			if err != nil {
 				return cli.Usage(err)
 			}
-			o := broker.Options{Log: log, ApplicationSeries: applicationSeries, Facts: directory.Facts, State: directory.State, Progress: directory.Progress, Tasks: directory.Tasks,
+			o := broker.Options{Log: log, Roles: rights, LimitAll: limitAll, ApplicationSeries: applicationSeries, Facts: directory.Facts, State: directory.State, Progress: directory.Progress, Tasks: directory.Tasks,
 				Life: func(flow string) broker.Life { return broker.Life(directory.RunOf(flow)) }}
 			elect, err := several.open(&o, listen, files, log)
 			if err != nil {
 				return err
+			}
+			if o.Audit, err = audit.Open(auditFile, o.Name, log); err != nil {
+				return fmt.Errorf("--audit: %w", err)
 			}
 			switch {
 			case o.Store != nil:
@@ -131,8 +143,8 @@ The broker needs no privileges except to listen on its port.`,
 			}
 			fingerprint := settings.Fingerprint(policyFile)
 			if policyFile != "" {
-				if err := b.ApplyFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) {
-					fingerprint = "" // applied when this broker becomes the leader
+				if err := b.ApplyFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) || errors.Is(err, broker.ErrCanary) {
+					fingerprint = "" // applied when this broker becomes the leader, or when the canary has ended
 				} else if err != nil {
 					return err
 				}
@@ -163,6 +175,9 @@ The broker needs no privileges except to listen on its port.`,
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9717", "`ADDRESS` for nodes")
 	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML); each change makes a new version of the policy")
 	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions, the weights set for single applications and the history of forecasts (default: they are kept in memory)")
+	cmd.Flags().BoolVar(&limitAll, "policy-force", false, "accept a --policy file with a rule that limits all applications")
+	cmd.Flags().StringVar(&auditFile, "audit", "", "append each command of an operator to this `FILE`, also the refused ones (JSON lines; default: changes and refusals are logged)")
+	cmd.Flags().StringVar(&rolesFile, "roles", "", "`FILE` (YAML) with the roles of operators; a change is in force at once (default: each operator may do everything)")
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
 	addHadoop(cmd, &who.Hadoop)

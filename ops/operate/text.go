@@ -143,16 +143,38 @@ func Applications(w io.Writer, states []*cluster.ApplicationState) error {
 
 // Nodes writes the table of nodes. now is the time of the answer.
 func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
-	return Table(w, "NODE|>POLICY|>HEARD|>APPLICATIONS|>DEVICES|VERSION", func(add func(...string)) {
+	return Table(w, "NODE|>POLICY|MODE|CANARY|>HEARD|>APPLICATIONS|>DEVICES|VERSION", func(add func(...string)) {
 		for _, n := range a.GetNodes() {
 			policy := ""
 			if n.GetPolicy() > 0 {
 				policy = fmt.Sprint(n.GetPolicy())
 			}
-			add(n.GetNode().GetName(), policy, now.Sub(time.UnixMilli(n.GetHeardUnixMs())).Round(100*time.Millisecond).String()+" ago",
+			canary := ""
+			if n.GetCanary() {
+				canary = "yes"
+			}
+			add(n.GetNode().GetName(), policy, Mode(n.GetMode()), canary, now.Sub(time.UnixMilli(n.GetHeardUnixMs())).Round(100*time.Millisecond).String()+" ago",
 				fmt.Sprint(n.GetApplications()), Service(n.GetRate()), n.GetNode().GetVersion())
 		}
 	})
+}
+
+// Mode formats a mode that a node reports; empty if the node does not report it.
+func Mode(m cluster.Mode) string {
+	if m == cluster.Mode_MODE_UNKNOWN {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(m.String(), "MODE_"))
+}
+
+// CanaryNodes returns the number of nodes that have the canary's policy.
+func CanaryNodes(a *cluster.ListNodesAnswer) (nodes int) {
+	for _, n := range a.GetNodes() {
+		if n.GetCanary() {
+			nodes++
+		}
+	}
+	return nodes
 }
 
 // NodesNote explains why nodes may be missing from the answer; empty if none are missing.
