@@ -96,7 +96,7 @@ The broker needs no privileges except to listen on its port.`,
 			if storeDir != "" && several.zookeeper != "" {
 				return cli.Usage(errors.New("give --store or --zookeeper: one of them keeps the policy"))
 			}
-			if err := several.check(cmd); err != nil {
+			if err := several.check(cmd, secure != nil); err != nil {
 				return cli.Usage(err)
 			}
 			if err := needsResourceManager(cmd, len(who.ResourceManagers)); err != nil {
@@ -115,7 +115,7 @@ The broker needs no privileges except to listen on its port.`,
 			}
 			o := broker.Options{Log: log, Roles: rights, LimitAll: limitAll, ApplicationSeries: applicationSeries, Facts: directory.Facts, State: directory.State, Progress: directory.Progress, Tasks: directory.Tasks,
 				Life: func(flow string) broker.Life { return broker.Life(directory.RunOf(flow)) }}
-			elect, err := several.open(&o, listen, files, log)
+			elect, err := several.open(cmd.Context(), &o, listen, files, log)
 			if err != nil {
 				return err
 			}

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"penstock/cmd/internal/cli"
 )
 
 // TestKillSwitchAndCanary: the commands with three nodes.
@@ -92,5 +95,17 @@ func TestBrokersFiles(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", args, err)
 		}
+	}
+}
+
+// TestZooKeeperNeedsCredentials: certificates at the broker's port are of no use if ZooKeeper lets everybody change the policy.
+func TestZooKeeperNeedsCredentials(t *testing.T) {
+	dir := t.TempDir()
+	good(t, "certs", "--dir", dir, "broker-1")
+	_, err := run(t, "broker", "run", "--listen", "127.0.0.1:0", "--metrics", "off", "--zookeeper", "127.0.0.1:1",
+		"--ca", dir+"/ca.pem", "--cert", dir+"/broker-1.pem", "--key", dir+"/broker-1.key")
+	var usage cli.UsageError
+	if !errors.As(err, &usage) || !strings.Contains(err.Error(), "give --zookeeper-auth, or --zookeeper-open") {
+		t.Error(err)
 	}
 }
