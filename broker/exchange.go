@@ -62,6 +62,9 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 	b.logNode("node connected", s)
 	for {
 		began := time.Now()
+		if err := checkPeer(stream.Context(), name); err != nil { // it may have expired
+			return b.refuse(stream.Context(), name, err)
+		}
 		answer, err := b.handleReport(s, report)
 		if errors.Is(err, errReplaced) {
 			if err := epochEnded(); err != nil {

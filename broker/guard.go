@@ -64,6 +64,8 @@ func guarded[A any](ctx context.Context, b *Broker, c call, do func(caller) (A, 
 // mayCall returns an error if the caller may not make a call.
 func mayCall(who caller, c call) error {
 	switch {
+	case who.expired != nil:
+		return who.expired
 	case !who.operator:
 		return errOperator
 	case who.Role == roles.None:

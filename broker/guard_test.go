@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -173,6 +174,29 @@ func TestNoChangeWithoutAudit(t *testing.T) {
 	}
 	if _, err := o.ListNodes(ctx, &cluster.ListNodesRequest{}); err != nil {
 		t.Errorf("a question: %v", err)
+	}
+}
+
+// TestExpired: who has connected with a certificate that has expired since may do nothing more.
+func TestExpired(t *testing.T) {
+	b, err := New(t.Context(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"alice", "node-1"} {
+		leaf := &x509.Certificate{Subject: pkix.Name{CommonName: name, OrganizationalUnit: []string{map[string]string{"alice": certs.Operator}[name]}}}
+		for _, left := range []time.Duration{-time.Second, time.Hour} {
+			leaf.NotAfter = time.Now().Add(left)
+			state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
+			ctx := peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 1}, AuthInfo: credentials.TLSInfo{State: state}})
+			err := checkPeer(ctx, name)
+			if name == "alice" {
+				_, err = operators{b: b}.ListNodes(ctx, &cluster.ListNodesRequest{})
+			}
+			if (err == nil) != (left > 0) || err != nil && !strings.Contains(err.Error(), "has expired") {
+				t.Errorf("%s with %v left: %v", name, left, err)
+			}
+		}
 	}
 }
 

@@ -35,7 +35,7 @@ func answerError(err error) error {
 	switch {
 	case errors.As(err, &known):
 		return err
-	case errors.Is(err, errOperator), errors.Is(err, errRole):
+	case errors.Is(err, errOperator), errors.Is(err, errRole), errors.Is(err, errIdentity):
 		code = codes.PermissionDenied
 	case errors.Is(err, store.ErrConflict):
 		code = codes.Aborted

@@ -2,11 +2,13 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -30,6 +32,9 @@ func checkPeer(ctx context.Context, name string) error {
 	if name == "localhost" {
 		return fmt.Errorf("%w: the name localhost does not identify a machine", errIdentity)
 	}
+	if err := inTime(info.State); err != nil {
+		return err
+	}
 	for _, chain := range info.State.VerifiedChains {
 		if isOperator(chain) {
 			return fmt.Errorf("%w: it is a certificate of an operator", errIdentity)
@@ -39,6 +44,15 @@ func checkPeer(ctx context.Context, name string) error {
 		}
 	}
 	return fmt.Errorf("%w: it does not name %q", errIdentity, name)
+}
+
+// inTime returns an error if the certificate of a connection has expired since the connection was opened. The peer then
+// connects again, with its present certificate.
+func inTime(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 || time.Now().Before(state.PeerCertificates[0].NotAfter) {
+		return nil
+	}
+	return fmt.Errorf("%w: the certificate %q has expired; connect again with a new one", errIdentity, state.PeerCertificates[0].Subject.CommonName)
 }
 
 var errOperator = errors.New("an operator's certificate is required: make one with `penstock certs --operator NAME`, and give it with --ca, --cert and --key")
@@ -54,6 +68,7 @@ type caller struct {
 	from     string // address
 	host     string // address without the port
 	operator bool   // the caller can have a role at all
+	expired  error  // why its certificate is no longer valid; nil: it is
 	roles.Given
 }
 
@@ -71,6 +86,7 @@ func (b *Broker) callerOf(ctx context.Context) caller {
 	}
 	who := roles.Who{}
 	if info, secure := p.AuthInfo.(credentials.TLSInfo); secure {
+		c.expired = inTime(info.State)
 		for _, chain := range info.State.VerifiedChains {
 			name := chain[0].Subject.CommonName
 			who.Name = name[:min(len(name), store.MaxName)]

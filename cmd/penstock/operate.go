@@ -48,10 +48,10 @@ func (a *asking) client() (*operate.Client, error) {
 			return nil, cli.Usage(fmt.Errorf("broker %q: give HOST:PORT", address))
 		}
 	}
-	var secure *tls.Config
+	var secure func() *tls.Config
 	if !a.files.Empty() {
 		var err error
-		if secure, err = a.files.Client(); err != nil {
+		if secure, err = a.files.Clients(); err != nil {
 			return nil, cli.Usage(fmt.Errorf("--ca, --cert and --key: %w", err))
 		}
 	}

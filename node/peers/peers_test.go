@@ -95,7 +95,7 @@ func (b *broker) set(n *cluster.Node, err error) {
 
 func client(t *testing.T, files cluster.Files, b *broker) *Client {
 	t.Helper()
-	secure, err := files.Client()
+	secure, err := files.Clients()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
@@ -42,12 +41,12 @@ type Client struct {
 	conns     []*grpc.ClientConn
 }
 
-// New returns a client of brokers at these addresses. secure is nil for a broker on this machine
-// that has no certificates. New does not connect.
-func New(addresses []string, secure *tls.Config) (*Client, error) {
+// New returns a client of brokers at these addresses. secure returns the configuration of each connection; it is nil for a
+// broker on this machine that has no certificates. New does not connect.
+func New(addresses []string, secure func() *tls.Config) (*Client, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {
-		creds = credentials.NewTLS(secure)
+		creds = cluster.Credentials(secure, "")
 	}
 	c := &Client{addresses: addresses}
 	for _, a := range addresses {
