@@ -246,7 +246,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 		sessions: map[string]*session{}, nodesByAddress: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, lastActive: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}, staleGrants: map[string]struct{}{}}
 	b.metrics = newMetrics(b)
-	b.connections = newConnLimiter(PerAddress, b.connClosed)
+	b.connections = newConnLimiter(Limits{}, b.connClosed)
 	if err := b.refresh(ctx); err != nil {
 		return nil, err
 	}

@@ -44,7 +44,8 @@ const maxApplicationSeries = 10_000
 func brokerRun() *cobra.Command {
 	var listen, metrics, policyFile, storeDir, format, level, auditFile, rolesFile string
 	var limitAll bool
-	var perAddress, applicationSeries int
+	var most broker.Limits
+	var applicationSeries int
 	var files cluster.Files
 	var who applications.Options
 	var several severalFlags
@@ -81,8 +82,10 @@ The broker needs no privileges except to listen on its port.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			if perAddress < 1 || perAddress > broker.MaxConnections {
-				return cli.Usage(fmt.Errorf("--connections-per-address %d: use 1 to %d", perAddress, broker.MaxConnections))
+			for flag, n := range map[string]int{"address": most.PerAddress, "certificate": most.PerCertificate} {
+				if n < 1 || n > broker.MaxConnections {
+					return cli.Usage(fmt.Errorf("--connections-per-%s %d: use 1 to %d", flag, n, broker.MaxConnections))
+				}
 			}
 			if applicationSeries < 0 || applicationSeries > maxApplicationSeries {
 				return cli.Usage(fmt.Errorf("--metrics-applications %d: use 0 to %d", applicationSeries, maxApplicationSeries))
@@ -158,7 +161,7 @@ The broker needs no privileges except to listen on its port.`,
 				return err
 			}
 			parts := newParts(cmd.Context())
-			parts.addServer(b, listener, secure, perAddress)
+			parts.addServer(b, listener, secure, most)
 			if watched != nil {
 				parts.addMetrics(b, watched, log)
 			}
@@ -183,7 +186,8 @@ The broker needs no privileges except to listen on its port.`,
 	addHadoop(cmd, &who.Hadoop)
 	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")
 	cmd.Flags().IntVar(&applicationSeries, "metrics-applications", 64, fmt.Sprintf("`NUMBER` of applications with metrics of their own, those with most service, 0 to %d; the others are added up", maxApplicationSeries))
-	cmd.Flags().IntVar(&perAddress, "connections-per-address", broker.PerAddress, "maximum number of connections from one address")
+	cmd.Flags().IntVar(&most.PerAddress, "connections-per-address", broker.PerAddress, "maximum number of connections from one address")
+	cmd.Flags().IntVar(&most.PerCertificate, "connections-per-certificate", broker.PerCertificate, "maximum number of connections with one certificate")
 	several.register(cmd)
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")

@@ -55,8 +55,8 @@ func (p *parts) addMetrics(b *broker.Broker, l net.Listener, log *slog.Logger) {
 
 // addServer adds the server for nodes and operators. Stopping it closes all streams; nodes then
 // connect again.
-func (p *parts) addServer(b *broker.Broker, listener net.Listener, secure *tls.Config, perAddress int) {
-	listener, options := b.LimitConnections(listener, secure, perAddress)
+func (p *parts) addServer(b *broker.Broker, listener net.Listener, secure *tls.Config, most broker.Limits) {
+	listener, options := b.LimitConnections(listener, secure, most)
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	cluster.RegisterOperatorsServer(server, b.Operators())

@@ -67,7 +67,7 @@ func startBroker(t *testing.T, secure *tls.Config) string {
 	}
 	background(t, func(ctx context.Context) {
 		p := newParts(ctx)
-		p.addServer(b, listener, secure, broker.PerAddress)
+		p.addServer(b, listener, secure, broker.Limits{})
 		p.add(b.Run)
 		if err := p.run(); err != nil {
 			t.Error(err)

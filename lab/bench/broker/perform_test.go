@@ -66,7 +66,7 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	nodes, options := b.LimitConnections(nodes, secure, most)
+	nodes, options := b.LimitConnections(nodes, secure, served.Limits{PerAddress: most})
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	go b.Run(ctx)
