@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"penstock/wire/web"
 )
 
 // metrics are the broker's own metrics. Label values are fixed strings of the program, or the names of a bounded number
@@ -109,18 +111,21 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(leadingDesc, prometheus.GaugeValue, leading)
 }
 
-// ServeMetrics serves /metrics until the listener is closed. On a loopback address it also serves
-// Go's profiles; they cost processor time, so other machines have no access to them.
-func (b *Broker) ServeMetrics(l net.Listener) error {
+// maxMetricsConnections is the maximum number of connections of the server for metrics.
+const maxMetricsConnections = 128
+
+// ServeMetrics serves /metrics until the listener is closed, to those who have the token; nil: to all. On a loopback address it
+// also serves Go's profiles; they cost processor time, so other machines have no access to them.
+func (b *Broker) ServeMetrics(l net.Listener, token *web.Token) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", web.Few(promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{})))
 	if a, ok := l.Addr().(*net.TCPAddr); ok && a.IP.IsLoopback() {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	}
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+	s := &http.Server{Handler: token.Authorized(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
-	if err := s.Serve(l); err != nil {
+	if err := s.Serve(web.Bounded(l, maxMetricsConnections)); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil

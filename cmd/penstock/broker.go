@@ -23,6 +23,7 @@ import (
 	"penstock/settings/plain"
 	"penstock/wire/cluster"
 	"penstock/wire/orchestrator"
+	"penstock/wire/web"
 )
 
 func newBrokerCommand() *cobra.Command {
@@ -42,7 +43,7 @@ func newBrokerCommand() *cobra.Command {
 const maxApplicationSeries = 10_000
 
 func brokerRun() *cobra.Command {
-	var listen, metrics, policyFile, storeDir, format, level, auditFile, rolesFile string
+	var listen, metrics, policyFile, storeDir, format, level, auditFile, rolesFile, tokenFile string
 	var limitAll bool
 	var most broker.Limits
 	var applicationSeries int
@@ -156,6 +157,12 @@ The broker needs no privileges except to listen on its port.`,
 			if err != nil {
 				return err
 			}
+			var token *web.Token
+			if tokenFile != "" {
+				if token, err = web.OpenToken(tokenFile); err != nil {
+					return fmt.Errorf("--metrics-token: %w", err)
+				}
+			}
 			watched, address, err := listenForMetrics(cmd, metrics, log)
 			if err != nil {
 				return err
@@ -163,7 +170,7 @@ The broker needs no privileges except to listen on its port.`,
 			parts := newParts(cmd.Context())
 			parts.addServer(b, listener, secure, most)
 			if watched != nil {
-				parts.addMetrics(b, watched, log)
+				parts.addMetrics(b, watched, token, log)
 			}
 			parts.add(b.Run)
 			parts.add(elect)
@@ -184,7 +191,8 @@ The broker needs no privileges except to listen on its port.`,
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
 	addHadoop(cmd, &who.Hadoop)
-	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")
+	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics, host:port or unix:PATH; off for none")
+	cmd.Flags().StringVar(&tokenFile, "metrics-token", "", "`FILE` with a token that readers of /metrics must send (default: they need none)")
 	cmd.Flags().IntVar(&applicationSeries, "metrics-applications", 64, fmt.Sprintf("`NUMBER` of applications with metrics of their own, those with most service, 0 to %d; the others are added up", maxApplicationSeries))
 	cmd.Flags().IntVar(&most.PerAddress, "connections-per-address", broker.PerAddress, "maximum number of connections from one address")
 	cmd.Flags().IntVar(&most.PerCertificate, "connections-per-certificate", broker.PerCertificate, "maximum number of connections with one certificate")
@@ -262,7 +270,10 @@ func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net
 	if address == "off" {
 		return nil, address, nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", address)
+	if err := web.CheckAddress(address); err != nil {
+		return nil, "", cli.Usage(fmt.Errorf("--metrics %w", err))
+	}
+	l, err := web.Listen(cmd.Context(), address)
 	if err != nil && !cmd.Flags().Changed("metrics") {
 		log.Warn("metrics are not served: the default address is already in use; give another one with --metrics", "error", plain.Listen(address, err))
 		return nil, "off", nil
@@ -270,5 +281,5 @@ func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net
 	if err != nil {
 		return nil, "", fmt.Errorf("--metrics: %w", plain.Listen(address, err))
 	}
-	return l, l.Addr().String(), nil
+	return l, web.Bound(l), nil
 }

@@ -48,7 +48,7 @@ const (
 
 // Options of a Client.
 type Options struct {
-	Self string      // this node's name
+	Self string             // this node's name
 	TLS  func() *tls.Config // with this node's certificate; called for each connection
 	// Where returns the broker's answer: which node lives at an address.
 	Where func(ctx context.Context, address netip.Addr) (*cluster.Node, error)

@@ -113,7 +113,9 @@ func nobody(t *testing.T) string {
 // operations are a query and both kinds of change.
 var operations = map[string]func(context.Context, *Client) (*cluster.PolicyVersion, error){
 	"policy": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Policy(ctx, 0) },
-	"apply":  func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Apply(ctx, &cluster.ApplyRequest{}) },
+	"apply": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) {
+		return c.Apply(ctx, &cluster.ApplyRequest{})
+	},
 	"weight": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) {
 		return c.SetWeight(ctx, "a", 1, false)
 	},

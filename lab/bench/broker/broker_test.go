@@ -138,7 +138,7 @@ func TestGenerate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pages.Close()
-	running.Go(func() { _ = b.ServeMetrics(pages) })
+	running.Go(func() { _ = b.ServeMetrics(pages, nil) })
 	m, err := (&daemon.Daemon{Address: pages.Addr().String()}).Scrape(t.Context())
 	if err != nil {
 		t.Fatal(err)
