@@ -93,6 +93,14 @@ func TestCanary(t *testing.T) {
 		t.Fatalf("%v, %v", v, err)
 	}
 	limits(1<<20, 0, arbiter.Observe)
+	if in.client.State().Canary == out.client.State().Canary || !in.client.State().Canary {
+		t.Error("the nodes do not know which of them has the canary")
+	}
+	for metric, want := range map[string]string{"penstock_broker_canary_percent": "25", "penstock_broker_kill_switch": "0"} {
+		if got := count(t, b.Broker, metric); got != want {
+			t.Errorf("%s is %q", metric, got)
+		}
+	}
 	a, err := o.ListNodes(t.Context(), &cluster.ListNodesRequest{})
 	if err != nil || a.GetCanaryPercent() != 25 || len(a.GetNodes()) != 2 {
 		t.Fatalf("%v, %v", a, err)

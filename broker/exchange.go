@@ -316,7 +316,7 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 		a.Queues = q
 	}
 	rights := b.rights
-	if a.Mode = modeOf(b.policy, b.current.Off); b.canary.includes(s) {
+	if a.Mode, a.Canary = modeOf(b.policy, b.current.Off), b.canary.includes(s); a.Canary {
 		rights, a.Mode = b.canary.rights, modeOf(b.canary.policy, b.current.Off)
 	}
 	a.Rights = a.Rights[:0]

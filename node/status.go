@@ -73,7 +73,7 @@ func (d *Daemon) status() status.Document {
 		s := d.cluster.State()
 		doc.Cluster = status.Cluster{Node: c.Node, Broker: s.Broker, Answered: s.Answered, InForce: s.InForce, Policy: s.Policy,
 			Reported: s.Entries, LeftOut: s.LeftOut, DelayNS: s.Delay.Nanoseconds(), Error: s.Mistake, Epoch: s.Epoch, Refused: s.Refused,
-			ModeBound: s.Bound.String(), LimitsLapsed: s.Lapsed}
+			Canary: s.Canary, ModeBound: s.Bound.String(), LimitsLapsed: s.Lapsed}
 	}
 	for _, a := range d.server.Agents() {
 		doc.Agents = append(doc.Agents, status.Agent{

@@ -140,6 +140,7 @@ type State struct {
 	Mistake  string        // why there is no stream
 	Epoch    uint64        // the largest epoch of an accepted answer
 	Refused  uint64        // answers of smaller epochs, which were refused
+	Canary   bool          // the policy is a canary's
 	Bound    arbiter.Mode  // the most that the node may do
 	Lapsed   bool          // the policy's limits have ended, because no broker has answered for LimitLease
 }

@@ -575,7 +575,9 @@ type Answer struct {
 	// The totals of the queues that the node has named.
 	Queues *Queues `protobuf:"bytes,9,opt,name=queues,proto3" json:"queues,omitempty"`
 	// The most that the node may do, whatever its own setting is.
-	Mode          Mode `protobuf:"varint,60,opt,name=mode,proto3,enum=penstock.cluster.Mode" json:"mode,omitempty"`
+	Mode Mode `protobuf:"varint,60,opt,name=mode,proto3,enum=penstock.cluster.Mode" json:"mode,omitempty"`
+	// The rights and the mode come from a canary's policy.
+	Canary        bool `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -678,6 +680,13 @@ func (x *Answer) GetMode() Mode {
 		return x.Mode
 	}
 	return Mode_MODE_UNKNOWN
+}
+
+func (x *Answer) GetCanary() bool {
+	if x != nil {
+		return x.Canary
+	}
+	return false
 }
 
 // Right is what the policy gives to an application.
@@ -2570,7 +2579,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06levels\x18\x06 \x01(\bR\x06levels\">\n" +
 	"\x04Name\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12 \n" +
-	"\vapplication\x18\x02 \x01(\tR\vapplication\"\xc3\x02\n" +
+	"\vapplication\x18\x02 \x01(\tR\vapplication\"\xdb\x02\n" +
 	"\x06Answer\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
@@ -2581,7 +2590,8 @@ const file_cluster_proto_rawDesc = "" +
 	"\bsettling\x18\a \x01(\bR\bsettling\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x120\n" +
 	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\x12*\n" +
-	"\x04mode\x18< \x01(\x0e2\x16.penstock.cluster.ModeR\x04mode\"\xed\x02\n" +
+	"\x04mode\x18< \x01(\x0e2\x16.penstock.cluster.ModeR\x04mode\x12\x16\n" +
+	"\x06canary\x18= \x01(\bR\x06canary\"\xed\x02\n" +
 	"\x05Right\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x14\n" +
