@@ -18,7 +18,7 @@ func TestStatusNeedsItsToken(t *testing.T) {
 	if err := os.WriteFile(token, []byte(strings.Repeat("x", 32)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r := startWith(t, "observe", "listen_token: "+token+"\n")
+	r := startWith(t, "observe", "listen_token: "+token+"\nforeign: totals\n")
 	address := strings.TrimPrefix(r.url, "http://")
 	code := func(page string) int {
 		t.Helper()
@@ -48,7 +48,7 @@ func TestStatusNeedsItsToken(t *testing.T) {
 
 // TestStatusByUnixSocket: the same pages behind a Unix socket.
 func TestStatusByUnixSocket(t *testing.T) {
-	d := start(t, "observe").daemon
+	d := startWith(t, "observe", "foreign: totals\n").daemon
 	address := web.UnixPrefix + filepath.Join(t.TempDir(), "status.sock")
 	server, err := d.listenHTTP(t.Context(), address)
 	if err != nil {
