@@ -117,7 +117,7 @@ func (d *Daemon) setBound(most device.Mode) {
 	d.bound = most
 	d.mode = d.wantedMode()
 	d.apply()
-	d.log.Warn("the cluster's policy bounds this node's mode", "most", most.String(), "mode", d.mode.String())
+	d.log.Warn("the most that the cluster's policy lets this node do has changed", "most", most.String(), "mode", d.mode.String())
 }
 
 // localPolicy returns the weights file's policy. d.mu is held.

@@ -98,7 +98,7 @@ func TestRotation(t *testing.T) {
 			return err
 		}
 		defer raw.Close()
-		conn, _, err := kept.ClientHandshake(t.Context(), kept.Info().ServerName, raw)
+		conn, _, err := kept.ClientHandshake(t.Context(), "broker", raw)
 		if err != nil {
 			return err
 		}
