@@ -140,7 +140,7 @@ func (b *Broker) listNodes() *cluster.ListNodesAnswer {
 	// Right after this broker becomes the leader, the sessions may still belong to an earlier
 	// epoch.
 	a.Settling = b.epoch != a.Epoch || !b.startup.Complete(time.Since(b.created), 0)
-	a.CanaryPercent = uint32(b.current.Canary.Percent)
+	a.CanaryPercent, a.Off = uint32(b.current.Canary.Percent), b.current.Off
 	for _, s := range b.sessions {
 		a.Settling = a.Settling || !b.startup.Complete(time.Since(b.created), s.period)
 		a.Nodes = append(a.Nodes, &cluster.NodeState{Node: s.node, Policy: s.policyVersion, HeardUnixMs: b.lastReportAt(s).UnixMilli(),

@@ -22,6 +22,7 @@ import (
 	"penstock/broker/certs"
 	"penstock/broker/leadership"
 	"penstock/broker/store"
+	"penstock/core/arbiter"
 	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
@@ -265,6 +266,16 @@ func TestLiveOnAllNodes(t *testing.T) {
 		}
 		eventually(t, "the version is in force at all nodes", live(v.GetVersion(), float64(weight)))
 		t.Logf("version %d: in force at %d nodes %v after it was applied (period of reports 1s)", v.GetVersion(), count, time.Since(begin).Round(time.Millisecond))
+	}
+	for _, on := range []bool{true, false, true} {
+		begin, want := time.Now(), map[bool]arbiter.Mode{true: arbiter.Off, false: arbiter.Enforce}[on]
+		if _, err := o.KillSwitch(t.Context(), &cluster.KillSwitchRequest{On: on}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the kill switch reaches all nodes", func() bool {
+			return !slices.ContainsFunc(nodes, func(m *machine) bool { return m.client.State().Bound != want })
+		})
+		t.Logf("kill switch on %v: in force at %d nodes after %v", on, count, time.Since(begin).Round(time.Millisecond))
 	}
 }
 

@@ -49,7 +49,7 @@ The command asks the broker as an operator: with an operator's certificate (--ca
 			for _, n := range answer.GetNodes() {
 				nodes = append(nodes, asNodeJSON(n))
 			}
-			return cli.PrintJSON(cmd, map[string]any{"broker": answer.GetLeader(), "epoch": answer.GetEpoch(), "canary_percent": answer.GetCanaryPercent(), "nodes": nodes})
+			return cli.PrintJSON(cmd, map[string]any{"broker": answer.GetLeader(), "epoch": answer.GetEpoch(), "canary_percent": answer.GetCanaryPercent(), "kill_switch": answer.GetOff(), "nodes": nodes})
 		}),
 	}
 	a.flags(cmd)

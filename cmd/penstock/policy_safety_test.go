@@ -35,6 +35,7 @@ func TestKillSwitchAndCanary(t *testing.T) {
 		t.Errorf("nodes in observe mode:\n%s", text)
 	}
 	contains(t, both("policy", "kill-switch", "on", "--note", "trial"), "version 2 is in force at all 3 nodes", "kill switch is on")
+	contains(t, both("node", "list"), "kill switch is on")
 	if text := good(t, "node", "list"); strings.Count(text, "  off  ") != 3 {
 		t.Errorf("nodes in mode off:\n%s", text)
 	}

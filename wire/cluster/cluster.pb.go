@@ -1613,6 +1613,7 @@ type ListNodesAnswer struct {
 	Settling bool `protobuf:"varint,4,opt,name=settling,proto3" json:"settling,omitempty"`
 	// The part of the nodes that the canary in force asks for, in percent; 0: there is none.
 	CanaryPercent uint32 `protobuf:"varint,60,opt,name=canary_percent,json=canaryPercent,proto3" json:"canary_percent,omitempty"`
+	Off           bool   `protobuf:"varint,61,opt,name=off,proto3" json:"off,omitempty"` // the cluster's kill switch is on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1680,6 +1681,13 @@ func (x *ListNodesAnswer) GetCanaryPercent() uint32 {
 		return x.CanaryPercent
 	}
 	return 0
+}
+
+func (x *ListNodesAnswer) GetOff() bool {
+	if x != nil {
+		return x.Off
+	}
+	return false
 }
 
 // NodeState is the state of a node in the broker.
@@ -2659,13 +2667,14 @@ const file_cluster_proto_rawDesc = "" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"\x12\n" +
-	"\x10ListNodesRequest\"\xb5\x01\n" +
+	"\x10ListNodesRequest\"\xc7\x01\n" +
 	"\x0fListNodesAnswer\x121\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x1b.penstock.cluster.NodeStateR\x05nodes\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1a\n" +
 	"\bsettling\x18\x04 \x01(\bR\bsettling\x12%\n" +
-	"\x0ecanary_percent\x18< \x01(\rR\rcanaryPercent\"\xef\x01\n" +
+	"\x0ecanary_percent\x18< \x01(\rR\rcanaryPercent\x12\x10\n" +
+	"\x03off\x18= \x01(\bR\x03off\"\xef\x01\n" +
 	"\tNodeState\x12*\n" +
 	"\x04node\x18\x01 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\x04R\x06policy\x12\"\n" +
