@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -27,7 +28,7 @@ var (
 // Apply implements cluster.OperatorsServer. A text that is already in force makes no new version.
 func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster.PolicyVersion, error) {
 	what := fmt.Sprintf("policy of %d bytes with SHA-256 %x, canary %d %%, base %d, force %v, note %q", len(r.GetText()), sha256.Sum256(r.GetText()), r.GetCanaryPercent(), r.GetBase(), r.GetForce(), clipped(r.GetNote()))
-	return guarded(ctx, o.b, call{name: "Apply", needs: roles.Operator, what: what}, func(who caller) (*cluster.PolicyVersion, error) {
+	return guarded(ctx, o.b, call{name: "Apply", needs: roles.QueueAdministrator, what: what}, func(who caller) (*cluster.PolicyVersion, error) {
 		if err := checkNote(r.GetNote()); err != nil {
 			return nil, err
 		}
@@ -45,6 +46,11 @@ func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster
 			return nil, invalidRequest(err)
 		}
 		return o.b.change(ctx, r.GetBase(), who, func(v *store.Version) error {
+			if who.Role == roles.QueueAdministrator {
+				if err := checkOwnQueues(*v, p, who, r); err != nil {
+					return err
+				}
+			}
 			percent := int(r.GetCanaryPercent())
 			if v.Canary.Percent > 0 && (percent == 0 || !bytes.Equal(v.Canary.Text, r.GetText())) {
 				return ErrCanary
@@ -67,6 +73,24 @@ func (o operators) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster
 			return nil
 		})
 	})
+}
+
+// checkOwnQueues returns an error unless a policy differs from that of a version only below the queues that the caller
+// administers. So the caller cannot change what applications of other queues get.
+func checkOwnQueues(v store.Version, new *policy.Policy, who caller, r *cluster.ApplyRequest) error {
+	old, err := parse(v)
+	if err != nil {
+		return err
+	}
+	if r.GetCanaryPercent() > 0 {
+		return fmt.Errorf("%w: %q administers %q, and only an operator may begin a canary", errRole, who.name, who.Queues)
+	}
+	if what := old.DiffersOutside(new, func(queue string) bool {
+		return who.Administers(queue) && !slices.Contains(who.Queues, queue)
+	}, who.Queues); what != "" {
+		return fmt.Errorf("%w: %q may change queues below %q only, and this policy changes %s", errRole, who.name, who.Queues, what)
+	}
+	return nil
 }
 
 // change makes a new version. If errSame says that it would be the same as the newest one, it returns that one.

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -95,7 +96,7 @@ func calls(t *testing.T, b *Broker, needs map[string]roles.Role) map[string]func
 // TestEachCallNeedsItsRole: a call passes exactly with its role, and a refusal names the role and is recorded.
 func TestEachCallNeedsItsRole(t *testing.T) {
 	needs := map[string]roles.Role{"Policy": roles.Viewer, "History": roles.Viewer, "ListNodes": roles.Viewer, "ListApplications": roles.Viewer, "Forecast": roles.Viewer,
-		"SetWeight": roles.QueueAdministrator, "Apply": roles.Operator, "KillSwitch": roles.Operator, "EndCanary": roles.Operator}
+		"SetWeight": roles.QueueAdministrator, "Apply": roles.QueueAdministrator, "KillSwitch": roles.Operator, "EndCanary": roles.Operator}
 	b, records := guardedBroker(t, "operators: [alice]\nqueue_administrators: [{name: bob, queues: [root.adhoc]}]\nviewers: [carol]")
 	for name, call := range calls(t, b, needs) {
 		for who, has := range map[string]roles.Role{"alice": roles.Operator, "bob": roles.QueueAdministrator, "carol": roles.Viewer, "eve": roles.None} {
@@ -119,7 +120,7 @@ func TestEachCallNeedsItsRole(t *testing.T) {
 			}
 		}
 	}
-	if want := (map[string]int{"bob": 3, "carol": 4, "eve": 9, "node-1": 9}); !reflect.DeepEqual(refused, want) {
+	if want := (map[string]int{"bob": 2, "carol": 4, "eve": 9, "node-1": 9}); !reflect.DeepEqual(refused, want) {
 		t.Errorf("refused: %v, want %v", refused, want)
 	}
 }
@@ -138,7 +139,26 @@ func TestQueueAdministrator(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	all := records()
+	text := "rules: [{user: x, weight: 2}]\nqueues: [{queue: root.etl, weight: 3}, {queue: root.adhoc, weight: 1}%s]\n"
+	apply := func(ctx context.Context, more string, percent uint32) error {
+		_, err := o.Apply(ctx, &cluster.ApplyRequest{Text: fmt.Appendf(nil, text, more), CanaryPercent: percent})
+		return err
+	}
+	if err := apply(certified("alice", certs.Operator), "", 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := apply(bob, ", {queue: root.adhoc.x, weight: 2}", 0); err != nil {
+		t.Errorf("a queue below the own one: %v", err)
+	}
+	for more, want := range map[string]string{", {queue: root.etl.x, weight: 2}": "changes the queue root.etl.x", "]\ndefault: 2\n#": "the default weight", "]\nmode: off\n#": "the mode"} {
+		if err := apply(bob, more, 0); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", more, err)
+		}
+	}
+	if err := apply(bob, ", {queue: root.adhoc.y, weight: 2}", 10); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a canary: %v", err)
+	}
+	all := records()[:6]
 	if len(all) != 6 || all[0].Outcome != audit.Begun || all[1].Outcome != audit.Done || all[1].Version != 1 || all[0].ID != all[1].ID || all[3].Outcome != audit.Refused ||
 		all[1].What != `weight of "a" set to 3, force false` || all[1].Role != "queue administrator" {
 		t.Errorf("%+v", all)
