@@ -85,7 +85,7 @@ func checkOwnQueues(v store.Version, new *policy.Policy, who caller, r *cluster.
 	if r.GetCanaryPercent() > 0 {
 		return fmt.Errorf("%w: %q administers %q, and only an operator may begin a canary", errRole, who.name, who.Queues)
 	}
-	if what := old.DiffersOutside(new, func(queue string) bool {
+	if what := differsOutside(old, new, func(queue string) bool {
 		return who.Administers(queue) && !slices.Contains(who.Queues, queue)
 	}, who.Queues); what != "" {
 		return fmt.Errorf("%w: %q may change queues below %q only, and this policy changes %s", errRole, who.name, who.Queues, what)

@@ -1,15 +1,18 @@
-package policy
+package broker
 
 import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
+
+	"penstock/core/policy"
 )
 
-// DiffersOutside describes a difference between two policies that is outside of some queues; empty: there is none. inside
+// differsOutside describes a difference between two policies that is outside of some queues; empty: there is none. inside
 // reports whether a queue is one of them. roots are the queues that must have a weight in both policies, so that the queues
 // inside compete only with each other. Set is not compared.
-func (p *Policy) DiffersOutside(o *Policy, inside func(queue string) bool, roots []string) string {
+func differsOutside(p, o *policy.Policy, inside func(queue string) bool, roots []string) string {
 	switch {
 	case p.Default != o.Default:
 		return "the default weight"
@@ -20,7 +23,7 @@ func (p *Policy) DiffersOutside(o *Policy, inside func(queue string) bool, roots
 	case !reflect.DeepEqual(p.Rules, o.Rules):
 		return "the rules"
 	}
-	old, new := p.outside(inside), o.outside(inside)
+	old, new := queuesOutside(p, inside), queuesOutside(o, inside)
 	for _, path := range slices.Sorted(maps.Keys(old)) {
 		if !reflect.DeepEqual(old[path], new[path]) {
 			return "the queue " + path
@@ -31,16 +34,16 @@ func (p *Policy) DiffersOutside(o *Policy, inside func(queue string) bool, roots
 		return "the queue " + path
 	}
 	for _, q := range o.Queues {
-		if inside(q.Path) && !o.hasRoot(q.Path, roots) {
+		if inside(q.Path) && !hasRoot(o, q.Path, roots) {
 			return "the queue " + q.Path + ", above which no queue of yours has a weight"
 		}
 	}
 	return ""
 }
 
-// outside returns the queues that are not inside, by path.
-func (p *Policy) outside(inside func(queue string) bool) map[string]Queue {
-	all := map[string]Queue{}
+// queuesOutside returns the queues that are not inside, by path.
+func queuesOutside(p *policy.Policy, inside func(queue string) bool) map[string]policy.Queue {
+	all := map[string]policy.Queue{}
 	for _, q := range p.Queues {
 		if !inside(q.Path) {
 			all[q.Path] = q
@@ -50,11 +53,8 @@ func (p *Policy) outside(inside func(queue string) bool) map[string]Queue {
 }
 
 // hasRoot reports whether one of the roots that has a weight is above a queue.
-func (p *Policy) hasRoot(queue string, roots []string) bool {
-	for queue = above(queue); queue != ""; queue = above(queue) {
-		if _, listed := p.weightOf(queue); listed && slices.Contains(roots, queue) {
-			return true
-		}
-	}
-	return false
+func hasRoot(p *policy.Policy, queue string, roots []string) bool {
+	return slices.ContainsFunc(p.Queues, func(q policy.Queue) bool {
+		return slices.Contains(roots, q.Path) && strings.HasPrefix(queue, q.Path+".")
+	})
 }
