@@ -20,7 +20,9 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"penstock/broker/audit"
 	"penstock/broker/leadership"
+	"penstock/broker/roles"
 	"penstock/broker/store"
 	"penstock/core/coord"
 	"penstock/core/forecast"
@@ -84,6 +86,7 @@ type Broker struct {
 	sessions       map[string]*session // by node name
 	nodesByAddress map[netip.Addr]map[*session]struct{}
 	policy         *policy.Policy
+	canary         *canary                     // nil: all nodes follow policy
 	version        uint64                      // number of the policy in force; 0: the store has no version
 	current        store.Version               // the version in force
 	lastActive     map[string]time.Time        // by application with a set weight: when it was last at work, or its weight was set
@@ -102,6 +105,11 @@ type Broker struct {
 
 	rightsAt   time.Time     // when the last computation of rights ended
 	rightsTime time.Duration // how long that computation took
+}
+
+// rightOf returns the right that a grant gives. weight is the weight among all applications at work.
+func rightOf(g policy.Grant, weight float64, path *queuePath) right {
+	return right{weight: weight, limit: g.Limit, reserve: g.Reserve, total: g.Total, latency: g.Latency, order: max(0, g.Rule), ownWeight: g.Weight, path: path}
 }
 
 // right holds what the policy grants an application at work.
@@ -130,6 +138,8 @@ type session struct {
 	capacity      int64                      // bytes per second that the node can guarantee; 0: not known
 	free          int64                      // of capacity, what no total rate has (coord.DivideReserves)
 	policyVersion uint64                     // version in force at the node
+	mode          cluster.Mode               // in force at the node
+	place         int                        // its place among the nodes for canaries (placeOf)
 	conn          *conn                      // nil: not accepted by a listener of this broker
 	answer        cluster.Answer             // the last answer; its slices are reused
 	queueTotals   cluster.Queues             // part of answer
@@ -174,6 +184,12 @@ type Options struct {
 	Store             store.Store // keeps the policy's versions; nil: in memory
 	// Leadership reports which broker leads; nil: this broker always leads.
 	Leadership leadership.Leadership
+	// Roles states what each operator may do; nil: everything.
+	Roles *roles.File
+	// Audit records what operators do; nil: it is logged.
+	Audit *audit.Log
+	// LimitAll accepts a policy file with a limit for all applications.
+	LimitAll bool
 }
 
 // Life is what a cluster manager reports of an application's run.
@@ -192,6 +208,12 @@ type Life struct {
 func New(ctx context.Context, o Options) (*Broker, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Audit == nil {
+		var err error
+		if o.Audit, err = audit.Open("", o.Name, o.Log); err != nil {
+			return nil, err
+		}
 	}
 	if o.Facts == nil {
 		o.Facts = func(flow string) policy.Facts { return policy.Facts{Flow: flow} }
@@ -224,7 +246,7 @@ func New(ctx context.Context, o Options) (*Broker, error) {
 		sessions: map[string]*session{}, nodesByAddress: map[netip.Addr]map[*session]struct{}{}, policy: &policy.Policy{Default: 1}, lastActive: map[string]time.Time{},
 		rights: map[string]right{}, grants: map[string]policy.Grant{}, staleGrants: map[string]struct{}{}}
 	b.metrics = newMetrics(b)
-	b.connections = newConnLimiter(PerAddress, b.connClosed)
+	b.connections = newConnLimiter(Limits{}, b.connClosed)
 	if err := b.refresh(ctx); err != nil {
 		return nil, err
 	}
@@ -272,6 +294,7 @@ func (b *Broker) Run(ctx context.Context) {
 				}
 			}
 			b.connections.sweep(now)
+			b.options.Audit.Sweep()
 			b.reportLimits.sweep(now)
 		}
 	}
@@ -319,11 +342,16 @@ func (b *Broker) needsGrant(name string) bool {
 // thousands of rules take a while and reports must not wait.
 func (b *Broker) matchRules(names []string) {
 	b.mu.Lock()
-	p, facts := b.policy, b.factsVersion
+	p, trial, facts := b.policy, b.canary, b.factsVersion
 	b.mu.Unlock()
 	grants := make([]policy.Grant, len(names))
+	trials := make([]policy.Grant, len(names))
 	for i, name := range names {
-		grants[i] = p.Grant(b.options.Facts(name))
+		f := b.options.Facts(name)
+		grants[i] = p.Grant(f)
+		if trial != nil {
+			trials[i] = trial.policy.Grant(f)
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -332,6 +360,9 @@ func (b *Broker) matchRules(names []string) {
 	}
 	for i, name := range names {
 		b.grants[name] = grants[i]
+		if trial != nil {
+			trial.grants[name] = trials[i]
+		}
 		delete(b.staleGrants, name)
 	}
 }
@@ -367,8 +398,9 @@ func (b *Broker) computeRights() {
 		})
 	}
 	for i, name := range names {
-		b.rights[name] = right{weight: weights[i], limit: grants[i].Limit, reserve: grants[i].Reserve, total: grants[i].Total, latency: grants[i].Latency, order: max(0, grants[i].Rule), ownWeight: grants[i].Weight, path: b.paths.pathOf(b.policy, grants[i])}
+		b.rights[name] = rightOf(grants[i], weights[i], b.paths.pathOf(b.policy, grants[i]))
 	}
+	b.canary.computeRights(names, b.grants)
 	b.divideTotals(names, grants)
 	b.observeProgress(names)
 }

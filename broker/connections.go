@@ -1,12 +1,14 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +34,12 @@ const (
 	// address may open that many connections at once, and then an eighth of that number each
 	// second. An IPv6 network of 64 bits counts as one address.
 	PerAddress = 64
+	// PerCertificate is the default maximum number of connections that the holders of one certificate may have. A node needs
+	// one, and a second one while the first one hangs; an operator's certificate may be in use on several machines.
+	PerCertificate = 64
+	// maxUnauthenticated is the maximum number of connections whose handshake is not complete. All other places are kept for
+	// authenticated peers: those that have none cannot take them, from however many addresses.
+	maxUnauthenticated = MaxConnections - maxNodes
 	// handshakeTimeout is the maximum time for the authentication of a connection. It is long
 	// because all nodes connect at once after a broker's restart, and wait for each other.
 	handshakeTimeout = 20 * time.Second
@@ -51,14 +59,22 @@ const (
 
 // connLimiter enforces the limits on connections.
 type connLimiter struct {
-	perAddress        int
+	most              Limits
 	onClose           func(reason string, from net.Addr)
 	handshakeSlots    chan struct{} // a semaphore: one slot for each processor
 	handshakesWaiting atomic.Int32  // handshakes that wait for a slot
 
-	mu    sync.Mutex
-	conns map[netip.AddrPort]*conn
-	peers map[netip.Addr]*peerState
+	mu              sync.Mutex
+	conns           map[netip.AddrPort]*conn
+	unauthenticated int            // of conns
+	certificates    map[string]int // authenticated connections by the certificate's subject
+	peers           map[netip.Addr]*peerState
+}
+
+// Limits are those limits on connections that operators can set. 0 stands for the default.
+type Limits struct {
+	PerAddress     int // connections from one address
+	PerCertificate int // connections with one certificate
 }
 
 // peerState is the state of one address.
@@ -67,9 +83,13 @@ type peerState struct {
 	opened *rate.Limiter // limits how fast the address opens connections
 }
 
-func newConnLimiter(perAddress int, turned func(reason string, from net.Addr)) *connLimiter {
-	return &connLimiter{perAddress: perAddress, onClose: turned, handshakeSlots: make(chan struct{}, runtime.GOMAXPROCS(0)),
+func newConnLimiter(most Limits, turned func(reason string, from net.Addr)) *connLimiter {
+	return &connLimiter{most: most.orDefault(), certificates: map[string]int{}, onClose: turned, handshakeSlots: make(chan struct{}, runtime.GOMAXPROCS(0)),
 		conns: map[netip.AddrPort]*conn{}, peers: map[netip.Addr]*peerState{}}
+}
+
+func (l Limits) orDefault() Limits {
+	return Limits{cmp.Or(l.PerAddress, PerAddress), cmp.Or(l.PerCertificate, PerCertificate)}
 }
 
 func (l *connLimiter) open() int {
@@ -86,17 +106,20 @@ func (l *connLimiter) admit(c *conn, now time.Time) (reason string) {
 	if len(l.conns) >= MaxConnections {
 		return "connections"
 	}
+	if !c.authenticated && l.unauthenticated >= maxUnauthenticated {
+		return "unauthenticated"
+	}
 	at := peerKey(c.from.Addr())
 	a := l.peers[at]
 	if a == nil {
 		if len(l.peers) >= maxAddresses && !l.forgetOne() {
 			return "addresses"
 		}
-		a = &peerState{opened: rate.NewLimiter(rate.Limit(l.perAddress)/8, l.perAddress)}
+		a = &peerState{opened: rate.NewLimiter(rate.Limit(l.most.PerAddress)/8, l.most.PerAddress)}
 		l.peers[at] = a
 	}
 	switch {
-	case a.open >= l.perAddress:
+	case a.open >= l.most.PerAddress:
 		return "address"
 	case l.handshakesWaiting.Load() >= maxHandshakesWaiting:
 		return "line"
@@ -105,7 +128,27 @@ func (l *connLimiter) admit(c *conn, now time.Time) (reason string) {
 	}
 	a.open++
 	l.conns[c.from] = c
+	if !c.authenticated {
+		l.unauthenticated++
+	}
 	return ""
+}
+
+// authenticate notes that a connection's handshake is complete, with a certificate of this subject. It reports whether the
+// subject may have one more connection.
+func (l *connLimiter) authenticate(c *conn, subject string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conns[c.from] != c || c.authenticated {
+		return true // it has been closed
+	}
+	if l.certificates[subject] >= l.most.PerCertificate {
+		return false
+	}
+	c.authenticated, c.subject, c.idle = true, subject, time.Now()
+	l.unauthenticated--
+	l.certificates[subject]++
+	return true
 }
 
 // forgetOne makes room for an address by dropping one without connections. If the table is full, at
@@ -128,6 +171,14 @@ func (l *connLimiter) forget(c *conn) {
 	}
 	delete(l.conns, c.from)
 	l.peers[peerKey(c.from.Addr())].open--
+	switch {
+	case !c.authenticated:
+		l.unauthenticated--
+	case l.certificates[c.subject] > 1:
+		l.certificates[c.subject]--
+	default:
+		delete(l.certificates, c.subject)
+	}
 }
 
 // peerKey returns the address under which a peer is counted. An IPv6 peer is counted by its network
@@ -222,6 +273,9 @@ type conn struct {
 	idle    time.Time // since when it has had no call or stream; zero: the handshake is not complete
 	held    int       // accepted calls and streams in progress
 	refused int       // calls and streams that were refused
+	// authenticated: the handshake is complete, or none is needed. subject is that of the certificate.
+	authenticated bool
+	subject       string
 }
 
 // Close implements net.Conn.
@@ -252,7 +306,7 @@ func (l limitedListener) Accept() (net.Conn, error) {
 		c := &conn{Conn: accepted, limiter: l.limiter, from: a.AddrPort()}
 		now := time.Now()
 		if l.plain {
-			c.idle = now
+			c.idle, c.authenticated = now, true
 		}
 		reason := l.limiter.admit(c, now)
 		if reason == "" {
@@ -288,10 +342,9 @@ func (g queuedTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo
 		}
 		return nil, nil, err
 	}
-	if c, ok := raw.(*conn); ok {
-		g.limiter.mu.Lock()
-		c.idle = time.Now()
-		g.limiter.mu.Unlock()
+	if c, ok := raw.(*conn); ok && !g.limiter.authenticate(c, subjectOf(info)) {
+		g.limiter.onClose("certificate", raw.RemoteAddr())
+		return nil, nil, errCertificateQuota
 	}
 	return secure, info, nil
 }
@@ -311,6 +364,18 @@ type handshakeConn struct {
 	refused  bool // because too many handshakes were waiting
 	answered bool
 }
+
+// subjectOf returns what names the holder of a certificate.
+func subjectOf(info credentials.AuthInfo) string {
+	t, ok := info.(credentials.TLSInfo)
+	if !ok || len(t.State.PeerCertificates) == 0 {
+		return ""
+	}
+	leaf := t.State.PeerCertificates[0]
+	return leaf.Issuer.String() + "; " + leaf.Subject.String() + "; " + strings.Join(leaf.DNSNames, ",")
+}
+
+var errCertificateQuota = errors.New("too many connections with this certificate")
 
 var errHandshakeQueue = errors.New("too many TLS handshakes are waiting")
 
@@ -358,9 +423,9 @@ func (b *Broker) connClosed(reason string, from net.Addr) {
 }
 
 // LimitConnections returns a listener that enforces the limits, and the options for the gRPC server
-// that uses this listener. perAddress replaces PerAddress. secure is nil for plain connections.
-func (b *Broker) LimitConnections(l net.Listener, secure *tls.Config, perAddress int) (net.Listener, []grpc.ServerOption) {
-	b.connections.perAddress = perAddress
+// that uses this listener. secure is nil for plain connections.
+func (b *Broker) LimitConnections(l net.Listener, secure *tls.Config, most Limits) (net.Listener, []grpc.ServerOption) {
+	b.connections.most = most.orDefault()
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(cluster.MaxMessage),
 		grpc.MaxHeaderListSize(8 << 10),

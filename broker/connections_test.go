@@ -6,11 +6,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +43,7 @@ func bounded(t *testing.T, secure *tls.Config, perAddress int) *served {
 		t.Fatal(err)
 	}
 	address := listener.Addr().String()
-	listener, options := b.LimitConnections(listener, secure, perAddress)
+	listener, options := b.LimitConnections(listener, secure, Limits{PerAddress: perAddress})
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	var running sync.WaitGroup
@@ -107,7 +109,7 @@ func ends(t *testing.T, c net.Conn) {
 
 // TestConnectionBounds checks each limit on connections at its boundary.
 func TestConnectionBounds(t *testing.T) {
-	l := newConnLimiter(8, func(string, net.Addr) {})
+	l := newConnLimiter(Limits{PerAddress: 8}, func(string, net.Addr) {})
 	now := time.Now()
 	port := uint16(0)
 	open := func(from string) (*conn, string) {
@@ -144,14 +146,14 @@ func TestConnectionBounds(t *testing.T) {
 		t.Errorf("%d are open, want 17", n)
 	}
 	for i := 17; i < MaxConnections; i++ {
-		expect(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}).String(), "")
+		l.authenticate(expect(netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}).String(), ""), fmt.Sprint(i))
 	}
 	expect("12.0.0.1", "connections")
 }
 
 // TestHandshakeQueue: the queue of handshakes is not longer than can be computed in time.
 func TestHandshakeQueue(t *testing.T) {
-	l := newConnLimiter(8, func(string, net.Addr) {})
+	l := newConnLimiter(Limits{PerAddress: 8}, func(string, net.Addr) {})
 	first := &conn{limiter: l, from: netip.MustParseAddrPort("10.0.0.1:1")}
 	l.handshakesWaiting.Store(maxHandshakesWaiting)
 	if r := l.admit(first, time.Now()); r != "line" {
@@ -179,7 +181,7 @@ func TestHandshakeQueue(t *testing.T) {
 
 // TestAddressesAreForgotten: addresses without connections are dropped.
 func TestAddressesAreForgotten(t *testing.T) {
-	l := newConnLimiter(1, func(string, net.Addr) {})
+	l := newConnLimiter(Limits{PerAddress: 1}, func(string, net.Addr) {})
 	now := time.Now()
 	c := &conn{limiter: l, from: netip.MustParseAddrPort("10.0.0.1:1")}
 	if r := l.admit(c, now); r != "" {
@@ -202,7 +204,7 @@ func TestAddressesAreForgotten(t *testing.T) {
 
 // TestManyAddresses: addresses that had a connection earlier do not prevent others from connecting.
 func TestManyAddresses(t *testing.T) {
-	l := newConnLimiter(1, func(string, net.Addr) {})
+	l := newConnLimiter(Limits{PerAddress: 1}, func(string, net.Addr) {})
 	now := time.Now()
 	at := func(a byte, i int) *conn {
 		return &conn{limiter: l, from: netip.AddrPortFrom(netip.AddrFrom4([4]byte{a, byte(i >> 16), byte(i >> 8), byte(i)}), 1)}
@@ -304,6 +306,82 @@ func TestSilentHandshakes(t *testing.T) {
 	}
 	if _, err := s.Recv(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestPlacesForAuthenticated: peers without a certificate leave the places of the others alone, and one certificate has a
+// bounded number of connections, from however many addresses.
+func TestPlacesForAuthenticated(t *testing.T) {
+	l := newConnLimiter(Limits{PerCertificate: 2}, func(string, net.Addr) {})
+	n := 0
+	open := func() (*conn, string) {
+		n++
+		c := &conn{Conn: nowhere{}, limiter: l, from: netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)}), 1)}
+		return c, l.admit(c, time.Now())
+	}
+	var last *conn
+	for range maxUnauthenticated {
+		c, reason := open()
+		if reason != "" {
+			t.Fatal(reason)
+		}
+		last = c
+	}
+	if _, reason := open(); reason != "unauthenticated" {
+		t.Errorf("one more: %q", reason)
+	}
+	if !l.authenticate(last, "n1") {
+		t.Error("the last one was not authenticated")
+	}
+	second, reason := open()
+	if reason != "" || !l.authenticate(second, "n1") {
+		t.Errorf("an authenticated one leaves its place to another: %q", reason)
+	}
+	third, reason := open()
+	if reason != "" || l.authenticate(third, "n1") || !l.authenticate(third, "n2") {
+		t.Errorf("a third connection of n1: %q", reason)
+	}
+	second.Close()
+	if fourth, reason := open(); reason != "" || !l.authenticate(fourth, "n1") {
+		t.Errorf("after one of n1 was closed: %q", reason)
+	}
+	for _, c := range slices.Collect(maps.Values(l.conns)) {
+		c.Close()
+	}
+	if l.unauthenticated != 0 || len(l.certificates) != 0 {
+		t.Errorf("after all were closed: %d, %v", l.unauthenticated, l.certificates)
+	}
+}
+
+// nowhere is a connection that can only be closed.
+type nowhere struct{ net.Conn }
+
+func (nowhere) Close() error { return nil }
+
+// TestCertificateQuota: a connection beyond the quota is closed after its handshake, with the reason in the metrics.
+func TestCertificateQuota(t *testing.T) {
+	secure, of := authority(t, "n")
+	b := bounded(t, secure, 1000)
+	b.connections.mu.Lock()
+	b.connections.most.PerCertificate = 1
+	b.connections.mu.Unlock()
+	first, err := dialWith(t, b.address, of("n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Send(&cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Recv(); err != nil {
+		t.Fatal(err)
+	}
+	if second, err := dialWith(t, b.address, of("n")); err == nil {
+		if _, err := second.Recv(); err == nil {
+			t.Error("a second connection with the certificate is served")
+		}
+	}
+	if got := count(t, b.Broker, `penstock_broker_connections_refused_total{reason="certificate"}`); got == "" || got == "0" {
+		t.Errorf("refused: %q", got)
 	}
 }
 

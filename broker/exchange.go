@@ -62,6 +62,9 @@ func (b *Broker) Exchange(stream cluster.Nodes_ExchangeServer) error {
 	b.logNode("node connected", s)
 	for {
 		began := time.Now()
+		if err := checkPeer(stream.Context(), name); err != nil { // it may have expired
+			return b.refuse(stream.Context(), name, err)
+		}
 		answer, err := b.handleReport(s, report)
 		if errors.Is(err, errReplaced) {
 			if err := epochEnded(); err != nil {
@@ -208,7 +211,7 @@ func (b *Broker) join(stream cluster.Nodes_ExchangeServer, first *cluster.Report
 		return nil, errors.Join(err, b.totals.Leave(apps.member))
 	}
 	period := min(max(time.Duration(node.GetPeriodMs())*time.Millisecond, minPeriod), maxPeriod)
-	s := &session{node: node, apps: apps, queues: queues, location: lives, period: period, maxSilence: silentPeriods * period, parts: map[string]*coord.RatePart{},
+	s := &session{node: node, apps: apps, queues: queues, location: lives, place: placeOf(node.GetName()), period: period, maxSilence: silentPeriods * period, parts: map[string]*coord.RatePart{},
 		conn: b.connections.connOf(stream.Context())}
 	b.noteReport(s)
 	b.connections.hold(s.conn)
@@ -282,7 +285,7 @@ func (b *Broker) handleReport(s *session, r *cluster.Report) (*cluster.Answer, e
 	if err := s.queues.report(entryColumns{entries: q.GetEntries(), rates: q.GetRates(), rooms: q.GetRooms(), had: q.GetHad(), weights: q.GetWeights()}, true, cluster.MaxQueues); err != nil {
 		return nil, fmt.Errorf("queues: %w", err)
 	}
-	s.sequence, s.policyVersion, s.capacity = r.GetSequence(), r.GetPolicy(), int64(min(r.GetCapacity(), coord.MaxBytesRate))
+	s.sequence, s.policyVersion, s.mode, s.capacity = r.GetSequence(), r.GetPolicy(), knownMode(r.GetMode()), int64(min(r.GetCapacity(), coord.MaxBytesRate))
 	if len(news) > 0 && (b.totals.Apps() <= maxImmediateApps && b.rightsTime <= maxImmediateTime || time.Since(b.rightsAt) > 20*b.rightsTime) {
 		// The answer includes the rights of new applications if that is cheap enough.
 		news = slices.DeleteFunc(news, func(name string) bool { return !b.needsGrant(name) })
@@ -312,10 +315,14 @@ func (b *Broker) answer(s *session) *cluster.Answer {
 	if len(q.Entries) > 0 {
 		a.Queues = q
 	}
+	rights := b.rights
+	if a.Mode, a.Canary = modeOf(b.policy, b.current.Off), b.canary.includes(s); a.Canary {
+		rights, a.Mode = b.canary.rights, modeOf(b.canary.policy, b.current.Off)
+	}
 	a.Rights = a.Rights[:0]
 	for i := range s.apps.sent {
 		at := &s.apps.sent[i]
-		r, known := b.rights[at.name]
+		r, known := rights[at.name]
 		if !known || at.name == "" {
 			continue
 		}

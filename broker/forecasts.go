@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"penstock/broker/roles"
 	"penstock/core/deadline"
 	"penstock/core/forecast"
 	"penstock/wire/cluster"
@@ -128,9 +129,12 @@ func (b *Broker) describeForecast(name string, s *cluster.ApplicationState) {
 
 // Forecast implements cluster.OperatorsServer.
 func (o operators) Forecast(ctx context.Context, r *cluster.ForecastRequest) (*cluster.ForecastAnswer, error) {
-	if _, err := operator(ctx); err != nil {
-		return nil, answerError(err)
-	}
+	return guarded(ctx, o.b, call{name: "Forecast", needs: roles.Viewer}, func(caller) (*cluster.ForecastAnswer, error) {
+		return o.forecast(r)
+	})
+}
+
+func (o operators) forecast(r *cluster.ForecastRequest) (*cluster.ForecastAnswer, error) {
 	if share := r.GetShare(); !(share >= 0 && share <= 1) {
 		return nil, answerError(invalidRequest(fmt.Errorf("share %v: use a part of the cluster's service above 0 %% and at most 100 %%", share)))
 	}

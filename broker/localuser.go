@@ -16,9 +16,9 @@ import (
 // unknownUser is recorded as an operator's name if the user of the connection cannot be found.
 const unknownUser = "local"
 
-// localUser returns the user who holds one end of a connection on this machine. It looks this up in
-// the kernel's tables of connections; folder is /proc/net except in tests.
-func localUser(folder string, end netip.AddrPort) string {
+// localUser returns the user who holds one end of a connection on this machine, by name and number; both are empty if the
+// user is not found. It looks this up in the kernel's tables of connections; folder is /proc/net except in tests.
+func localUser(folder string, end netip.AddrPort) (name, uid string) {
 	end = netip.AddrPortFrom(end.Addr().Unmap().WithZone(""), end.Port())
 	for _, table := range []string{"tcp", "tcp6"} {
 		f, err := os.Open(filepath.Join(folder, table))
@@ -31,11 +31,11 @@ func localUser(folder string, end netip.AddrPort) string {
 			continue
 		}
 		if u, err := user.LookupId(uid); err == nil {
-			return u.Username
+			return u.Username, uid
 		}
-		return "uid " + uid
+		return "uid " + uid, uid
 	}
-	return unknownUser
+	return "", ""
 }
 
 // findUID returns the uid from the row whose local address is end.

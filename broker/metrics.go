@@ -11,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"penstock/wire/web"
 )
 
 // metrics are the broker's own metrics. Label values are fixed strings of the program, or the names of a bounded number
@@ -33,6 +35,8 @@ var (
 	applicationsDesc = desc("broker_applications", "Applications that at least one node serves.")
 	leadingDesc      = desc("broker_leading", "1 while this broker leads and answers nodes.")
 	policyDesc       = desc("broker_policy_version", "Version of the policy in force.")
+	killSwitchDesc   = desc("broker_kill_switch", "1 while the cluster's kill switch is on.")
+	canaryDesc       = desc("broker_canary_percent", "Part of the nodes, in percent, that the canary in force asks for; 0: no canary.")
 	orderedDesc      = desc("broker_ordered_applications", "Applications at work in queues with \"order: shortest\".")
 	remainingDesc    = desc("broker_remaining_bytes", "Estimated bytes that remain for the applications in ordered queues.")
 	firstSliceDesc   = desc("broker_first_slice", "Largest part, 0 to 1, of an ordered queue's share that one application has; 0: none is ordered.")
@@ -69,7 +73,7 @@ type collector struct{ b *Broker }
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{nodesDesc, applicationsDesc, policyDesc, connectionsDesc, orderedDesc, remainingDesc, firstSliceDesc, deadlinesDesc, spreadDesc, movedDesc, leadingDesc} {
+	for _, d := range []*prometheus.Desc{nodesDesc, applicationsDesc, policyDesc, killSwitchDesc, canaryDesc, connectionsDesc, orderedDesc, remainingDesc, firstSliceDesc, deadlinesDesc, spreadDesc, movedDesc, leadingDesc} {
 		out <- d
 	}
 	for _, d := range appDescs {
@@ -81,6 +85,7 @@ func (collector) Describe(out chan<- *prometheus.Desc) {
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	c.b.mu.Lock()
 	nodes, applications, version := c.b.totals.Members(), c.b.totals.Apps(), c.b.version
+	current := c.b.current
 	ordered, remaining, first := len(c.b.orders.places), 0.0, 0.0
 	for _, p := range c.b.orders.places {
 		remaining, first = remaining+p.Remaining.Bytes, max(first, p.Part)
@@ -98,7 +103,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	for d, v := range map[*prometheus.Desc]float64{nodesDesc: float64(nodes), applicationsDesc: float64(applications),
 		orderedDesc: float64(ordered), remainingDesc: remaining, firstSliceDesc: first,
 		spreadDesc: spread, movedDesc: float64(moved),
-		policyDesc: float64(version), connectionsDesc: float64(c.b.connections.open())} {
+		policyDesc: float64(version), killSwitchDesc: map[bool]float64{true: 1}[current.Off], canaryDesc: float64(current.Canary.Percent), connectionsDesc: float64(c.b.connections.open())} {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v)
 	}
 	leading := 0.0
@@ -109,18 +114,21 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	out <- prometheus.MustNewConstMetric(leadingDesc, prometheus.GaugeValue, leading)
 }
 
-// ServeMetrics serves /metrics until the listener is closed. On a loopback address it also serves
-// Go's profiles; they cost processor time, so other machines have no access to them.
-func (b *Broker) ServeMetrics(l net.Listener) error {
+// maxMetricsConnections is the maximum number of connections of the server for metrics.
+const maxMetricsConnections = 128
+
+// ServeMetrics serves /metrics until the listener is closed, to those who have the token; nil: to all. On a loopback address it
+// also serves Go's profiles; they cost processor time, so other machines have no access to them.
+func (b *Broker) ServeMetrics(l net.Listener, token *web.Token) error {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", web.Few(promhttp.HandlerFor(b.metrics.registry, promhttp.HandlerOpts{})))
 	if a, ok := l.Addr().(*net.TCPAddr); ok && a.IP.IsLoopback() {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
 	}
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
+	s := &http.Server{Handler: token.Authorized(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
-	if err := s.Serve(l); err != nil {
+	if err := s.Serve(web.Bounded(l, maxMetricsConnections)); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	return nil

@@ -29,14 +29,14 @@ type from struct {
 func (f from) Context() context.Context       { return f.ctx }
 func (f from) Send(*cluster.Answer) error     { return nil }
 func (f from) Recv() (*cluster.Report, error) { return nil, context.Canceled }
-func caller(address string) context.Context {
+func callFrom(address string) context.Context {
 	ip := net.ParseIP(address)
 	return peer.NewContext(context.Background(), &peer.Peer{Addr: &net.TCPAddr{IP: ip, Port: 4711}})
 }
 
 func (s *served) settled(t *testing.T, name, address string, hosts ...string) *session {
 	t.Helper()
-	got, err := s.join(from{ctx: caller(address)}, &cluster.Report{Sequence: 1,
+	got, err := s.join(from{ctx: callFrom(address)}, &cluster.Report{Sequence: 1,
 		Node: &cluster.Node{Name: name, Address: "0.0.0.0:9718", Hosts: hosts, Version: "secret"}}, s.leadership.State().Epoch)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func (s *served) settled(t *testing.T, name, address string, hosts ...string) *s
 }
 
 func (s *served) where(address string) string {
-	n, err := s.Where(caller("192.0.2.250"), &cluster.Host{Address: address})
+	n, err := s.Where(callFrom("192.0.2.250"), &cluster.Host{Address: address})
 	if err != nil {
 		return status.Code(err).String() + ": " + status.Convert(err).Message()
 	}
@@ -82,7 +82,7 @@ func TestWhere(t *testing.T) {
 			t.Errorf("%q: %s", address, got)
 		}
 	}
-	n, err := b.Where(caller("192.0.2.250"), &cluster.Host{Address: "192.0.2.2"})
+	n, err := b.Where(callFrom("192.0.2.250"), &cluster.Host{Address: "192.0.2.2"})
 	if err != nil || n.GetAddress() != "0.0.0.0:9718" || n.GetVersion() != "" || len(n.GetHosts()) > 0 {
 		t.Errorf("%v, %v: want its name and its address, no more", n, err)
 	}
@@ -112,7 +112,7 @@ func TestWhere(t *testing.T) {
 func TestWhatANodeMayState(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	try := func(address string, hosts ...string) error {
-		_, err := b.join(from{ctx: caller("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}}, b.leadership.State().Epoch)
+		_, err := b.join(from{ctx: callFrom("192.0.2.1")}, &cluster.Report{Sequence: 1, Node: &cluster.Node{Name: "n", Address: address, Hosts: hosts}}, b.leadership.State().Epoch)
 		return err
 	}
 	many := func(n int) (hosts []string) {
@@ -213,7 +213,7 @@ func FuzzPlaces(f *testing.F) {
 	f.Add("fe80::1%eth0", "[::]:1")
 	f.Add("::ffff:127.0.0.1", "x")
 	f.Fuzz(func(t *testing.T, host, address string) {
-		p, err := locationOf(caller("127.0.0.1"), &cluster.Node{Name: "n", Hosts: []string{host}, Address: address})
+		p, err := locationOf(callFrom("127.0.0.1"), &cluster.Node{Name: "n", Hosts: []string{host}, Address: address})
 		if err != nil {
 			return
 		}

@@ -22,6 +22,7 @@ import (
 	"penstock/broker/certs"
 	"penstock/broker/leadership"
 	"penstock/broker/store"
+	"penstock/core/arbiter"
 	"penstock/core/policy"
 	"penstock/wire/cluster"
 )
@@ -155,11 +156,11 @@ func TestLocalUser(t *testing.T) {
 			t.Fatal(err)
 		}
 		end := netip.MustParseAddrPort(c.LocalAddr().String())
-		if got := localUser("/proc/net", end); got != who.Username {
-			t.Errorf("%s: %q, want %q", end, got, who.Username)
+		if got, uid := localUser("/proc/net", end); got != who.Username || uid != who.Uid {
+			t.Errorf("%s: %q %q, want %q %q", end, got, uid, who.Username, who.Uid)
 		}
-		if got := localUser(t.TempDir(), end); got != unknownUser {
-			t.Errorf("without a table: %q", got)
+		if got, uid := localUser(t.TempDir(), end); got != "" || uid != "" {
+			t.Errorf("without a table: %q %q", got, uid)
 		}
 	}
 	dir := t.TempDir()
@@ -168,7 +169,7 @@ func TestLocalUser(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "tcp"), []byte(table), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got := localUser(dir, netip.MustParseAddrPort("127.0.0.1:1337")); got != "uid 4294901760" {
+	if got, _ := localUser(dir, netip.MustParseAddrPort("127.0.0.1:1337")); got != "uid 4294901760" {
 		t.Errorf("a user without a name: %q", got)
 	}
 }
@@ -265,6 +266,16 @@ func TestLiveOnAllNodes(t *testing.T) {
 		}
 		eventually(t, "the version is in force at all nodes", live(v.GetVersion(), float64(weight)))
 		t.Logf("version %d: in force at %d nodes %v after it was applied (period of reports 1s)", v.GetVersion(), count, time.Since(begin).Round(time.Millisecond))
+	}
+	for _, on := range []bool{true, false, true} {
+		begin, want := time.Now(), map[bool]arbiter.Mode{true: arbiter.Off, false: arbiter.Enforce}[on]
+		if _, err := o.KillSwitch(t.Context(), &cluster.KillSwitchRequest{On: on}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the kill switch reaches all nodes", func() bool {
+			return !slices.ContainsFunc(nodes, func(m *machine) bool { return m.client.State().Bound != want })
+		})
+		t.Logf("kill switch on %v: in force at %d nodes after %v", on, count, time.Since(begin).Round(time.Millisecond))
 	}
 }
 

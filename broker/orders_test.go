@@ -102,7 +102,7 @@ func TestShortestFirst(t *testing.T) {
 
 	state := func(flow string) *cluster.ApplicationState {
 		t.Helper()
-		a, err := operators{b: b}.ListApplications(caller("127.0.0.1"), &cluster.ListApplicationsRequest{Application: flow})
+		a, err := operators{b: b}.ListApplications(callFrom("127.0.0.1"), &cluster.ListApplicationsRequest{Application: flow})
 		if err != nil || len(a.GetApplications()) != 1 {
 			t.Fatalf("%v, %v", a, err)
 		}

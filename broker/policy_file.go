@@ -3,10 +3,12 @@ package broker
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"time"
 
+	"penstock/broker/audit"
 	"penstock/broker/policyfile"
 	"penstock/broker/store"
 	"penstock/settings"
@@ -31,12 +33,16 @@ func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := policyfile.Parse(text); err != nil {
+	p, err := policyfile.Parse(text)
+	if err != nil {
 		return invalidFileError{fmt.Errorf("%s: %w", file, err)}
 	}
 	latest, err := b.options.Store.Latest(ctx)
 	if err != nil || bytes.Equal(latest.Text, text) {
 		return err
+	}
+	if latest.Canary.Percent > 0 {
+		return ErrCanary
 	}
 	taken := false
 	if err := b.options.Store.History(ctx, store.Keep, func(v store.Version) bool {
@@ -45,9 +51,19 @@ func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 	}); err != nil || taken {
 		return err
 	}
-	_, err = b.write(ctx, 0, fileAuthor, func(v *store.Version) error {
-		v.Text, v.Note = text, file[:min(len(file), store.MaxNote)]
-		return nil
+	if err := checkLimits(p, text); err != nil && !b.options.LimitAll {
+		return invalidFileError{fmt.Errorf("%s: %w (for a file of --policy: --policy-force)", file, err)}
+	}
+	record := audit.Record{Who: fileAuthor, By: "file", Call: "Apply", What: fmt.Sprintf("policy of %d bytes with SHA-256 %x from %s", len(text), sha256.Sum256(text), file)}
+	err = b.audited(record, false, func() (uint64, error) {
+		v, err := b.write(ctx, 0, fileAuthor, func(v *store.Version) error {
+			if v.Canary.Percent > 0 {
+				return ErrCanary
+			}
+			v.Text, v.Note = text, file[:min(len(file), store.MaxNote)]
+			return nil
+		})
+		return v.Number, err
 	})
 	if errors.Is(err, errNotInForceYet) { // watchStore retries
 		b.log.Warn("the policy file is stored but not in force yet", "error", err)
@@ -58,6 +74,8 @@ func (b *Broker) ApplyFile(ctx context.Context, file string) error {
 
 // invalidFileError is an error that lasts until the file changes.
 type invalidFileError struct{ error }
+
+func (e invalidFileError) Unwrap() error { return e.error }
 
 // FollowFile applies the policy file each time it changes, until ctx ends. last is the fingerprint
 // of the file when it was last applied.

@@ -121,7 +121,7 @@ func TestStartupByPeriod(t *testing.T) {
 	b := serve(t, "127.0.0.1:0", "default: 1")
 	for period, want := range map[time.Duration]time.Duration{100 * time.Millisecond: startupWait, time.Second: startupWait,
 		10 * time.Second: 20 * time.Second, time.Hour: 2 * maxPeriod} {
-		s, err := b.join(from{ctx: caller("127.0.0.1")}, &cluster.Report{Sequence: 1,
+		s, err := b.join(from{ctx: callFrom("127.0.0.1")}, &cluster.Report{Sequence: 1,
 			Node: &cluster.Node{Name: "n", PeriodMs: uint32(period.Milliseconds())}}, b.leadership.State().Epoch)
 		if err != nil {
 			t.Fatal(err)

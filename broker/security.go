@@ -2,16 +2,19 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
 	"penstock/broker/certs"
+	"penstock/broker/roles"
 	"penstock/broker/store"
 )
 
@@ -29,6 +32,9 @@ func checkPeer(ctx context.Context, name string) error {
 	if name == "localhost" {
 		return fmt.Errorf("%w: the name localhost does not identify a machine", errIdentity)
 	}
+	if err := inTime(info.State); err != nil {
+		return err
+	}
 	for _, chain := range info.State.VerifiedChains {
 		if isOperator(chain) {
 			return fmt.Errorf("%w: it is a certificate of an operator", errIdentity)
@@ -40,32 +46,63 @@ func checkPeer(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: it does not name %q", errIdentity, name)
 }
 
+// inTime returns an error if the certificate of a connection has expired since the connection was opened. The peer then
+// connects again, with its present certificate.
+func inTime(state tls.ConnectionState) error {
+	if len(state.PeerCertificates) == 0 || time.Now().Before(state.PeerCertificates[0].NotAfter) {
+		return nil
+	}
+	return fmt.Errorf("%w: the certificate %q has expired; connect again with a new one", errIdentity, state.PeerCertificates[0].Subject.CommonName)
+}
+
 var errOperator = errors.New("an operator's certificate is required: make one with `penstock certs --operator NAME`, and give it with --ca, --cert and --key")
 
 func isOperator(chain []*x509.Certificate) bool {
 	return len(chain) > 0 && slices.Contains(chain[0].Subject.OrganizationalUnit, certs.Operator)
 }
 
-// operator returns the name of the calling operator, which comes from the operator's certificate. A
-// broker without certificates serves only its own machine; the name is then that of the local user
-// who made the call.
-func operator(ctx context.Context) (name string, err error) {
+// caller is who makes a call.
+type caller struct {
+	name     string // of the certificate, or of the local user
+	by       string // how the name is known: certificate, user or file
+	from     string // address
+	host     string // address without the port
+	operator bool   // the caller can have a role at all
+	expired  error  // why its certificate is no longer valid; nil: it is
+	roles.Given
+}
+
+// callerOf returns who makes a call. The name comes from the certificate. A broker without certificates serves only its own
+// machine; the name is then that of the local user who made the call.
+func (b *Broker) callerOf(ctx context.Context) caller {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
-		return "", errors.New("the call has no peer address")
+		return caller{}
 	}
-	info, secure := p.AuthInfo.(credentials.TLSInfo)
-	if !secure {
-		from, err := netip.ParseAddrPort(p.Addr.String())
-		if err != nil || !from.Addr().Unmap().IsLoopback() {
-			return "", errOperator
+	c := caller{by: "certificate", from: p.Addr.String(), host: p.Addr.String()}
+	from, err := netip.ParseAddrPort(c.from)
+	if err == nil {
+		c.host = from.Addr().Unmap().String()
+	}
+	who := roles.Who{}
+	if info, secure := p.AuthInfo.(credentials.TLSInfo); secure {
+		c.expired = inTime(info.State)
+		for _, chain := range info.State.VerifiedChains {
+			name := chain[0].Subject.CommonName
+			who.Name = name[:min(len(name), store.MaxName)]
+			if c.operator = isOperator(chain) && name != ""; c.operator {
+				break
+			}
 		}
-		return localUser("/proc/net", from), nil
+	} else if c.by = "user"; err == nil && from.Addr().Unmap().IsLoopback() {
+		c.operator = true
+		who.Name, who.UID = localUser("/proc/net", from)
 	}
-	for _, chain := range info.State.VerifiedChains {
-		if name := chain[0].Subject.CommonName; isOperator(chain) && name != "" {
-			return name[:min(len(name), store.MaxName)], nil
-		}
+	if c.name = who.Name; c.by == "user" && c.name == "" {
+		c.name = unknownUser
 	}
-	return "", errOperator
+	if c.operator {
+		c.Given = b.options.Roles.Of(who)
+	}
+	return c
 }

@@ -114,7 +114,7 @@ func (e *equalQueue) report() {
 
 func (e *equalQueue) state(name string) *cluster.ApplicationState {
 	e.t.Helper()
-	a, err := operators{b: e.b}.ListApplications(caller("127.0.0.1"), &cluster.ListApplicationsRequest{Application: name})
+	a, err := operators{b: e.b}.ListApplications(callFrom("127.0.0.1"), &cluster.ListApplicationsRequest{Application: name})
 	if err != nil || len(a.GetApplications()) != 1 {
 		e.t.Fatalf("%v, %v", a, err)
 	}
@@ -269,7 +269,7 @@ func TestSlowdownsOfNodes(t *testing.T) {
 	served := serveQueues(t, "127.0.0.1:0", "queues: [{queue: etl, weight: 1, goal: equal-slowdown}]\nrules: [{flow: a, slowdown: 2, weight: 3}, {weight: 3}]", map[string]string{"a": "etl", "b": "etl"})
 	m := node(t, "first", []string{served.address}, "a", "b")
 	state := func(flow string) *cluster.ApplicationState {
-		all, err := operators{b: served.Broker}.ListApplications(caller("127.0.0.1"), &cluster.ListApplicationsRequest{Application: flow})
+		all, err := operators{b: served.Broker}.ListApplications(callFrom("127.0.0.1"), &cluster.ListApplicationsRequest{Application: flow})
 		if err != nil {
 			t.Fatal(err)
 		}

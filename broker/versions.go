@@ -77,6 +77,10 @@ func (b *Broker) refresh(ctx context.Context) error {
 		return nil
 	}
 	p, err := parse(v)
+	var trial *canary
+	if err == nil {
+		trial, err = newCanary(v)
+	}
 	if err != nil {
 		return fmt.Errorf("read version %d of the policy: %w", v.Number, err)
 	}
@@ -84,7 +88,11 @@ func (b *Broker) refresh(ctx context.Context) error {
 	// have no rights in between.
 	grants := make(map[string]policy.Grant, len(names))
 	for _, name := range names {
-		grants[name] = p.Grant(b.options.Facts(name))
+		f := b.options.Facts(name)
+		grants[name] = p.Grant(f)
+		if trial != nil {
+			trial.grants[name] = trial.policy.Grant(f)
+		}
 	}
 	stale := map[string]struct{}{}
 	b.mu.Lock()
@@ -93,7 +101,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 			stale[name] = struct{}{}
 		}
 	}
-	b.policy, b.version, b.current, b.grants = p, v.Number, v, grants
+	b.policy, b.canary, b.version, b.current, b.grants = p, trial, v.Number, v, grants
 	b.staleGrants = stale
 	now := time.Now()
 	for name := range p.Set {
@@ -104,7 +112,7 @@ func (b *Broker) refresh(ctx context.Context) error {
 	maps.DeleteFunc(b.lastActive, func(name string, _ time.Time) bool { return p.Set[name] == 0 })
 	b.computeRights()
 	b.mu.Unlock()
-	b.log.Info("policy in force", "version", v.Number, "author", v.Author, "rules", len(p.Rules), "queues", len(p.Queues), "set", len(p.Set))
+	b.log.Info("policy in force", "version", v.Number, "author", v.Author, "rules", len(p.Rules), "queues", len(p.Queues), "set", len(p.Set), "kill_switch", v.Off, "canary_percent", v.Canary.Percent)
 	for i, w := range policyfile.Warnings(v.Text) {
 		if i == maxPolicyWarnings {
 			b.log.Warn("more rules of the policy have no effect; `penstock policy check` lists them")
@@ -118,7 +126,8 @@ func (b *Broker) refresh(ctx context.Context) error {
 // sameVersion reports whether two versions are equal. Equal numbers are not enough: a store that
 // lost its versions starts again at 1.
 func sameVersion(v, o store.Version) bool {
-	return v.Number == o.Number && v.Time.Equal(o.Time) && bytes.Equal(v.Text, o.Text) && maps.Equal(v.Weights, o.Weights)
+	return v.Number == o.Number && v.Time.Equal(o.Time) && bytes.Equal(v.Text, o.Text) && maps.Equal(v.Weights, o.Weights) &&
+		v.Off == o.Off && v.Canary.Percent == o.Canary.Percent && bytes.Equal(v.Canary.Text, o.Canary.Text)
 }
 
 // parse returns the policy of a version, with the weights set for single applications. The
@@ -181,6 +190,9 @@ func (b *Broker) write(ctx context.Context, base uint64, author string, change f
 			return store.Version{}, err
 		}
 		if _, err := parse(v); err != nil {
+			return store.Version{}, err
+		}
+		if _, err := newCanary(v); err != nil {
 			return store.Version{}, err
 		}
 		err = b.options.Store.Append(ctx, v)

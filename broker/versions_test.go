@@ -46,7 +46,7 @@ func TestWeightRetentionOfFollower(t *testing.T) {
 	}
 	age()
 	for range 2 {
-		if _, err := (operators{b: b}).SetWeight(caller("127.0.0.1"), &cluster.SetWeightRequest{Application: "a", Weight: 7, Force: true}); err != nil {
+		if _, err := (operators{b: b}).SetWeight(callFrom("127.0.0.1"), &cluster.SetWeightRequest{Application: "a", Weight: 7, Force: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -118,7 +118,7 @@ func TestStoredButNotInForce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = operators{b: b}.Apply(caller("127.0.0.1"), &cluster.ApplyRequest{Text: []byte("default: 2")})
+	_, err = operators{b: b}.Apply(callFrom("127.0.0.1"), &cluster.ApplyRequest{Text: []byte("default: 2")})
 	if status.Code(err) != codes.Internal || !strings.Contains(err.Error(), "version 1 is stored, but not in force on this broker yet: ") {
 		t.Error(err)
 	}

@@ -38,7 +38,7 @@ func (d *Daemon) newCoordination(b *config.Broker) (*coordination.Client, error)
 	}
 	return coordination.New(coordination.Options{
 		Node: b.Node, Brokers: b.Addresses, TLS: secure, Period: time.Duration(b.Period),
-		Devices: d.coordinated, Rights: d.setRights, Log: d.log,
+		Devices: d.coordinated, Rights: d.setRights, Bound: d.setBound, Mode: d.currentMode, LimitLease: time.Duration(b.LimitLease), Log: d.log,
 	})
 }
 
@@ -108,6 +108,16 @@ func (d *Daemon) setRights(rights map[string]coordination.Right) {
 		}
 	}
 	d.apply()
+}
+
+// setBound puts the most that the cluster's policy lets this node do into force.
+func (d *Daemon) setBound(most device.Mode) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bound = most
+	d.mode = d.wantedMode()
+	d.apply()
+	d.log.Warn("the most that the cluster's policy lets this node do has changed", "most", most.String(), "mode", d.mode.String())
 }
 
 // localPolicy returns the weights file's policy. d.mu is held.

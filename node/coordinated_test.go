@@ -1,6 +1,7 @@
 package node
 
 import (
+	"log/slog"
 	"reflect"
 	"testing"
 
@@ -45,5 +46,27 @@ func TestRightsStandOverTheWeightsFile(t *testing.T) {
 	d.setRights(nil)
 	if _, policy := d.rules(); policy("b").Weight != 3 {
 		t.Error("without rights the file's weight does not hold")
+	}
+}
+
+// TestTheWeakerModeApplies: the cluster's policy can weaken the node's mode, and not strengthen it.
+func TestTheWeakerModeApplies(t *testing.T) {
+	for _, test := range []struct {
+		own        string
+		most, want device.Mode
+		killed     bool
+	}{
+		{own: "enforce", most: device.Enforce, want: device.Enforce},
+		{own: "enforce", most: device.Observe, want: device.Observe},
+		{own: "enforce", most: device.Off, want: device.Off},
+		{own: "observe", most: device.Enforce, want: device.Observe},
+		{own: "off", most: device.Enforce, want: device.Off},
+		{own: "enforce", most: device.Enforce, killed: true, want: device.Off},
+	} {
+		d := &Daemon{settings: &config.Node{Mode: test.own}, weights: &config.Weights{Default: 1}, killed: test.killed, log: slog.New(slog.DiscardHandler)}
+		d.setBound(test.most)
+		if got := d.currentMode(); got != test.want {
+			t.Errorf("own mode %s, at most %v: %v, not %v", test.own, test.most, got, test.want)
+		}
 	}
 }

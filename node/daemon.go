@@ -101,7 +101,8 @@ type Daemon struct {
 	mu      sync.Mutex
 	mode    device.Mode
 	weights *config.Weights
-	killed  bool // the kill switch is on
+	killed  bool        // the kill switch is on
+	bound   device.Mode // the most that the cluster's policy allows
 	devices map[string]*governed
 	// endedTicks are the ticks of loops that have ended.
 	endedTicks uint64
@@ -132,6 +133,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		settings: settings, log: log, weights: weights, loaded: loaded,
 		allowed:   map[uint32]bool{0: true, uint32(os.Geteuid()): true},
 		taskUsers: map[uint32]bool{}, devices: map[string]*governed{}, registrations: map[*registration]struct{}{}, joins: map[string]*governed{}, localDirs: map[string]bool{}, started: time.Now(), machine: thisMachine(),
+		bound: device.Enforce,
 	}
 	for _, name := range settings.Users {
 		uid, err := config.UserID(name)
@@ -260,7 +262,7 @@ func (d *Daemon) listenForAgents() (*net.UnixListener, error) {
 	return ipc.Listen(d.settings.Socket, os.FileMode(mode), gid)
 }
 
-// wantedMode returns the mode according to the settings, the weights file and the kill switch.
+// wantedMode returns the mode according to the settings, the weights file, the kill switch and the cluster's policy.
 func (d *Daemon) wantedMode() device.Mode {
 	if d.killed {
 		return device.Off
@@ -270,7 +272,7 @@ func (d *Daemon) wantedMode() device.Mode {
 		name = d.weights.Mode
 	}
 	mode, _ := device.ParseMode(name) // checked on load
-	return mode
+	return min(mode, d.bound)
 }
 
 func (d *Daemon) currentMode() device.Mode {

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"penstock/settings/plain"
+	"penstock/wire/web"
 )
 
 // bindPause is the time between two attempts to listen at an address that another process uses.
 const bindPause = time.Second
 
-// port is a TCP address that the daemon listens at. An address in use does not keep the daemon from
+// port is a TCP address, or a Unix socket, that the daemon listens at. An address in use does not keep the daemon from
 // governing: a previous daemon that was killed while a disk hung keeps its ports until the disk
 // answers. The new daemon then logs this once and listens as soon as the address is free.
 type port struct {
@@ -27,7 +28,7 @@ type port struct {
 func (d *Daemon) listenOn(ctx context.Context, what, address string) (*port, error) {
 	p := &port{what: what, address: address, log: d.log}
 	var err error
-	p.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address)
+	p.listener, err = web.Listen(ctx, address)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		d.log.Error("an address is in use: the daemon governs without it, and listens there once it is free", "for", what, "error", plain.Listen(address, err))
 		return p, nil
@@ -43,7 +44,7 @@ func (p *port) bound() string {
 	if p.listener == nil {
 		return ""
 	}
-	return p.listener.Addr().String()
+	return web.Bound(p.listener)
 }
 
 // serve waits until the port has a listener and passes the listener to the function serve. The
@@ -59,8 +60,8 @@ func (p *port) serve(ctx context.Context, serve func(net.Listener)) {
 			return
 		case <-time.After(bindPause):
 		}
-		if l, err := new(net.ListenConfig).Listen(ctx, "tcp", p.address); err == nil {
-			p.log.Info("the address is free: the daemon listens there", "for", p.what, "listen", l.Addr().String())
+		if l, err := web.Listen(ctx, p.address); err == nil {
+			p.log.Info("the address is free: the daemon listens there", "for", p.what, "listen", web.Bound(l))
 			serve(l)
 			return
 		}

@@ -35,7 +35,7 @@ func (d *Daemon) newRemote() error {
 	if mode, err := identity.ParseMode(d.settings.Identity.Mode); err == nil && mode == identity.Trust {
 		return nil // nothing to ask
 	}
-	secure, err := files.Client()
+	secure, err := files.Clients()
 	if err != nil {
 		return err
 	}

@@ -72,7 +72,8 @@ func (d *Daemon) status() status.Document {
 	if c := d.settings.Broker; c != nil {
 		s := d.cluster.State()
 		doc.Cluster = status.Cluster{Node: c.Node, Broker: s.Broker, Answered: s.Answered, InForce: s.InForce, Policy: s.Policy,
-			Reported: s.Entries, LeftOut: s.LeftOut, DelayNS: s.Delay.Nanoseconds(), Error: s.Mistake, Epoch: s.Epoch, Refused: s.Refused}
+			Reported: s.Entries, LeftOut: s.LeftOut, DelayNS: s.Delay.Nanoseconds(), Error: s.Mistake, Epoch: s.Epoch, Refused: s.Refused,
+			Canary: s.Canary, ModeBound: s.Bound.String(), LimitsLapsed: s.Lapsed}
 	}
 	for _, a := range d.server.Agents() {
 		doc.Agents = append(doc.Agents, status.Agent{

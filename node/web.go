@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"penstock/node/loglimit"
-	"penstock/node/peers"
+	"penstock/wire/web"
 )
 
 // webServer serves metrics, status and health; it takes no commands.
@@ -35,9 +35,16 @@ func (d *Daemon) listenHTTP(ctx context.Context, address string) (*webServer, er
 	if err != nil {
 		return nil, fmt.Errorf("%w (set listen in the settings, \"off\" for none)", err)
 	}
+	var token *web.Token
+	if d.settings.ListenToken != "" {
+		if token, err = web.OpenToken(d.settings.ListenToken); err != nil {
+			port.close()
+			return nil, fmt.Errorf("listen_token: %w", err)
+		}
+	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET /status", d.serveStatus)
+	mux.Handle("GET /metrics", token.Authorized(web.Few(promhttp.HandlerFor(d.metrics.registry, promhttp.HandlerOpts{}))))
+	mux.Handle("GET /status", token.Authorized(web.Few(http.HandlerFunc(d.serveStatus))))
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
 		if stalled := d.stalled(); len(stalled) > 0 {
 			http.Error(w, "stalled loops: "+strings.Join(stalled, " "), http.StatusServiceUnavailable)
@@ -65,7 +72,7 @@ func (d *Daemon) listenHTTP(ctx context.Context, address string) (*webServer, er
 // serve answers requests until the server is closed.
 func (w *webServer) serve(ctx context.Context, log *slog.Logger) {
 	w.port.serve(ctx, func(l net.Listener) {
-		if err := w.server.Serve(peers.Bounded(l, maxWebConnections)); err != nil && err != http.ErrServerClosed {
+		if err := w.server.Serve(web.Bounded(l, maxWebConnections)); err != nil && err != http.ErrServerClosed {
 			log.Error("http", "error", err)
 		}
 	})

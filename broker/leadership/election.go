@@ -25,6 +25,8 @@ const (
 	renewalsPerSession = 6
 	// retryInterval is the wait after a failed candidacy.
 	retryInterval = 250 * time.Millisecond
+	// rightsInterval is the wait if others can change the brokers' znodes.
+	rightsInterval = 10 * time.Second
 	// maxNameBytes is the maximum length of a broker's name and of its address.
 	maxNameBytes = 256
 )
@@ -97,9 +99,13 @@ func (e *Election) Run(ctx context.Context) {
 			break
 		}
 		e.log.Warn("not a candidate at the moment; retrying", "error", err)
+		wait := retryInterval
+		if errors.Is(err, zkclient.ErrOpen) { // until somebody has looked at it
+			wait = rightsInterval
+		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryInterval):
+		case <-time.After(wait):
 		}
 	}
 	e.client.Close() // the next broker takes over without waiting for the session to expire
@@ -191,6 +197,9 @@ func (e *Election) enroll(ctx context.Context) (own string, err error) {
 	defer cancel()
 	folder := e.client.Path(candidatesNode)
 	if err := e.client.Ensure(ctx, folder, e.client.Path(epochNode)); err != nil {
+		return "", err
+	}
+	if err := e.client.CheckRights(ctx, 1); err != nil {
 		return "", err
 	}
 	names, err := e.client.Children(ctx, folder)

@@ -125,6 +125,7 @@ type file struct {
 type fields struct {
 	Default *int    `yaml:"default"`
 	Goal    string  `yaml:"goal"`
+	Mode    string  `yaml:"mode"`
 	Queues  []queue `yaml:"queues" entry:"a queue"`
 	Rules   []rule  `yaml:"rules" entry:"a rule"`
 }
@@ -229,7 +230,7 @@ func read(text []byte) (*file, error) {
 // policy returns the policy with these fields. wrong reports whether the value at a path has a
 // mistake.
 func (all *fields) policy(wrong func(path ...any) bool) *policy.Policy {
-	p := &policy.Policy{Default: 1, Goal: all.Goal}
+	p := &policy.Policy{Default: 1, Goal: all.Goal, Mode: all.Mode}
 	if all.Default != nil && !wrong("default") {
 		p.Default = *all.Default
 	}

@@ -85,7 +85,7 @@ func TestMistakesHaveALine(t *testing.T) {
 		"rules:\n  - weight: 0\n":                                     "line 2, column 5: rules[0]: weight 0",
 		"default: 0\n":                                                "line 1, column 1: default: weight 0",
 		" \n":                                                         "the file is empty",
-		"a: 1\n---\nb: 2\n":                                           `line 1, column 1: the policy has no field "a": there are default, goal, queues, rules`,
+		"a: 1\n---\nb: 2\n":                                           `line 1, column 1: the policy has no field "a": there are default, goal, mode, queues, rules`,
 		"rules:\n- {user: a, group: g, weight: 2}\n- {user: b, group: h}\n- {user: c, group: g, weight: 3}\n":     `line 4, column 13: rules[2]: group "g" has the weight 3`,
 		"queues: [{queue: a, weight: 1}]\nrules:\n- {user: a, group: g}\n- {user: b, group: g, group_queue: a}\n": `line 4, column 13: rules[1]: group "g" has the weight 1 and the queue "a" here`,
 		"rules:\n- {user: a, group: g, group_queue: root.x}\n":                                                    `line 2, column 23: rules[0]: group_queue "root.x": give it a weight under queues`,
@@ -175,7 +175,7 @@ rules:
 		t.Errorf("%v", err)
 	}
 	for text, want := range map[string]string{
-		"- a\n":                         "line 1, column 1: the policy must be a mapping of fields: default, goal, queues, rules",
+		"- a\n":                         "line 1, column 1: the policy must be a mapping of fields: default, goal, mode, queues, rules",
 		"rules:\n\t- user: a\n":         "indent with spaces, not with tabs",
 		"\x7fELF\x02":                   "not a text file",
 		"default: 1\n---\ndefault: 2\n": "more than one document",

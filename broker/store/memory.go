@@ -99,7 +99,7 @@ func (m *Memory) KeepLearned(_ context.Context, record []byte) error {
 func (m *Memory) Close() error { return nil }
 
 func (v Version) clone() Version {
-	v.Text, v.Weights = slices.Clone(v.Text), maps.Clone(v.Weights)
+	v.Text, v.Weights, v.Canary.Text = slices.Clone(v.Text), maps.Clone(v.Weights), slices.Clone(v.Canary.Text)
 	return v
 }
 

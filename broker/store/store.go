@@ -25,9 +25,17 @@ type Version struct {
 	Number  uint64
 	Text    []byte         // the policy in YAML, checked
 	Weights map[string]int // set for single applications; they override the rules
+	Off     bool           // the kill switch is on: nodes govern nothing
+	Canary  Canary
 	Author  string
 	Note    string
 	Time    time.Time
+}
+
+// Canary is a policy that a part of the nodes follows in place of Version.Text.
+type Canary struct {
+	Percent int    // 1 to 99 of the nodes; 0: there is no canary
+	Text    []byte // the policy in YAML, checked
 }
 
 // Store keeps versions. Its methods may be called by several goroutines.

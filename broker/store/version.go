@@ -26,9 +26,11 @@ func (v Version) Check() error {
 	switch {
 	case v.Number == 0:
 		return errors.New("a version's number must be at least 1")
-	case len(v.Text) > MaxText:
-		return fmt.Errorf("the policy has %d bytes; at most %d are allowed", len(v.Text), MaxText)
-	case !utf8.Valid(v.Text):
+	case max(len(v.Text), len(v.Canary.Text)) > MaxText:
+		return fmt.Errorf("the policy has %d bytes; at most %d are allowed", max(len(v.Text), len(v.Canary.Text)), MaxText)
+	case v.Canary.Percent < 0 || v.Canary.Percent > 99 || (v.Canary.Percent == 0) != (len(v.Canary.Text) == 0):
+		return fmt.Errorf("a canary of %d %% of the nodes with a policy of %d bytes: use 1 to 99 %%", v.Canary.Percent, len(v.Canary.Text))
+	case !utf8.Valid(v.Text) || !utf8.Valid(v.Canary.Text):
 		return errors.New("the policy is not UTF-8")
 	case len(v.Weights) > MaxWeights:
 		return fmt.Errorf("%d applications have a weight set; at most %d are allowed: remove some", len(v.Weights), MaxWeights)
@@ -59,7 +61,14 @@ type record struct {
 	Note    string         `json:"note,omitempty"`
 	UnixMS  int64          `json:"unix_ms"`
 	Weights map[string]int `json:"weights,omitempty"`
+	Off     bool           `json:"off,omitempty"`
+	Canary  *canaryRecord  `json:"canary,omitempty"`
 	Text    string         `json:"text"`
+}
+
+type canaryRecord struct {
+	Percent int    `json:"percent"`
+	Text    string `json:"text"`
 }
 
 // Encode encodes a version with a checksum. Times are kept to the millisecond.
@@ -67,8 +76,11 @@ func Encode(v Version) ([]byte, error) {
 	if err := v.Check(); err != nil {
 		return nil, err
 	}
-	body, err := json.MarshalIndent(record{Number: v.Number, Author: v.Author, Note: v.Note, UnixMS: v.Time.UnixMilli(),
-		Weights: v.Weights, Text: string(v.Text)}, "", " ")
+	r := record{Number: v.Number, Author: v.Author, Note: v.Note, UnixMS: v.Time.UnixMilli(), Weights: v.Weights, Off: v.Off, Text: string(v.Text)}
+	if v.Canary.Percent > 0 {
+		r.Canary = &canaryRecord{v.Canary.Percent, string(v.Canary.Text)}
+	}
+	body, err := json.MarshalIndent(r, "", " ")
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +109,9 @@ func Decode(text []byte) (Version, error) {
 	if err := json.Unmarshal(body, &r); err != nil {
 		return Version{}, err
 	}
-	v := Version{Number: r.Number, Author: r.Author, Note: r.Note, Time: unixMilli(r.UnixMS), Weights: r.Weights, Text: []byte(r.Text)}
+	v := Version{Number: r.Number, Author: r.Author, Note: r.Note, Time: unixMilli(r.UnixMS), Weights: r.Weights, Off: r.Off, Text: []byte(r.Text)}
+	if r.Canary != nil {
+		v.Canary = Canary{r.Canary.Percent, []byte(r.Canary.Text)}
+	}
 	return v, v.Check()
 }

@@ -83,6 +83,7 @@ type Client struct {
 	conn          *zk.Conn
 	root          string
 	acl           []zk.ACL
+	open          bool // without credentials: all clients of ZooKeeper may change the znodes
 	requested     time.Duration
 	granted       atomic.Int64 // session length by the last handshake, in nanoseconds
 	log           *slog.Logger
@@ -144,7 +145,7 @@ func Dial(o Options) (*Client, error) {
 		c.conn.Close()
 	})
 	var secret string
-	if o.Auth == "" {
+	if c.open = o.Auth == ""; c.open {
 		o.Log.Warn("no --zookeeper-auth: all clients that can reach ZooKeeper can change the policy", "folder", root)
 	} else {
 		if secret, err = readAuth(o.Auth); err != nil {

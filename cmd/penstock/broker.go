@@ -14,13 +14,16 @@ import (
 
 	"penstock/broker"
 	"penstock/broker/applications"
+	"penstock/broker/audit"
 	"penstock/broker/kerberos"
 	"penstock/broker/leadership"
+	"penstock/broker/roles"
 	"penstock/broker/store"
 	"penstock/settings"
 	"penstock/settings/plain"
 	"penstock/wire/cluster"
 	"penstock/wire/orchestrator"
+	"penstock/wire/web"
 )
 
 func newBrokerCommand() *cobra.Command {
@@ -40,8 +43,10 @@ func newBrokerCommand() *cobra.Command {
 const maxApplicationSeries = 10_000
 
 func brokerRun() *cobra.Command {
-	var listen, metrics, policyFile, storeDir, format, level string
-	var perAddress, applicationSeries int
+	var listen, metrics, policyFile, storeDir, format, level, auditFile, rolesFile, tokenFile string
+	var limitAll bool
+	var most broker.Limits
+	var applicationSeries int
 	var files cluster.Files
 	var who applications.Options
 	var several severalFlags
@@ -78,8 +83,10 @@ The broker needs no privileges except to listen on its port.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
-			if perAddress < 1 || perAddress > broker.MaxConnections {
-				return cli.Usage(fmt.Errorf("--connections-per-address %d: use 1 to %d", perAddress, broker.MaxConnections))
+			for flag, n := range map[string]int{"address": most.PerAddress, "certificate": most.PerCertificate} {
+				if n < 1 || n > broker.MaxConnections {
+					return cli.Usage(fmt.Errorf("--connections-per-%s %d: use 1 to %d", flag, n, broker.MaxConnections))
+				}
 			}
 			if applicationSeries < 0 || applicationSeries > maxApplicationSeries {
 				return cli.Usage(fmt.Errorf("--metrics-applications %d: use 0 to %d", applicationSeries, maxApplicationSeries))
@@ -93,22 +100,31 @@ The broker needs no privileges except to listen on its port.`,
 			if storeDir != "" && several.zookeeper != "" {
 				return cli.Usage(errors.New("give --store or --zookeeper: one of them keeps the policy"))
 			}
-			if err := several.check(cmd); err != nil {
+			if err := several.check(cmd, secure != nil); err != nil {
 				return cli.Usage(err)
 			}
 			if err := needsResourceManager(cmd, len(who.ResourceManagers)); err != nil {
 				return cli.Usage(err)
+			}
+			var rights *roles.File
+			if rolesFile != "" {
+				if rights, err = roles.Open(rolesFile, log); err != nil {
+					return fmt.Errorf("--roles: %w", err)
+				}
 			}
 			who.Log = log
 			directory, err := applications.New(who)
 			if err != nil {
 				return cli.Usage(err)
 			}
-			o := broker.Options{Log: log, ApplicationSeries: applicationSeries, Facts: directory.Facts, State: directory.State, Progress: directory.Progress, Tasks: directory.Tasks,
+			o := broker.Options{Log: log, Roles: rights, LimitAll: limitAll, ApplicationSeries: applicationSeries, Facts: directory.Facts, State: directory.State, Progress: directory.Progress, Tasks: directory.Tasks,
 				Life: func(flow string) broker.Life { return broker.Life(directory.RunOf(flow)) }}
-			elect, err := several.open(&o, listen, files, log)
+			elect, err := several.open(cmd.Context(), &o, listen, files, log)
 			if err != nil {
 				return err
+			}
+			if o.Audit, err = audit.Open(auditFile, o.Name, log); err != nil {
+				return fmt.Errorf("--audit: %w", err)
 			}
 			switch {
 			case o.Store != nil:
@@ -131,8 +147,8 @@ The broker needs no privileges except to listen on its port.`,
 			}
 			fingerprint := settings.Fingerprint(policyFile)
 			if policyFile != "" {
-				if err := b.ApplyFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) {
-					fingerprint = "" // applied when this broker becomes the leader
+				if err := b.ApplyFile(cmd.Context(), policyFile); errors.Is(err, store.ErrNotLeader) || errors.Is(err, broker.ErrCanary) {
+					fingerprint = "" // applied when this broker becomes the leader, or when the canary has ended
 				} else if err != nil {
 					return err
 				}
@@ -141,14 +157,20 @@ The broker needs no privileges except to listen on its port.`,
 			if err != nil {
 				return err
 			}
+			var token *web.Token
+			if tokenFile != "" {
+				if token, err = web.OpenToken(tokenFile); err != nil {
+					return fmt.Errorf("--metrics-token: %w", err)
+				}
+			}
 			watched, address, err := listenForMetrics(cmd, metrics, log)
 			if err != nil {
 				return err
 			}
 			parts := newParts(cmd.Context())
-			parts.addServer(b, listener, secure, perAddress)
+			parts.addServer(b, listener, secure, most)
 			if watched != nil {
-				parts.addMetrics(b, watched, log)
+				parts.addMetrics(b, watched, token, log)
 			}
 			parts.add(b.Run)
 			parts.add(elect)
@@ -163,12 +185,17 @@ The broker needs no privileges except to listen on its port.`,
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:9717", "`ADDRESS` for nodes")
 	cmd.Flags().StringVar(&policyFile, "policy", "", "policy `FILE` (YAML); each change makes a new version of the policy")
 	cmd.Flags().StringVar(&storeDir, "store", "", "`FOLDER` for the policy's versions, the weights set for single applications and the history of forecasts (default: they are kept in memory)")
+	cmd.Flags().BoolVar(&limitAll, "policy-force", false, "accept a --policy file with a rule that limits all applications")
+	cmd.Flags().StringVar(&auditFile, "audit", "", "append each command of an operator to this `FILE`, also the refused ones (JSON lines; default: changes and refusals are logged)")
+	cmd.Flags().StringVar(&rolesFile, "roles", "", "`FILE` (YAML) with the roles of operators; a change is in force at once (default: each operator may do everything)")
 	addFiles(cmd, &files)
 	addWho(cmd, &who)
 	addHadoop(cmd, &who.Hadoop)
-	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics; off for none")
+	cmd.Flags().StringVar(&metrics, "metrics", "127.0.0.1:9719", "`ADDRESS` of /metrics, host:port or unix:PATH; off for none")
+	cmd.Flags().StringVar(&tokenFile, "metrics-token", "", "`FILE` with a token that readers of /metrics must send (default: they need none)")
 	cmd.Flags().IntVar(&applicationSeries, "metrics-applications", 64, fmt.Sprintf("`NUMBER` of applications with metrics of their own, those with most service, 0 to %d; the others are added up", maxApplicationSeries))
-	cmd.Flags().IntVar(&perAddress, "connections-per-address", broker.PerAddress, "maximum number of connections from one address")
+	cmd.Flags().IntVar(&most.PerAddress, "connections-per-address", broker.PerAddress, "maximum number of connections from one address")
+	cmd.Flags().IntVar(&most.PerCertificate, "connections-per-certificate", broker.PerCertificate, "maximum number of connections with one certificate")
 	several.register(cmd)
 	cmd.Flags().StringVar(&format, "log-format", "text", "text or json")
 	cmd.Flags().StringVar(&level, "log-level", "info", "debug, info, warn or error")
@@ -243,7 +270,10 @@ func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net
 	if address == "off" {
 		return nil, address, nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(cmd.Context(), "tcp", address)
+	if err := web.CheckAddress(address); err != nil {
+		return nil, "", cli.Usage(fmt.Errorf("--metrics %w", err))
+	}
+	l, err := web.Listen(cmd.Context(), address)
 	if err != nil && !cmd.Flags().Changed("metrics") {
 		log.Warn("metrics are not served: the default address is already in use; give another one with --metrics", "error", plain.Listen(address, err))
 		return nil, "off", nil
@@ -251,5 +281,5 @@ func listenForMetrics(cmd *cobra.Command, address string, log *slog.Logger) (net
 	if err != nil {
 		return nil, "", fmt.Errorf("--metrics: %w", plain.Listen(address, err))
 	}
-	return l, l.Addr().String(), nil
+	return l, web.Bound(l), nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"penstock/broker"
 	"penstock/wire/cluster"
+	"penstock/wire/web"
 )
 
 // parts runs the parts of a broker side by side. When the server fails, or the context ends, all
@@ -39,10 +40,10 @@ func (p *parts) add(run func(context.Context)) {
 }
 
 // addMetrics adds the server of /metrics. If the server fails, the broker continues without it.
-func (p *parts) addMetrics(b *broker.Broker, l net.Listener, log *slog.Logger) {
+func (p *parts) addMetrics(b *broker.Broker, l net.Listener, token *web.Token, log *slog.Logger) {
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.group.Add(func() error {
-		if err := b.ServeMetrics(l); err != nil && ctx.Err() == nil {
+		if err := b.ServeMetrics(l, token); err != nil && ctx.Err() == nil {
 			log.Error("the metrics server failed; the broker continues without it", "error", err)
 		}
 		<-ctx.Done()
@@ -55,8 +56,8 @@ func (p *parts) addMetrics(b *broker.Broker, l net.Listener, log *slog.Logger) {
 
 // addServer adds the server for nodes and operators. Stopping it closes all streams; nodes then
 // connect again.
-func (p *parts) addServer(b *broker.Broker, listener net.Listener, secure *tls.Config, perAddress int) {
-	listener, options := b.LimitConnections(listener, secure, perAddress)
+func (p *parts) addServer(b *broker.Broker, listener net.Listener, secure *tls.Config, most broker.Limits) {
+	listener, options := b.LimitConnections(listener, secure, most)
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	cluster.RegisterOperatorsServer(server, b.Operators())

@@ -18,9 +18,11 @@ import (
 func TestBrokerWrongUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "none")
 	for args, want := range map[string]string{
-		"--session 2s":           "--session has no effect without --zookeeper",
-		"--advertise here:1":     "--advertise has no effect without --zookeeper",
-		"--zookeeper-auth FILE":  "--zookeeper-auth has no effect without --zookeeper",
+		"--session 2s":          "--session has no effect without --zookeeper",
+		"--advertise here:1":    "--advertise has no effect without --zookeeper",
+		"--zookeeper-auth FILE": "--zookeeper-auth has no effect without --zookeeper",
+		"--zookeeper-open":      "--zookeeper-open has no effect without --zookeeper",
+		"--zookeeper a:1 --zookeeper-open --zookeeper-auth FILE": "not both",
 		"--zookeeper-ca FILE":    "--zookeeper-ca has no effect without --zookeeper",
 		"--kerberos-keytab FILE": "--kerberos-keytab has no effect without --resource-manager",
 		"--hadoop-ca FILE":       "--hadoop-ca has no effect without --resource-manager",

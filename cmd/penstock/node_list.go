@@ -20,7 +20,8 @@ func newNodeList() *cobra.Command {
 		Use:   "list",
 		Short: "List the nodes that report to the broker",
 		Long: `List the nodes that report to the broker: the version of the policy in force at each node,
-the time of its last report, and its service as the number of busy devices.
+the mode in force there, whether it has the canary's policy, the time of its last report, and
+its service as the number of busy devices.
 
 The command asks the broker as an operator: with an operator's certificate (--ca, --cert,
 --key), or without TLS on the broker's own machine.`,
@@ -36,6 +37,9 @@ The command asks the broker as an operator: with an operator's certificate (--ca
 			now := time.Now()
 			if !a.asJSON {
 				fmt.Fprintf(cmd.OutOrStdout(), "broker %s, %s\n", operate.Printable(answer.GetLeader()), operate.Counted(len(answer.GetNodes()), "node"))
+				if p := answer.GetCanaryPercent(); p > 0 {
+					fmt.Fprintf(cmd.OutOrStdout(), "canary of %d %%: %s\n", p, operate.Counted(operate.CanaryNodes(answer), "node"))
+				}
 				if note := operate.NodesNote(answer); note != "" {
 					fmt.Fprintln(cmd.ErrOrStderr(), note)
 				}
@@ -45,7 +49,7 @@ The command asks the broker as an operator: with an operator's certificate (--ca
 			for _, n := range answer.GetNodes() {
 				nodes = append(nodes, asNodeJSON(n))
 			}
-			return cli.PrintJSON(cmd, map[string]any{"broker": answer.GetLeader(), "epoch": answer.GetEpoch(), "nodes": nodes})
+			return cli.PrintJSON(cmd, map[string]any{"broker": answer.GetLeader(), "epoch": answer.GetEpoch(), "canary_percent": answer.GetCanaryPercent(), "kill_switch": answer.GetOff(), "nodes": nodes})
 		}),
 	}
 	a.flags(cmd)
@@ -62,9 +66,11 @@ type nodeJSON struct {
 	Heard        time.Time `json:"heard"`
 	RateNS       uint64    `json:"rate_ns"` // service, in ns of device time per second
 	Applications uint32    `json:"applications"`
+	Mode         string    `json:"mode"` // in force at the node; empty: an earlier release, which does not report it
+	Canary       bool      `json:"canary"`
 }
 
 func asNodeJSON(n *cluster.NodeState) nodeJSON {
 	return nodeJSON{n.GetNode().GetName(), n.GetNode().GetVersion(), n.GetNode().GetAddress(), n.GetNode().GetPeriodMs(), n.GetPolicy(),
-		time.UnixMilli(n.GetHeardUnixMs()).UTC(), n.GetRate(), n.GetApplications()}
+		time.UnixMilli(n.GetHeardUnixMs()).UTC(), n.GetRate(), n.GetApplications(), operate.Mode(n.GetMode()), n.GetCanary()}
 }

@@ -48,10 +48,10 @@ func (a *asking) client() (*operate.Client, error) {
 			return nil, cli.Usage(fmt.Errorf("broker %q: give HOST:PORT", address))
 		}
 	}
-	var secure *tls.Config
+	var secure func() *tls.Config
 	if !a.files.Empty() {
 		var err error
-		if secure, err = a.files.Client(); err != nil {
+		if secure, err = a.files.Clients(); err != nil {
 			return nil, cli.Usage(fmt.Errorf("--ca, --cert and --key: %w", err))
 		}
 	}
@@ -88,18 +88,23 @@ type applied struct {
 	Nodes   int     `json:"nodes"`
 	Live    bool    `json:"live"` // in force at all of these nodes
 	Seconds float64 `json:"seconds"`
+	// The canary in force, 0: none, and the nodes that have it.
+	CanaryPercent uint32 `json:"canary_percent"`
+	CanaryNodes   int    `json:"canary_nodes"`
+	KillSwitch    bool   `json:"kill_switch"` // on: no node governs anything
 }
 
 // live waits until a version is in force at all nodes and prints how long that took.
 func live(cmd *cobra.Command, c *operate.Client, v *cluster.PolicyVersion, begin time.Time, most time.Duration, asJSON bool) error {
-	r := applied{Version: v.GetVersion(), Author: v.GetAuthor()}
+	r := applied{Version: v.GetVersion(), Author: v.GetAuthor(), CanaryPercent: v.GetCanaryPercent(), KillSwitch: v.GetOff()}
 	var err error
 	if most > 0 {
-		r.Nodes, err = c.Await(cmd.Context(), v.GetVersion(), most)
+		var a *cluster.ListNodesAnswer
+		a, err = c.Await(cmd.Context(), v, most)
 		if err != nil && !errors.Is(err, operate.ErrNotLive) {
 			return fmt.Errorf("version %d is written, but it is not known whether nodes have it: %w", v.GetVersion(), err)
 		}
-		r.Live = err == nil
+		r.Nodes, r.CanaryNodes, r.Live = len(a.GetNodes()), operate.CanaryNodes(a), err == nil
 	}
 	r.Seconds = time.Since(begin).Seconds()
 	if asJSON {
@@ -115,7 +120,24 @@ func live(cmd *cobra.Command, c *operate.Client, v *cluster.PolicyVersion, begin
 	case err == nil:
 		fmt.Fprintf(cmd.OutOrStdout(), "version %d is in force at all %d nodes, known after %.1f s\n", r.Version, r.Nodes, r.Seconds)
 	}
+	r.notes(cmd, most > 0)
 	return err
+}
+
+// notes prints what somebody may have forgotten about the version in force. counted: the nodes of the canary are known.
+func (r applied) notes(cmd *cobra.Command, counted bool) {
+	if r.KillSwitch {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note: the cluster's kill switch is on: no node governs anything, until `penstock policy kill-switch off`")
+	}
+	switch {
+	case r.CanaryPercent == 0:
+	case counted && r.CanaryNodes == 0:
+		fmt.Fprintf(cmd.ErrOrStderr(), "warning: none of the %d nodes is among the canary's %d %%: apply the file again with a larger --canary\n", r.Nodes, r.CanaryPercent)
+	case counted:
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: a canary of %d %% is in force, at %s (`penstock node list`); end it with `penstock policy canary complete` or `take-back`\n", r.CanaryPercent, operate.Counted(r.CanaryNodes, "node"))
+	default:
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: a canary of %d %% is in force\n", r.CanaryPercent)
+	}
 }
 
 // waitFlag adds --wait.

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"penstock/broker"
 	"penstock/cmd/internal/cli"
+	"penstock/core/arbiter"
 	"penstock/core/policy"
 	"penstock/node/coordination"
 	"penstock/wire/cluster"
@@ -65,7 +67,7 @@ func startBroker(t *testing.T, secure *tls.Config) string {
 	}
 	background(t, func(ctx context.Context) {
 		p := newParts(ctx)
-		p.addServer(b, listener, secure, broker.PerAddress)
+		p.addServer(b, listener, secure, broker.Limits{})
 		p.add(b.Run)
 		if err := p.run(); err != nil {
 			t.Error(err)
@@ -92,7 +94,10 @@ func startNode(t *testing.T, broker, name string, secure *tls.Config, flows ...s
 	if secure != nil {
 		config = func() (*tls.Config, error) { return secure, nil }
 	}
+	var mode atomic.Int32
+	mode.Store(int32(arbiter.Enforce))
 	c, err := coordination.New(coordination.Options{Node: name, Brokers: []string{broker}, TLS: config, Period: 100 * time.Millisecond,
+		Bound: func(most arbiter.Mode) { mode.Store(int32(most)) }, Mode: func() arbiter.Mode { return arbiter.Mode(mode.Load()) },
 		Devices: func() []coordination.Device { return []coordination.Device{d} }, Rights: func(map[string]coordination.Right) {}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
@@ -188,6 +193,7 @@ func TestPolicyWithoutBroker(t *testing.T) {
 		"policy test FILE --facts user=a --application b", "policy apply", "policy apply FILE --wait 11m", "policy rollback", "policy rollback x",
 		"policy show 0", "policy diff 1 2 3", "policy history --limit 1001", "policy history --limit 0", "app set-weight a 0", "app set-weight a 1000001", "app set-weight a",
 		"app status", "app unset-weight", "app list --broker here", "app list --ca ca.pem", "top --cluster --once --sort device", "top --cluster --address 127.0.0.1:1", "certs --dir x",
+		"policy kill-switch", "policy kill-switch up", "policy apply FILE --canary 0%", "policy apply FILE --canary 100%", "policy apply FILE --canary 1.5%", "policy canary more",
 		"polcy", "policy chekc", "policy check " + example + " more", "app lst", "node lst", "node list more", "policy history more", "top more", "testbed disc",
 	} {
 		var usage cli.UsageError

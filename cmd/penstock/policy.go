@@ -31,7 +31,7 @@ its versions; nodes receive the newest one with the answer to their next report.
 with an operator's certificate (--ca, --cert, --key), or without TLS on the broker's own
 machine.`,
 	}
-	cmd.AddCommand(newPolicyCheck(), newPolicyTest(), newPolicyDiff(), newPolicyApply(), newPolicyHistory(), newPolicyShow(), newPolicyRollback())
+	cmd.AddCommand(newPolicyCheck(), newPolicyTest(), newPolicyDiff(), newPolicyApply(), newPolicyHistory(), newPolicyShow(), newPolicyRollback(), newPolicyCanary(), newPolicyKillSwitch())
 	return cmd
 }
 
@@ -86,9 +86,10 @@ func warn(cmd *cobra.Command, p *operate.Policy) {
 
 func newPolicyApply() *cobra.Command {
 	var a asking
-	var note string
+	var note, canary string
 	var base uint64
 	var wait time.Duration
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
 		Short: "Put a policy file into force on the whole cluster",
@@ -98,22 +99,34 @@ have it. Weights set for single applications ("penstock app set-weight") stay.
 With --base N the command fails if another version than N is in force, so that nobody's
 change is lost: take N from "penstock policy history" when you copy the policy.
 
+With --canary N% only that part of the nodes gets the policy, until "penstock policy canary
+complete" or "take-back" ends the canary. The part is chosen by a hash of the nodes' names,
+so it is always the same nodes, and a larger part contains each smaller one. The same file
+with a larger --canary extends the canary.
+
+A rule that limits all applications is refused unless --force is given.
+
 Exit codes: 0 the policy is in force at all nodes; 1 the policy was refused, or was not in
 force at all nodes in time (it stays the newest version, and nodes get it when they report);
 2 wrong use.`,
 		Example: `  penstock policy apply policy.yaml --note "nightly jobs first"
+  penstock policy apply policy.yaml --canary 10%
   penstock policy show > policy.yaml && vi policy.yaml && penstock policy apply policy.yaml --base 7`,
 		Args: arguments(1, 1, "the policy FILE"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			if err := checkWait(wait); err != nil {
 				return err
 			}
+			percent, err := canaryPercent(canary)
+			if err != nil {
+				return cli.Usage(err)
+			}
 			p, err := readPolicy(args[0], nil)
 			if err != nil {
 				return err
 			}
 			begin := time.Now()
-			v, err := c.Apply(cmd.Context(), p.Text, base, note)
+			v, err := c.Apply(cmd.Context(), &cluster.ApplyRequest{Text: p.Text, Base: base, Note: note, Force: force, CanaryPercent: percent})
 			if err != nil {
 				return err
 			}
@@ -122,7 +135,9 @@ force at all nodes in time (it stays the newest version, and nodes get it when t
 		}),
 	}
 	a.flags(cmd)
-	cmd.Flags().StringVar(&note, "note", "", "why, for the history: up to 1024 bytes")
+	noteFlag(cmd, &note)
+	cmd.Flags().StringVar(&canary, "canary", "", "put the policy into force at `N%` of the nodes first, 1% to 99%")
+	forceFlag(cmd, &force)
 	cmd.Flags().Uint64Var(&base, "base", 0, "the `VERSION` that the file was made from; fails if another version is in force (default: any version)")
 	waitFlag(cmd, &wait)
 	return cmd
@@ -173,6 +188,10 @@ type versionJSON struct {
 	Note    string            `json:"note"`
 	Text    string            `json:"text,omitempty"`
 	Set     map[string]uint32 `json:"set_weights,omitempty"`
+	// The kill switch is on in this version; the part of the nodes that has the canary's text, in percent.
+	KillSwitch    bool   `json:"kill_switch"`
+	CanaryPercent uint32 `json:"canary_percent"`
+	CanaryText    string `json:"canary_text,omitempty"`
 }
 
 func asVersionJSON(v *cluster.PolicyVersion) versionJSON {
@@ -180,7 +199,8 @@ func asVersionJSON(v *cluster.PolicyVersion) versionJSON {
 	if ms := v.GetUnixMs(); ms > 0 {
 		at = time.UnixMilli(ms).UTC()
 	}
-	return versionJSON{v.GetVersion(), at, v.GetAuthor(), v.GetNote(), string(v.GetText()), v.GetWeights()}
+	return versionJSON{v.GetVersion(), at, v.GetAuthor(), v.GetNote(), string(v.GetText()), v.GetWeights(),
+		v.GetOff(), v.GetCanaryPercent(), string(v.GetCanaryText())}
 }
 
 // noPolicy is the message when there is no version.
@@ -207,11 +227,13 @@ func versionArgument(text string) (uint64, error) {
 
 func newPolicyShow() *cobra.Command {
 	var a asking
+	var canary bool
 	cmd := &cobra.Command{
 		Use:   "show [VERSION]",
 		Short: "Print the policy in force, or another version, as it was applied",
 		Long: `Print the policy in force, or another version, as it was applied, so that it can be
-edited and applied again. Weights set for single applications are printed on standard error.`,
+edited and applied again. Weights set for single applications, the kill switch and a canary
+are named on standard error. With --canary, the canary's policy is printed.`,
 		Args: arguments(0, 1, "at most one VERSION"),
 		RunE: a.asked(func(cmd *cobra.Command, c *operate.Client, args []string) error {
 			version := uint64(0)
@@ -234,17 +256,27 @@ edited and applied again. Weights set for single applications are printed on sta
 			for _, name := range slices.Sorted(maps.Keys(v.GetWeights())) {
 				fmt.Fprintf(cmd.ErrOrStderr(), "weight set for %s: %d\n", operate.Printable(name), v.GetWeights()[name])
 			}
-			_, err = cmd.OutOrStdout().Write(v.GetText())
+			text := v.GetText()
+			if canary {
+				if text = v.GetCanaryText(); v.GetCanaryPercent() == 0 {
+					return fmt.Errorf("version %d has no canary", v.GetVersion())
+				}
+			} else {
+				applied{KillSwitch: v.GetOff(), CanaryPercent: v.GetCanaryPercent()}.notes(cmd, false)
+			}
+			_, err = cmd.OutOrStdout().Write(text)
 			return err
 		}),
 	}
 	a.flags(cmd)
+	cmd.Flags().BoolVar(&canary, "canary", false, "print the canary's policy")
 	return cmd
 }
 
 func newPolicyRollback() *cobra.Command {
 	var a asking
 	var wait time.Duration
+	var force bool
 	cmd := &cobra.Command{
 		Use:   "rollback VERSION",
 		Short: "Apply the text of an earlier version as a new one",
@@ -266,7 +298,7 @@ Weights set for single applications stay as they are.`,
 				return err
 			}
 			begin := time.Now()
-			v, err := c.Apply(cmd.Context(), old.GetText(), 0, fmt.Sprintf("back to version %d", number))
+			v, err := c.Apply(cmd.Context(), &cluster.ApplyRequest{Text: old.GetText(), Note: fmt.Sprintf("back to version %d", number), Force: force})
 			if err != nil {
 				return err
 			}
@@ -274,6 +306,7 @@ Weights set for single applications stay as they are.`,
 		}),
 	}
 	a.flags(cmd)
+	forceFlag(cmd, &force)
 	waitFlag(cmd, &wait)
 	return cmd
 }

@@ -22,6 +22,7 @@ import (
 	"penstock/ops/operate"
 	"penstock/ops/screen"
 	"penstock/ops/top"
+	"penstock/wire/web"
 )
 
 func newTopCommand() *cobra.Command {
@@ -149,5 +150,5 @@ func textWidth(given int) int {
 
 // addressFlag adds the flag for the address of the daemon.
 func addressFlag(cmd *cobra.Command, address *string) {
-	cmd.Flags().StringVar(address, "address", status.DefaultAddress, "`HOST:PORT` of the node's daemon: \"listen\" in its settings")
+	cmd.Flags().StringVar(address, "address", status.DefaultAddress, "`HOST:PORT` or unix:PATH of the node's daemon: \"listen\" in its settings; $"+web.TokenEnv+" names the file with its token, if it has one")
 }

@@ -103,6 +103,8 @@ type Policy struct {
 	Queues  []Queue
 	// Goal is the goal of applications in no queue, as in Queue. A policy with queues has none.
 	Goal string
+	// Mode is the most that nodes may do: ModeOff, ModeObserve or ModeEnforce; empty: ModeEnforce.
+	Mode string
 	// Set contains weights of single applications, by flow. They override the rules.
 	Set map[string]int
 
@@ -148,6 +150,7 @@ func (p *Policy) Validate() error {
 		add("queues", "", "%d queues: at most %d", len(p.Queues), MaxQueues)
 		return errors.Join(mistakes...)
 	}
+	p.validateMode(add)
 	p.validateQueues(add)
 	for i := range p.Rules {
 		at := fmt.Sprintf("rules[%d]", i)

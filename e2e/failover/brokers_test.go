@@ -105,7 +105,7 @@ func (g *group) start(t *testing.T, i int) {
 	g.daemons[i], err = shared.Stand.StartDaemon(t.Context(), daemon.Options{
 		Base: strings.TrimPrefix(g.folder, "/") + fmt.Sprintf("-broker-%d", i), LogLevel: "debug", By: at(shared.Network.Machines[i]),
 		Broker: []string{"--listen", address(i), "--ca", files.CA, "--cert", files.Cert, "--key", files.Key,
-			"--zookeeper", ensemble.Addresses() + g.folder, "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
+			"--zookeeper", ensemble.Addresses() + g.folder, "--zookeeper-open", "--session", session.String(), "--advertise", address(i), "--name", fmt.Sprintf("broker-%d", i),
 			"--connections-per-address", "10000"}, // all nodes, and the test, have the same address here
 	})
 	fixture.Must(t, err)

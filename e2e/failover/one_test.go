@@ -110,7 +110,7 @@ func TestOneServer(t *testing.T) {
 		files := cluster.Files{CA: filepath.Join(held, "ca.pem"), Cert: filepath.Join(held, "broker.pem"), Key: filepath.Join(held, "broker.key")}
 		d := shared.StartDaemon(t, daemon.Options{Base: "secure-broker", LogLevel: "debug",
 			Broker: []string{"--listen", "127.0.0.1:0", "--ca", files.CA, "--cert", files.Cert, "--key", files.Key, "--metrics", "off",
-				"--zookeeper", server.Secure + where, "--zookeeper-ca", files.CA, "--session", session.String(), "--advertise", "secure:1"}})
+				"--zookeeper", server.Secure + where, "--zookeeper-open", "--zookeeper-ca", files.CA, "--session", session.String(), "--advertise", "secure:1"}})
 		// Judged by the broker's log: the broker may not know yet what it has written in ZooKeeper.
 		says := func(what string, times int) {
 			t.Helper()

@@ -33,6 +33,9 @@ type Broker struct {
 	Key  string `yaml:"key"`
 	// Period is the time between reports, 100ms to 30s; default 1s.
 	Period settings.Duration `yaml:"period"`
+	// LimitLease is how long limits of the cluster's policy stay in force without an answer of a broker, 1m to 720h;
+	// default 10m.
+	LimitLease settings.Duration `yaml:"limit_lease"`
 	// Peers is the host:port at which this node answers questions from other nodes about
 	// connections; empty: this node does not answer such questions.
 	Peers string `yaml:"peers"`
@@ -57,6 +60,10 @@ func (n *Node) validateBroker() {
 	b.Period = cmp.Or(b.Period, settings.Duration(time.Second))
 	if p := time.Duration(b.Period); p < 100*time.Millisecond || p > 30*time.Second {
 		fail("period %v: use 100ms to 30s", p)
+	}
+	b.LimitLease = cmp.Or(b.LimitLease, settings.Duration(10*time.Minute))
+	if l := time.Duration(b.LimitLease); l < time.Minute || l > 30*24*time.Hour {
+		fail("limit_lease %v: use 1m to 720h", l)
 	}
 	for _, path := range []*string{&b.CA, &b.Cert, &b.Key} {
 		if *path != "" && !filepath.IsAbs(*path) {

@@ -25,6 +25,7 @@ import (
 	"penstock/node/profile"
 	"penstock/settings"
 	"penstock/wire/orchestrator"
+	"penstock/wire/web"
 )
 
 // maxFile is the maximum size of either file, in bytes.
@@ -56,8 +57,10 @@ type Node struct {
 	// its own user.
 	LocalDirs []string `yaml:"local_dirs"`
 	// Listen is the address of the HTTP server for /metrics, /status, /-/healthy and /-/ready;
-	// default 127.0.0.1:9707; "off": no server.
+	// default 127.0.0.1:9707; "off": no server; unix:PATH: a Unix socket.
 	Listen string `yaml:"listen"`
+	// ListenToken is a file with a token that readers of /metrics and /status must send; empty: they need none.
+	ListenToken string `yaml:"listen_token"`
 	// Mode is off, observe (default) or enforce; the weights file may override it while the
 	// daemon runs.
 	Mode string `yaml:"mode"`
@@ -243,7 +246,7 @@ func (n *Node) validate() {
 	if n.KillSwitch == "" {
 		n.KillSwitch = n.Socket + ".off"
 	}
-	for _, p := range []*string{&n.Socket, &n.Weights, &n.KillSwitch} {
+	for _, p := range []*string{&n.Socket, &n.Weights, &n.KillSwitch, &n.ListenToken} {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(n.base, *p)
 		}
@@ -284,9 +287,12 @@ func (n *Node) absolute(dirs []string, path ...any) {
 
 // checkListen checks an address to listen at.
 func checkListen(address string) error {
+	if err := web.CheckAddress(address); err != nil {
+		return fmt.Errorf("listen %w, or \"off\"", err)
+	}
 	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return fmt.Errorf("listen %q: give HOST:PORT, such as 127.0.0.1:9707, or \"off\"", address)
+	if err != nil || strings.HasPrefix(address, web.UnixPrefix) {
+		return nil
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		return fmt.Errorf("listen %q: the port must be a number from 0 to 65535 (0: any that is free)", address)

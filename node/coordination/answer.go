@@ -28,7 +28,8 @@ func (c *Client) take(a *cluster.Answer) (inForce bool, err error) {
 			}
 		}
 	}
-	if len(a.GetRights()) > 0 {
+	c.bound(a.GetMode())
+	if renewed := c.renewLimits(); renewed || len(a.GetRights()) > 0 {
 		c.o.Rights(c.rights.all())
 		c.divideTotals()
 	}

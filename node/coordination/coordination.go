@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"penstock/core/arbiter"
 	"penstock/core/coord"
 	"penstock/core/policy"
 	"penstock/core/reserve"
@@ -117,7 +118,14 @@ type Options struct {
 	// Rights receives the policy's grants for the flows of this node, whenever some of them
 	// change. It receives all of them, including those of flows that have been idle for a while.
 	Rights func(map[string]Right)
-	Log    *slog.Logger
+	// Bound receives the most that the node may do, when it changes. nil: not wanted. A bound stays when no broker
+	// answers.
+	Bound func(arbiter.Mode)
+	// Mode returns the mode in force at the node, for the broker; nil: not known.
+	Mode func() arbiter.Mode
+	// LimitLease is how long limits of the policy stay in force without an answer of a broker; 0: without end.
+	LimitLease time.Duration
+	Log        *slog.Logger
 }
 
 // State is the state of a Client, for the status.
@@ -132,6 +140,9 @@ type State struct {
 	Mistake  string        // why there is no stream
 	Epoch    uint64        // the largest epoch of an accepted answer
 	Refused  uint64        // answers of smaller epochs, which were refused
+	Canary   bool          // the policy is a canary's
+	Bound    arbiter.Mode  // the most that the node may do
+	Lapsed   bool          // the policy's limits have ended, because no broker has answered for LimitLease
 }
 
 // Client maintains the stream to the broker.
@@ -180,7 +191,7 @@ func New(o Options) (*Client, error) {
 	if o.Period < 100*time.Millisecond || o.Period > 30*time.Second {
 		return nil, fmt.Errorf("period %v: use 100ms to 30s", o.Period)
 	}
-	return &Client{o: o, apps: newEntries(cluster.MaxEntries, cluster.MaxName), queues: newEntries(cluster.MaxQueues, cluster.MaxQueue), devices: map[string]*tracked{}, looks: map[string]*look{},
+	return &Client{o: o, state: State{Bound: arbiter.Enforce}, apps: newEntries(cluster.MaxEntries, cluster.MaxName), queues: newEntries(cluster.MaxQueues, cluster.MaxQueue), devices: map[string]*tracked{}, looks: map[string]*look{},
 		totals: map[string]struct{}{}, complaints: map[string]complaint{}, rights: newRights(cluster.MaxEntries)}, nil
 }
 
@@ -278,6 +289,7 @@ type complaint struct {
 
 // expire returns to local shares if no answer has arrived for some periods.
 func (c *Client) expire() {
+	c.endLimits()
 	c.divideTotals()
 	c.mu.Lock()
 	periods := time.Duration(stale)

@@ -64,6 +64,7 @@ func (d *disk) work(flow string, u time.Duration) {
 type broker struct {
 	cluster.UnimplementedNodesServer
 	streams, answers, rates atomic.Int64
+	mode, most              atomic.Int64 // reported by the node; sent to it
 }
 
 func (b *broker) Exchange(s cluster.Nodes_ExchangeServer) error {
@@ -76,7 +77,8 @@ func (b *broker) Exchange(s cluster.Nodes_ExchangeServer) error {
 			return err
 		}
 		b.rates.Add(int64(len(r.GetRates())))
-		if err := s.Send(&cluster.Answer{Sequence: r.GetSequence()}); err != nil {
+		b.mode.Store(int64(r.GetMode()))
+		if err := s.Send(&cluster.Answer{Sequence: r.GetSequence(), Mode: cluster.Mode(b.most.Load())}); err != nil {
 			return err
 		}
 		b.answers.Add(1)

@@ -35,6 +35,9 @@ func (c *Client) report(sequence uint64) *cluster.Report {
 		}
 	}
 	r.Capacity = c.capacity()
+	if c.o.Mode != nil {
+		r.Mode = wireMode(c.o.Mode())
+	}
 	for _, e := range c.apps.inOrder() {
 		if e.unseen > forget {
 			if e.named {

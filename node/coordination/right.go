@@ -66,14 +66,22 @@ func whole(weight float64) (int, bool) {
 type rights struct {
 	most   int // at least the maximum number of entries
 	byName *simplelru.LRU[string, Right]
+	lapsed bool // limits are left out
 }
 
 func newRights(most int) rights {
 	byName, _ := simplelru.NewLRU[string, Right](most, nil) // fails only for a size below 1
-	return rights{most, byName}
+	return rights{most: most, byName: byName}
 }
 
-func (r *rights) of(name string) (Right, bool) { return r.byName.Peek(name) }
+// of returns the right in force.
+func (r *rights) of(name string) (Right, bool) {
+	right, known := r.byName.Peek(name)
+	if r.lapsed {
+		right = right.withoutLimits()
+	}
+	return right, known
+}
 
 // set stores the right of an entry.
 func (r *rights) set(name string, right Right, isEntry func(name string) bool) {
@@ -100,7 +108,7 @@ func (r *rights) used(name string) { r.byName.Get(name) }
 func (r *rights) all() map[string]Right {
 	all := make(map[string]Right, r.byName.Len())
 	for _, name := range r.byName.Keys() {
-		all[name], _ = r.byName.Peek(name)
+		all[name], _ = r.of(name)
 	}
 	return all
 }

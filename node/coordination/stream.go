@@ -152,7 +152,7 @@ func (c *Client) stream(ctx context.Context, broker string) (err error) {
 		c.state.Broker, c.state.Mistake = broker, ""
 		c.state.Answered = time.Now()
 		c.state.Delay = time.Since(sent[answered])
-		c.state.Policy = a.GetPolicy()
+		c.state.Policy, c.state.Canary = a.GetPolicy(), a.GetCanary()
 		c.state.InForce = inForce
 		c.mu.Unlock()
 		for n := range sent {

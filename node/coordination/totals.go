@@ -25,7 +25,9 @@ func (c *Client) divideTotals() {
 	for name := range c.totals {
 		right, _ := c.rights.of(name)
 		if right.Total == (policy.Total{}) {
-			delete(c.totals, name)
+			if !c.rights.lapsed { // otherwise its limit may come back
+				delete(c.totals, name)
+			}
 			continue
 		}
 		var at []*tracked

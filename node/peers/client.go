@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 
 	"github.com/hashicorp/golang-lru/v2/simplelru"
@@ -49,8 +48,8 @@ const (
 
 // Options of a Client.
 type Options struct {
-	Self string      // this node's name
-	TLS  *tls.Config // with this node's certificate
+	Self string             // this node's name
+	TLS  func() *tls.Config // with this node's certificate; called for each connection
 	// Where returns the broker's answer: which node lives at an address.
 	Where func(ctx context.Context, address netip.Addr) (*cluster.Node, error)
 	Log   *slog.Logger
@@ -341,12 +340,10 @@ func (c *Client) giveBack(r route, n *node, err error) {
 // that the question is about, since only that address may ask. The other side must have the node's
 // certificate.
 func (c *Client) dial(r route) (*grpc.ClientConn, error) {
-	secure := c.o.TLS.Clone()
-	secure.ServerName = r.name
 	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.from, 0))}
 	again := backoff.DefaultConfig
 	again.MaxDelay = pause // for a connection that is kept while calls are in progress
-	return grpc.NewClient("passthrough:///"+r.to.String(), grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+	return grpc.NewClient("passthrough:///"+r.to.String(), grpc.WithTransportCredentials(cluster.Credentials(c.o.TLS, r.name)),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
 			return dialer.DialContext(ctx, "tcp", address)
 		}),

@@ -95,7 +95,7 @@ func (b *broker) set(n *cluster.Node, err error) {
 
 func client(t *testing.T, files cluster.Files, b *broker) *Client {
 	t.Helper()
-	secure, err := files.Client()
+	secure, err := files.Clients()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -628,43 +628,6 @@ func TestBoundsOfTheAsker(t *testing.T) {
 	if _, err := c.take(at(1)); err == nil {
 		t.Error("after the end")
 	}
-}
-
-func TestConnectionsAreBounded(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := Bounded(l, 1)
-	defer b.Close()
-	accepted := make(chan net.Conn, 3)
-	go func() {
-		for {
-			c, err := b.Accept()
-			if err != nil {
-				return
-			}
-			accepted <- c
-		}
-	}()
-	dial := func() net.Conn {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		c.SetDeadline(time.Now().Add(patience))
-		return c
-	}
-	dial()
-	one := <-accepted
-	if _, err := dial().Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("a second one: %v", err)
-	}
-	one.Close()
-	one.Close() // this counts once
-	dial()
-	<-accepted
 }
 
 // TestASilentNodeIsLoggedOnce: a node is logged again only if it has answered in between.

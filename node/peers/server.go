@@ -33,6 +33,7 @@ import (
 
 	"penstock/node/identity"
 	"penstock/wire/cluster"
+	"penstock/wire/web"
 )
 
 // Bounds of the answering side.
@@ -85,7 +86,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener, secure *tls.Config) 
 	cluster.RegisterPeersServer(server, s)
 	stop := context.AfterFunc(ctx, server.Stop)
 	defer stop()
-	err := server.Serve(Bounded(l, maxConns))
+	err := server.Serve(web.Bounded(l, maxConns))
 	if ctx.Err() != nil {
 		return nil
 	}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"syscall"
 	"time"
 
 	"penstock/settings/plain"
+	"penstock/wire/web"
 )
 
 // DefaultAddress is the address at which a daemon listens by default.
@@ -21,22 +23,27 @@ const (
 	askWait     = 5 * time.Second
 )
 
-// Fetch requests the status from the daemon at address, host:port.
+// Fetch requests the status from the daemon at address, host:port or unix:PATH, with the token in the file that web.TokenEnv
+// names.
 func Fetch(ctx context.Context, address string) (*Document, error) {
 	ctx, cancel := context.WithTimeout(ctx, askWait)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/status", nil)
-	if err != nil {
-		return nil, fmt.Errorf("address %q: give host:port, such as %s", address, DefaultAddress)
-	}
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
+	resp, err := web.Get(ctx, address, "/status")
+	var wrong *web.AddressError
+	var request *url.Error
+	switch {
+	case errors.As(err, &wrong) || err != nil && !errors.As(err, &request): // the address or the file with the token
+		return nil, err
+	case err != nil:
 		return nil, unanswered(ctx, address, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument+1))
 	if err != nil {
 		return nil, fmt.Errorf("status of %s: %w", address, err)
+	}
+	if resp.StatusCode == http.StatusUnauthorized {
+		return nil, fmt.Errorf("status of %s: the daemon requires a token (listen_token): name the file with it in the environment variable %s", address, web.TokenEnv)
 	}
 	if resp.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("status of %s: %s: is it a Penstock daemon, and not an older one?", address, resp.Status)

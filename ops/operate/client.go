@@ -16,7 +16,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/stats"
@@ -42,12 +41,12 @@ type Client struct {
 	conns     []*grpc.ClientConn
 }
 
-// New returns a client of brokers at these addresses. secure is nil for a broker on this machine
-// that has no certificates. New does not connect.
-func New(addresses []string, secure *tls.Config) (*Client, error) {
+// New returns a client of brokers at these addresses. secure returns the configuration of each connection; it is nil for a
+// broker on this machine that has no certificates. New does not connect.
+func New(addresses []string, secure func() *tls.Config) (*Client, error) {
 	creds := insecure.NewCredentials()
 	if secure != nil {
-		creds = credentials.NewTLS(secure)
+		creds = cluster.Credentials(secure, "")
 	}
 	c := &Client{addresses: addresses}
 	for _, a := range addresses {
@@ -189,9 +188,19 @@ func (c *Client) History(ctx context.Context, limit int) ([]*cluster.PolicyVersi
 	return a.GetVersions(), err
 }
 
-// Apply makes a text the newest version of the policy.
-func (c *Client) Apply(ctx context.Context, text []byte, base uint64, note string) (*cluster.PolicyVersion, error) {
-	return change(ctx, c, cluster.OperatorsClient.Apply, &cluster.ApplyRequest{Text: text, Base: base, Note: note})
+// Apply makes a text the newest version of the policy, or a canary.
+func (c *Client) Apply(ctx context.Context, r *cluster.ApplyRequest) (*cluster.PolicyVersion, error) {
+	return change(ctx, c, cluster.OperatorsClient.Apply, r)
+}
+
+// KillSwitch turns the cluster's kill switch on or off.
+func (c *Client) KillSwitch(ctx context.Context, on bool, note string) (*cluster.PolicyVersion, error) {
+	return change(ctx, c, cluster.OperatorsClient.KillSwitch, &cluster.KillSwitchRequest{On: on, Note: note})
+}
+
+// EndCanary puts the canary's policy into force at all nodes, or takes it back.
+func (c *Client) EndCanary(ctx context.Context, complete bool, base uint64, note string) (*cluster.PolicyVersion, error) {
+	return change(ctx, c, cluster.OperatorsClient.EndCanary, &cluster.EndCanaryRequest{Complete: complete, Base: base, Note: note})
 }
 
 // SetWeight sets the weight of one application; 0 removes it. With force, the application need
@@ -214,38 +223,39 @@ func (c *Client) Applications(ctx context.Context, application string) ([]*clust
 // ErrNotLive means that some nodes do not have a version in force yet.
 var ErrNotLive = errors.New("not in force at all nodes")
 
-// Await waits until all reporting nodes have a version in force, for at most the given time, and
-// returns their number. It also waits while a new leader's nodes may not have reported yet. Errors:
-// ErrNotLive, with the names of some nodes.
-func (c *Client) Await(ctx context.Context, version uint64, most time.Duration) (nodes int, err error) {
+// Await waits until all reporting nodes have a version in force, for at most the given time, and returns the nodes. If the
+// version has the kill switch on, it waits until they report the mode off. It also waits while a new leader's nodes may not
+// have reported yet. Errors: ErrNotLive, with the names of some nodes.
+func (c *Client) Await(ctx context.Context, v *cluster.PolicyVersion, most time.Duration) (*cluster.ListNodesAnswer, error) {
 	const named = 5
+	version := v.GetVersion()
 	deadline := time.Now().Add(most)
 	for {
 		a, err := c.Nodes(ctx)
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		var without []string
 		for _, n := range a.GetNodes() {
-			if n.GetPolicy() < version {
+			if n.GetPolicy() < version || v.GetOff() && n.GetMode() != cluster.Mode_MODE_OFF {
 				without = append(without, Printable(n.GetNode().GetName()))
 			}
 		}
 		if len(without) == 0 && !a.GetSettling() {
-			return len(a.GetNodes()), nil
+			return a, nil
 		}
 		if time.Now().After(deadline) {
 			if len(without) == 0 {
-				return len(a.GetNodes()), fmt.Errorf("version %d may be %w: the %d reporting nodes have it after %v, but the broker began to lead a moment ago and other nodes may not have reported yet; see `penstock node list`",
+				return a, fmt.Errorf("version %d may be %w: the %d reporting nodes have it after %v, but the broker began to lead a moment ago and other nodes may not have reported yet; see `penstock node list`",
 					version, ErrNotLive, len(a.GetNodes()), most)
 			}
 			some := strings.Join(without[:min(named, len(without))], ", ")
-			return len(a.GetNodes()), fmt.Errorf("version %d is %w after %v: %d of %d do not have it: %s; the broker keeps sending it to them, see `penstock node list`",
+			return a, fmt.Errorf("version %d is %w after %v: %d of %d do not have it: %s; the broker keeps sending it to them, see `penstock node list`",
 				version, ErrNotLive, most, len(without), len(a.GetNodes()), some)
 		}
 		select {
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return nil, ctx.Err()
 		case <-time.After(pollInterval):
 		}
 	}

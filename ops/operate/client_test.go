@@ -113,7 +113,9 @@ func nobody(t *testing.T) string {
 // operations are a query and both kinds of change.
 var operations = map[string]func(context.Context, *Client) (*cluster.PolicyVersion, error){
 	"policy": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Policy(ctx, 0) },
-	"apply":  func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) { return c.Apply(ctx, nil, 0, "") },
+	"apply": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) {
+		return c.Apply(ctx, &cluster.ApplyRequest{})
+	},
 	"weight": func(ctx context.Context, c *Client) (*cluster.PolicyVersion, error) {
 		return c.SetWeight(ctx, "a", 1, false)
 	},
@@ -176,10 +178,10 @@ func TestUnsureOnEnd(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	})
-	if _, err := client(t, d.address).Apply(ctx, nil, 0, ""); !errors.Is(err, ErrUnsure) {
+	if _, err := client(t, d.address).Apply(ctx, &cluster.ApplyRequest{}); !errors.Is(err, ErrUnsure) {
 		t.Errorf("%v", err)
 	}
-	if _, err := client(t, d.address).Apply(ctx, nil, 0, ""); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnsure) {
+	if _, err := client(t, d.address).Apply(ctx, &cluster.ApplyRequest{}); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnsure) {
 		t.Errorf("ended before: %v", err)
 	}
 }
@@ -231,11 +233,16 @@ func TestAwaitSettling(t *testing.T) {
 		return a
 	}
 	c := client(t, d.address)
-	if nodes, err := c.Await(t.Context(), 7, time.Minute); nodes != 2 || err != nil {
-		t.Errorf("%d nodes, %v", nodes, err)
+	version := &cluster.PolicyVersion{Version: 7}
+	if a, err := c.Await(t.Context(), version, time.Minute); len(a.GetNodes()) != 2 || err != nil {
+		t.Errorf("%v, %v", a, err)
+	}
+	off := &cluster.PolicyVersion{Version: 7, Off: true}
+	if _, err := c.Await(t.Context(), off, time.Millisecond); !errors.Is(err, ErrNotLive) || !strings.Contains(err.Error(), "2 of 2 do not have it") {
+		t.Errorf("nodes that still govern: %v", err)
 	}
 	asked.Store(-1000)
-	if _, err := c.Await(t.Context(), 7, time.Millisecond); !errors.Is(err, ErrNotLive) || !strings.Contains(err.Error(), "began to lead a moment ago") {
+	if _, err := c.Await(t.Context(), version, time.Millisecond); !errors.Is(err, ErrNotLive) || !strings.Contains(err.Error(), "began to lead a moment ago") {
 		t.Errorf("%v", err)
 	}
 }

@@ -69,6 +69,9 @@ func (p *Policy) Warnings() []string {
 		add := func(format string, args ...any) {
 			all = append(all, fmt.Sprintf("line %d: rules[%d]: ", p.lines[i], i)+fmt.Sprintf(format, args...))
 		}
+		if r.CatchAll() {
+			add("limits all applications: `penstock policy apply` needs --force")
+		}
 		if r.Deadline.At != 0 && r.Deadline.At <= time.Now().UnixMilli() {
 			add("the deadline %v has passed", r.Deadline)
 			continue

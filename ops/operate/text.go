@@ -143,21 +143,45 @@ func Applications(w io.Writer, states []*cluster.ApplicationState) error {
 
 // Nodes writes the table of nodes. now is the time of the answer.
 func Nodes(w io.Writer, a *cluster.ListNodesAnswer, now time.Time) error {
-	return Table(w, "NODE|>POLICY|>HEARD|>APPLICATIONS|>DEVICES|VERSION", func(add func(...string)) {
+	return Table(w, "NODE|>POLICY|MODE|CANARY|>HEARD|>APPLICATIONS|>DEVICES|VERSION", func(add func(...string)) {
 		for _, n := range a.GetNodes() {
 			policy := ""
 			if n.GetPolicy() > 0 {
 				policy = fmt.Sprint(n.GetPolicy())
 			}
-			add(n.GetNode().GetName(), policy, now.Sub(time.UnixMilli(n.GetHeardUnixMs())).Round(100*time.Millisecond).String()+" ago",
+			canary := ""
+			if n.GetCanary() {
+				canary = "yes"
+			}
+			add(n.GetNode().GetName(), policy, Mode(n.GetMode()), canary, now.Sub(time.UnixMilli(n.GetHeardUnixMs())).Round(100*time.Millisecond).String()+" ago",
 				fmt.Sprint(n.GetApplications()), Service(n.GetRate()), n.GetNode().GetVersion())
 		}
 	})
 }
 
-// NodesNote explains why nodes may be missing from the answer; empty if none are missing.
+// Mode formats a mode that a node reports; empty if the node does not report it.
+func Mode(m cluster.Mode) string {
+	if m == cluster.Mode_MODE_UNKNOWN {
+		return ""
+	}
+	return strings.ToLower(strings.TrimPrefix(m.String(), "MODE_"))
+}
+
+// CanaryNodes returns the number of nodes that have the canary's policy.
+func CanaryNodes(a *cluster.ListNodesAnswer) (nodes int) {
+	for _, n := range a.GetNodes() {
+		if n.GetCanary() {
+			nodes++
+		}
+	}
+	return nodes
+}
+
+// NodesNote explains why nodes may be missing from the answer, or that the kill switch is on; empty if there is nothing to explain.
 func NodesNote(a *cluster.ListNodesAnswer) string {
 	switch {
+	case a.GetOff():
+		return "the cluster's kill switch is on: no node governs anything (`penstock policy kill-switch off`)"
 	case a.GetSettling():
 		return "the broker began to lead a moment ago: some nodes may not have reported yet"
 	case len(a.GetNodes()) == 0:

@@ -23,6 +23,60 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Mode is what a node does with I/O. The values grow with its effect.
+type Mode int32
+
+const (
+	// In an Answer: the node's own setting applies. In a Report: not known.
+	Mode_MODE_UNKNOWN Mode = 0
+	Mode_MODE_OFF     Mode = 1
+	Mode_MODE_OBSERVE Mode = 2
+	Mode_MODE_ENFORCE Mode = 3
+)
+
+// Enum value maps for Mode.
+var (
+	Mode_name = map[int32]string{
+		0: "MODE_UNKNOWN",
+		1: "MODE_OFF",
+		2: "MODE_OBSERVE",
+		3: "MODE_ENFORCE",
+	}
+	Mode_value = map[string]int32{
+		"MODE_UNKNOWN": 0,
+		"MODE_OFF":     1,
+		"MODE_OBSERVE": 2,
+		"MODE_ENFORCE": 3,
+	}
+)
+
+func (x Mode) Enum() *Mode {
+	p := new(Mode)
+	*p = x
+	return p
+}
+
+func (x Mode) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Mode) Descriptor() protoreflect.EnumDescriptor {
+	return file_cluster_proto_enumTypes[0].Descriptor()
+}
+
+func (Mode) Type() protoreflect.EnumType {
+	return &file_cluster_proto_enumTypes[0]
+}
+
+func (x Mode) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Mode.Descriptor instead.
+func (Mode) EnumDescriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{0}
+}
+
 // Report carries what has changed at a node since its previous report. The first report of a
 // stream is complete, since the broker keeps nothing of earlier streams.
 type Report struct {
@@ -55,8 +109,10 @@ type Report struct {
 	Hindered []uint64 `protobuf:"varint,22,rep,packed,name=hindered,proto3" json:"hindered,omitempty"`
 	// The service of each of entries in the last period, and of all flows on the devices where it has streams, in
 	// nanoseconds of device time a second.
-	Used          []uint64 `protobuf:"varint,23,rep,packed,name=used,proto3" json:"used,omitempty"`
-	Touched       []uint64 `protobuf:"varint,24,rep,packed,name=touched,proto3" json:"touched,omitempty"`
+	Used    []uint64 `protobuf:"varint,23,rep,packed,name=used,proto3" json:"used,omitempty"`
+	Touched []uint64 `protobuf:"varint,24,rep,packed,name=touched,proto3" json:"touched,omitempty"`
+	// The mode in force at the node.
+	Mode          Mode `protobuf:"varint,60,opt,name=mode,proto3,enum=penstock.cluster.Mode" json:"mode,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -201,6 +257,13 @@ func (x *Report) GetTouched() []uint64 {
 		return x.Touched
 	}
 	return nil
+}
+
+func (x *Report) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNKNOWN
 }
 
 // Queues carries the entries of queues in a report, or their totals in an answer, in the way of
@@ -510,7 +573,11 @@ type Answer struct {
 	// epoch below the largest one that it has seen.
 	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The totals of the queues that the node has named.
-	Queues        *Queues `protobuf:"bytes,9,opt,name=queues,proto3" json:"queues,omitempty"`
+	Queues *Queues `protobuf:"bytes,9,opt,name=queues,proto3" json:"queues,omitempty"`
+	// The most that the node may do, whatever its own setting is.
+	Mode Mode `protobuf:"varint,60,opt,name=mode,proto3,enum=penstock.cluster.Mode" json:"mode,omitempty"`
+	// The rights and the mode come from a canary's policy.
+	Canary        bool `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -606,6 +673,20 @@ func (x *Answer) GetQueues() *Queues {
 		return x.Queues
 	}
 	return nil
+}
+
+func (x *Answer) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNKNOWN
+}
+
+func (x *Answer) GetCanary() bool {
+	if x != nil {
+		return x.Canary
+	}
+	return false
 }
 
 // Right is what the policy gives to an application.
@@ -1082,10 +1163,15 @@ type PolicyVersion struct {
 	Version uint64                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
 	Text    []byte                 `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"` // YAML
 	// Weights set for single applications, beside the policy's text.
-	Weights       map[string]uint32 `protobuf:"bytes,3,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	Author        string            `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
-	Note          string            `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
-	UnixMs        int64             `protobuf:"varint,6,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	Weights map[string]uint32 `protobuf:"bytes,3,rep,name=weights,proto3" json:"weights,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Author  string            `protobuf:"bytes,4,opt,name=author,proto3" json:"author,omitempty"`
+	Note    string            `protobuf:"bytes,5,opt,name=note,proto3" json:"note,omitempty"`
+	UnixMs  int64             `protobuf:"varint,6,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	// The cluster's kill switch is on: no node governs anything.
+	Off bool `protobuf:"varint,60,opt,name=off,proto3" json:"off,omitempty"`
+	// The part of the nodes that has canary_text in place of text, 1 to 99 percent; 0: no canary.
+	CanaryPercent uint32 `protobuf:"varint,61,opt,name=canary_percent,json=canaryPercent,proto3" json:"canary_percent,omitempty"`
+	CanaryText    []byte `protobuf:"bytes,62,opt,name=canary_text,json=canaryText,proto3" json:"canary_text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1160,6 +1246,27 @@ func (x *PolicyVersion) GetUnixMs() int64 {
 		return x.UnixMs
 	}
 	return 0
+}
+
+func (x *PolicyVersion) GetOff() bool {
+	if x != nil {
+		return x.Off
+	}
+	return false
+}
+
+func (x *PolicyVersion) GetCanaryPercent() uint32 {
+	if x != nil {
+		return x.CanaryPercent
+	}
+	return 0
+}
+
+func (x *PolicyVersion) GetCanaryText() []byte {
+	if x != nil {
+		return x.CanaryText
+	}
+	return nil
 }
 
 type HistoryRequest struct {
@@ -1255,8 +1362,13 @@ type ApplyRequest struct {
 	Text  []byte                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	// The version that this one was made from; 0: any. If another version is in force, the call
 	// fails with ABORTED.
-	Base          uint64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
-	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	Base uint64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	Note string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	// Accept a rule that limits all applications. Without it, such a rule is an INVALID_ARGUMENT.
+	Force bool `protobuf:"varint,60,opt,name=force,proto3" json:"force,omitempty"`
+	// Put the text into force at this part of the nodes only, 1 to 99 percent, until EndCanary; 0: at
+	// all nodes.
+	CanaryPercent uint32 `protobuf:"varint,61,opt,name=canary_percent,json=canaryPercent,proto3" json:"canary_percent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1312,6 +1424,134 @@ func (x *ApplyRequest) GetNote() string {
 	return ""
 }
 
+func (x *ApplyRequest) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *ApplyRequest) GetCanaryPercent() uint32 {
+	if x != nil {
+		return x.CanaryPercent
+	}
+	return 0
+}
+
+type KillSwitchRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	On            bool                   `protobuf:"varint,1,opt,name=on,proto3" json:"on,omitempty"`
+	Note          string                 `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KillSwitchRequest) Reset() {
+	*x = KillSwitchRequest{}
+	mi := &file_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KillSwitchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KillSwitchRequest) ProtoMessage() {}
+
+func (x *KillSwitchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KillSwitchRequest.ProtoReflect.Descriptor instead.
+func (*KillSwitchRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *KillSwitchRequest) GetOn() bool {
+	if x != nil {
+		return x.On
+	}
+	return false
+}
+
+func (x *KillSwitchRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
+type EndCanaryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// true: all nodes get the canary's policy; false: its nodes go back to the others' policy.
+	Complete bool `protobuf:"varint,1,opt,name=complete,proto3" json:"complete,omitempty"`
+	// As in ApplyRequest.
+	Base          uint64 `protobuf:"varint,2,opt,name=base,proto3" json:"base,omitempty"`
+	Note          string `protobuf:"bytes,3,opt,name=note,proto3" json:"note,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndCanaryRequest) Reset() {
+	*x = EndCanaryRequest{}
+	mi := &file_cluster_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndCanaryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndCanaryRequest) ProtoMessage() {}
+
+func (x *EndCanaryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndCanaryRequest.ProtoReflect.Descriptor instead.
+func (*EndCanaryRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *EndCanaryRequest) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+func (x *EndCanaryRequest) GetBase() uint64 {
+	if x != nil {
+		return x.Base
+	}
+	return 0
+}
+
+func (x *EndCanaryRequest) GetNote() string {
+	if x != nil {
+		return x.Note
+	}
+	return ""
+}
+
 type SetWeightRequest struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	Application string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"`
@@ -1325,7 +1565,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1337,7 +1577,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1350,7 +1590,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetWeightRequest) GetApplication() string {
@@ -1382,7 +1622,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1634,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1647,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 type ListNodesAnswer struct {
@@ -1416,14 +1656,17 @@ type ListNodesAnswer struct {
 	Leader string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"` // the broker that answers
 	Epoch  uint64                 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The broker began to lead a short time ago: some nodes may not have reported yet.
-	Settling      bool `protobuf:"varint,4,opt,name=settling,proto3" json:"settling,omitempty"`
+	Settling bool `protobuf:"varint,4,opt,name=settling,proto3" json:"settling,omitempty"`
+	// The part of the nodes that the canary in force asks for, in percent; 0: there is none.
+	CanaryPercent uint32 `protobuf:"varint,60,opt,name=canary_percent,json=canaryPercent,proto3" json:"canary_percent,omitempty"`
+	Off           bool   `protobuf:"varint,61,opt,name=off,proto3" json:"off,omitempty"` // the cluster's kill switch is on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListNodesAnswer) Reset() {
 	*x = ListNodesAnswer{}
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1678,7 @@ func (x *ListNodesAnswer) String() string {
 func (*ListNodesAnswer) ProtoMessage() {}
 
 func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1691,7 @@ func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesAnswer.ProtoReflect.Descriptor instead.
 func (*ListNodesAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListNodesAnswer) GetNodes() []*NodeState {
@@ -1479,6 +1722,20 @@ func (x *ListNodesAnswer) GetSettling() bool {
 	return false
 }
 
+func (x *ListNodesAnswer) GetCanaryPercent() uint32 {
+	if x != nil {
+		return x.CanaryPercent
+	}
+	return 0
+}
+
+func (x *ListNodesAnswer) GetOff() bool {
+	if x != nil {
+		return x.Off
+	}
+	return false
+}
+
 // NodeState is the state of a node in the broker.
 type NodeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1487,13 +1744,15 @@ type NodeState struct {
 	HeardUnixMs   int64                  `protobuf:"varint,3,opt,name=heard_unix_ms,json=heardUnixMs,proto3" json:"heard_unix_ms,omitempty"`
 	Rate          uint64                 `protobuf:"varint,4,opt,name=rate,proto3" json:"rate,omitempty"` // of service, ns of device time a second
 	Applications  uint32                 `protobuf:"varint,5,opt,name=applications,proto3" json:"applications,omitempty"`
+	Mode          Mode                   `protobuf:"varint,60,opt,name=mode,proto3,enum=penstock.cluster.Mode" json:"mode,omitempty"`
+	Canary        bool                   `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"` // the node has the canary's policy
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1764,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1777,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeState) GetNode() *Node {
@@ -1556,6 +1815,20 @@ func (x *NodeState) GetApplications() uint32 {
 	return 0
 }
 
+func (x *NodeState) GetMode() Mode {
+	if x != nil {
+		return x.Mode
+	}
+	return Mode_MODE_UNKNOWN
+}
+
+func (x *NodeState) GetCanary() bool {
+	if x != nil {
+		return x.Canary
+	}
+	return false
+}
+
 type ListApplicationsRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Application   string                 `protobuf:"bytes,1,opt,name=application,proto3" json:"application,omitempty"` // empty: all
@@ -1565,7 +1838,7 @@ type ListApplicationsRequest struct {
 
 func (x *ListApplicationsRequest) Reset() {
 	*x = ListApplicationsRequest{}
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1850,7 @@ func (x *ListApplicationsRequest) String() string {
 func (*ListApplicationsRequest) ProtoMessage() {}
 
 func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1863,7 @@ func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsRequest.ProtoReflect.Descriptor instead.
 func (*ListApplicationsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListApplicationsRequest) GetApplication() string {
@@ -1609,7 +1882,7 @@ type ListApplicationsAnswer struct {
 
 func (x *ListApplicationsAnswer) Reset() {
 	*x = ListApplicationsAnswer{}
-	mi := &file_cluster_proto_msgTypes[21]
+	mi := &file_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1621,7 +1894,7 @@ func (x *ListApplicationsAnswer) String() string {
 func (*ListApplicationsAnswer) ProtoMessage() {}
 
 func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[21]
+	mi := &file_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1634,7 +1907,7 @@ func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsAnswer.ProtoReflect.Descriptor instead.
 func (*ListApplicationsAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListApplicationsAnswer) GetApplications() []*ApplicationState {
@@ -1704,7 +1977,7 @@ type ApplicationState struct {
 
 func (x *ApplicationState) Reset() {
 	*x = ApplicationState{}
-	mi := &file_cluster_proto_msgTypes[22]
+	mi := &file_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1989,7 @@ func (x *ApplicationState) String() string {
 func (*ApplicationState) ProtoMessage() {}
 
 func (x *ApplicationState) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[22]
+	mi := &file_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +2002,7 @@ func (x *ApplicationState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationState.ProtoReflect.Descriptor instead.
 func (*ApplicationState) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplicationState) GetApplication() string {
@@ -2016,7 +2289,7 @@ type ForecastRequest struct {
 
 func (x *ForecastRequest) Reset() {
 	*x = ForecastRequest{}
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2301,7 @@ func (x *ForecastRequest) String() string {
 func (*ForecastRequest) ProtoMessage() {}
 
 func (x *ForecastRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2314,7 @@ func (x *ForecastRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastRequest.ProtoReflect.Descriptor instead.
 func (*ForecastRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ForecastRequest) GetApplication() string {
@@ -2095,7 +2368,7 @@ type ForecastAnswer struct {
 
 func (x *ForecastAnswer) Reset() {
 	*x = ForecastAnswer{}
-	mi := &file_cluster_proto_msgTypes[24]
+	mi := &file_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2107,7 +2380,7 @@ func (x *ForecastAnswer) String() string {
 func (*ForecastAnswer) ProtoMessage() {}
 
 func (x *ForecastAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[24]
+	mi := &file_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2393,7 @@ func (x *ForecastAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastAnswer.ProtoReflect.Descriptor instead.
 func (*ForecastAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ForecastAnswer) GetProgress() float64 {
@@ -2240,7 +2513,7 @@ type Promise struct {
 
 func (x *Promise) Reset() {
 	*x = Promise{}
-	mi := &file_cluster_proto_msgTypes[25]
+	mi := &file_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2525,7 @@ func (x *Promise) String() string {
 func (*Promise) ProtoMessage() {}
 
 func (x *Promise) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[25]
+	mi := &file_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2538,7 @@ func (x *Promise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promise.ProtoReflect.Descriptor instead.
 func (*Promise) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Promise) GetWindowS() uint32 {
@@ -2321,7 +2594,7 @@ var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\rcluster.proto\x12\x10penstock.cluster\"\xd6\x03\n" +
+	"\rcluster.proto\x12\x10penstock.cluster\"\x82\x04\n" +
 	"\x06Report\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12*\n" +
 	"\x04node\x18\x02 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12,\n" +
@@ -2339,7 +2612,8 @@ const file_cluster_proto_rawDesc = "" +
 	"\awaiting\x18\x15 \x03(\x04R\awaiting\x12\x1a\n" +
 	"\bhindered\x18\x16 \x03(\x04R\bhindered\x12\x12\n" +
 	"\x04used\x18\x17 \x03(\x04R\x04used\x12\x18\n" +
-	"\atouched\x18\x18 \x03(\x04R\atouched\"\xad\x01\n" +
+	"\atouched\x18\x18 \x03(\x04R\atouched\x12*\n" +
+	"\x04mode\x18< \x01(\x0e2\x16.penstock.cluster.ModeR\x04mode\"\xad\x01\n" +
 	"\x06Queues\x121\n" +
 	"\x05names\x18\x01 \x03(\v2\x1b.penstock.cluster.QueueNameR\x05names\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
@@ -2359,7 +2633,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06levels\x18\x06 \x01(\bR\x06levels\">\n" +
 	"\x04Name\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12 \n" +
-	"\vapplication\x18\x02 \x01(\tR\vapplication\"\x97\x02\n" +
+	"\vapplication\x18\x02 \x01(\tR\vapplication\"\xdb\x02\n" +
 	"\x06Answer\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x18\n" +
 	"\aentries\x18\x02 \x03(\rR\aentries\x12\x14\n" +
@@ -2369,7 +2643,9 @@ const file_cluster_proto_rawDesc = "" +
 	"\x06policy\x18\x06 \x01(\x04R\x06policy\x12\x1a\n" +
 	"\bsettling\x18\a \x01(\bR\bsettling\x12\x14\n" +
 	"\x05epoch\x18\b \x01(\x04R\x05epoch\x120\n" +
-	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\"\xed\x02\n" +
+	"\x06queues\x18\t \x01(\v2\x18.penstock.cluster.QueuesR\x06queues\x12*\n" +
+	"\x04mode\x18< \x01(\x0e2\x16.penstock.cluster.ModeR\x04mode\x12\x16\n" +
+	"\x06canary\x18= \x01(\bR\x06canary\"\xed\x02\n" +
 	"\x05Right\x12\x14\n" +
 	"\x05entry\x18\x01 \x01(\rR\x05entry\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\x12\x14\n" +
@@ -2406,41 +2682,58 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04flow\x18\b \x01(\tR\x04flow\x12\x1b\n" +
 	"\tflow_user\x18\t \x01(\tR\bflowUser\")\n" +
 	"\rPolicyRequest\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\x04R\aversion\"\x86\x02\n" +
+	"\aversion\x18\x01 \x01(\x04R\aversion\"\xe0\x02\n" +
 	"\rPolicyVersion\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x04R\aversion\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\x12F\n" +
 	"\aweights\x18\x03 \x03(\v2,.penstock.cluster.PolicyVersion.WeightsEntryR\aweights\x12\x16\n" +
 	"\x06author\x18\x04 \x01(\tR\x06author\x12\x12\n" +
 	"\x04note\x18\x05 \x01(\tR\x04note\x12\x17\n" +
-	"\aunix_ms\x18\x06 \x01(\x03R\x06unixMs\x1a:\n" +
+	"\aunix_ms\x18\x06 \x01(\x03R\x06unixMs\x12\x10\n" +
+	"\x03off\x18< \x01(\bR\x03off\x12%\n" +
+	"\x0ecanary_percent\x18= \x01(\rR\rcanaryPercent\x12\x1f\n" +
+	"\vcanary_text\x18> \x01(\fR\n" +
+	"canaryText\x1a:\n" +
 	"\fWeightsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\rR\x05value:\x028\x01\"&\n" +
 	"\x0eHistoryRequest\x12\x14\n" +
 	"\x05limit\x18\x01 \x01(\rR\x05limit\"L\n" +
 	"\rHistoryAnswer\x12;\n" +
-	"\bversions\x18\x01 \x03(\v2\x1f.penstock.cluster.PolicyVersionR\bversions\"J\n" +
+	"\bversions\x18\x01 \x03(\v2\x1f.penstock.cluster.PolicyVersionR\bversions\"\x87\x01\n" +
 	"\fApplyRequest\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\fR\x04text\x12\x12\n" +
+	"\x04base\x18\x02 \x01(\x04R\x04base\x12\x12\n" +
+	"\x04note\x18\x03 \x01(\tR\x04note\x12\x14\n" +
+	"\x05force\x18< \x01(\bR\x05force\x12%\n" +
+	"\x0ecanary_percent\x18= \x01(\rR\rcanaryPercent\"7\n" +
+	"\x11KillSwitchRequest\x12\x0e\n" +
+	"\x02on\x18\x01 \x01(\bR\x02on\x12\x12\n" +
+	"\x04note\x18\x02 \x01(\tR\x04note\"V\n" +
+	"\x10EndCanaryRequest\x12\x1a\n" +
+	"\bcomplete\x18\x01 \x01(\bR\bcomplete\x12\x12\n" +
 	"\x04base\x18\x02 \x01(\x04R\x04base\x12\x12\n" +
 	"\x04note\x18\x03 \x01(\tR\x04note\"b\n" +
 	"\x10SetWeightRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\rR\x06weight\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\"\x12\n" +
-	"\x10ListNodesRequest\"\x8e\x01\n" +
+	"\x10ListNodesRequest\"\xc7\x01\n" +
 	"\x0fListNodesAnswer\x121\n" +
 	"\x05nodes\x18\x01 \x03(\v2\x1b.penstock.cluster.NodeStateR\x05nodes\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1a\n" +
-	"\bsettling\x18\x04 \x01(\bR\bsettling\"\xab\x01\n" +
+	"\bsettling\x18\x04 \x01(\bR\bsettling\x12%\n" +
+	"\x0ecanary_percent\x18< \x01(\rR\rcanaryPercent\x12\x10\n" +
+	"\x03off\x18= \x01(\bR\x03off\"\xef\x01\n" +
 	"\tNodeState\x12*\n" +
 	"\x04node\x18\x01 \x01(\v2\x16.penstock.cluster.NodeR\x04node\x12\x16\n" +
 	"\x06policy\x18\x02 \x01(\x04R\x06policy\x12\"\n" +
 	"\rheard_unix_ms\x18\x03 \x01(\x03R\vheardUnixMs\x12\x12\n" +
 	"\x04rate\x18\x04 \x01(\x04R\x04rate\x12\"\n" +
-	"\fapplications\x18\x05 \x01(\rR\fapplications\";\n" +
+	"\fapplications\x18\x05 \x01(\rR\fapplications\x12*\n" +
+	"\x04mode\x18< \x01(\x0e2\x16.penstock.cluster.ModeR\x04mode\x12\x16\n" +
+	"\x06canary\x18= \x01(\bR\x06canary\";\n" +
 	"\x17ListApplicationsRequest\x12 \n" +
 	"\vapplication\x18\x01 \x01(\tR\vapplication\"`\n" +
 	"\x16ListApplicationsAnswer\x12F\n" +
@@ -2516,17 +2809,25 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04last\x18\x04 \x03(\x04R\x04last\x12\x14\n" +
 	"\x05state\x18\x05 \x01(\tR\x05state\x12\x18\n" +
 	"\agranted\x18\x06 \x01(\x01R\agranted\x12\x12\n" +
-	"\x04fits\x18\a \x01(\x01R\x04fits2\x84\x01\n" +
+	"\x04fits\x18\a \x01(\x01R\x04fits*J\n" +
+	"\x04Mode\x12\x10\n" +
+	"\fMODE_UNKNOWN\x10\x00\x12\f\n" +
+	"\bMODE_OFF\x10\x01\x12\x10\n" +
+	"\fMODE_OBSERVE\x10\x02\x12\x10\n" +
+	"\fMODE_ENFORCE\x10\x032\x84\x01\n" +
 	"\x05Nodes\x12B\n" +
 	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01\x127\n" +
 	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2G\n" +
 	"\x05Peers\x12>\n" +
-	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner2\xcf\x04\n" +
+	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner2\xf5\x05\n" +
 	"\tOperators\x12J\n" +
 	"\x06Policy\x12\x1f.penstock.cluster.PolicyRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12L\n" +
 	"\aHistory\x12 .penstock.cluster.HistoryRequest\x1a\x1f.penstock.cluster.HistoryAnswer\x12H\n" +
 	"\x05Apply\x12\x1e.penstock.cluster.ApplyRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12P\n" +
 	"\tSetWeight\x12\".penstock.cluster.SetWeightRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12R\n" +
+	"\n" +
+	"KillSwitch\x12#.penstock.cluster.KillSwitchRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12P\n" +
+	"\tEndCanary\x12\".penstock.cluster.EndCanaryRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12R\n" +
 	"\tListNodes\x12\".penstock.cluster.ListNodesRequest\x1a!.penstock.cluster.ListNodesAnswer\x12g\n" +
 	"\x10ListApplications\x12).penstock.cluster.ListApplicationsRequest\x1a(.penstock.cluster.ListApplicationsAnswer\x12O\n" +
 	"\bForecast\x12!.penstock.cluster.ForecastRequest\x1a .penstock.cluster.ForecastAnswerB\x17Z\x15penstock/wire/clusterb\x06proto3"
@@ -2543,75 +2844,86 @@ func file_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_proto_rawDescData
 }
 
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_cluster_proto_goTypes = []any{
-	(*Report)(nil),                  // 0: penstock.cluster.Report
-	(*Queues)(nil),                  // 1: penstock.cluster.Queues
-	(*QueueName)(nil),               // 2: penstock.cluster.QueueName
-	(*Node)(nil),                    // 3: penstock.cluster.Node
-	(*Name)(nil),                    // 4: penstock.cluster.Name
-	(*Answer)(nil),                  // 5: penstock.cluster.Answer
-	(*Right)(nil),                   // 6: penstock.cluster.Right
-	(*Level)(nil),                   // 7: penstock.cluster.Level
-	(*Host)(nil),                    // 8: penstock.cluster.Host
-	(*Connection)(nil),              // 9: penstock.cluster.Connection
-	(*Owner)(nil),                   // 10: penstock.cluster.Owner
-	(*PolicyRequest)(nil),           // 11: penstock.cluster.PolicyRequest
-	(*PolicyVersion)(nil),           // 12: penstock.cluster.PolicyVersion
-	(*HistoryRequest)(nil),          // 13: penstock.cluster.HistoryRequest
-	(*HistoryAnswer)(nil),           // 14: penstock.cluster.HistoryAnswer
-	(*ApplyRequest)(nil),            // 15: penstock.cluster.ApplyRequest
-	(*SetWeightRequest)(nil),        // 16: penstock.cluster.SetWeightRequest
-	(*ListNodesRequest)(nil),        // 17: penstock.cluster.ListNodesRequest
-	(*ListNodesAnswer)(nil),         // 18: penstock.cluster.ListNodesAnswer
-	(*NodeState)(nil),               // 19: penstock.cluster.NodeState
-	(*ListApplicationsRequest)(nil), // 20: penstock.cluster.ListApplicationsRequest
-	(*ListApplicationsAnswer)(nil),  // 21: penstock.cluster.ListApplicationsAnswer
-	(*ApplicationState)(nil),        // 22: penstock.cluster.ApplicationState
-	(*ForecastRequest)(nil),         // 23: penstock.cluster.ForecastRequest
-	(*ForecastAnswer)(nil),          // 24: penstock.cluster.ForecastAnswer
-	(*Promise)(nil),                 // 25: penstock.cluster.Promise
-	nil,                             // 26: penstock.cluster.PolicyVersion.WeightsEntry
+	(Mode)(0),                       // 0: penstock.cluster.Mode
+	(*Report)(nil),                  // 1: penstock.cluster.Report
+	(*Queues)(nil),                  // 2: penstock.cluster.Queues
+	(*QueueName)(nil),               // 3: penstock.cluster.QueueName
+	(*Node)(nil),                    // 4: penstock.cluster.Node
+	(*Name)(nil),                    // 5: penstock.cluster.Name
+	(*Answer)(nil),                  // 6: penstock.cluster.Answer
+	(*Right)(nil),                   // 7: penstock.cluster.Right
+	(*Level)(nil),                   // 8: penstock.cluster.Level
+	(*Host)(nil),                    // 9: penstock.cluster.Host
+	(*Connection)(nil),              // 10: penstock.cluster.Connection
+	(*Owner)(nil),                   // 11: penstock.cluster.Owner
+	(*PolicyRequest)(nil),           // 12: penstock.cluster.PolicyRequest
+	(*PolicyVersion)(nil),           // 13: penstock.cluster.PolicyVersion
+	(*HistoryRequest)(nil),          // 14: penstock.cluster.HistoryRequest
+	(*HistoryAnswer)(nil),           // 15: penstock.cluster.HistoryAnswer
+	(*ApplyRequest)(nil),            // 16: penstock.cluster.ApplyRequest
+	(*KillSwitchRequest)(nil),       // 17: penstock.cluster.KillSwitchRequest
+	(*EndCanaryRequest)(nil),        // 18: penstock.cluster.EndCanaryRequest
+	(*SetWeightRequest)(nil),        // 19: penstock.cluster.SetWeightRequest
+	(*ListNodesRequest)(nil),        // 20: penstock.cluster.ListNodesRequest
+	(*ListNodesAnswer)(nil),         // 21: penstock.cluster.ListNodesAnswer
+	(*NodeState)(nil),               // 22: penstock.cluster.NodeState
+	(*ListApplicationsRequest)(nil), // 23: penstock.cluster.ListApplicationsRequest
+	(*ListApplicationsAnswer)(nil),  // 24: penstock.cluster.ListApplicationsAnswer
+	(*ApplicationState)(nil),        // 25: penstock.cluster.ApplicationState
+	(*ForecastRequest)(nil),         // 26: penstock.cluster.ForecastRequest
+	(*ForecastAnswer)(nil),          // 27: penstock.cluster.ForecastAnswer
+	(*Promise)(nil),                 // 28: penstock.cluster.Promise
+	nil,                             // 29: penstock.cluster.PolicyVersion.WeightsEntry
 }
 var file_cluster_proto_depIdxs = []int32{
-	3,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
-	4,  // 1: penstock.cluster.Report.names:type_name -> penstock.cluster.Name
-	1,  // 2: penstock.cluster.Report.queues:type_name -> penstock.cluster.Queues
-	2,  // 3: penstock.cluster.Queues.names:type_name -> penstock.cluster.QueueName
-	6,  // 4: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
-	1,  // 5: penstock.cluster.Answer.queues:type_name -> penstock.cluster.Queues
-	7,  // 6: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
-	26, // 7: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
-	12, // 8: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
-	19, // 9: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
-	3,  // 10: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
-	22, // 11: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
-	25, // 12: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
-	0,  // 13: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
-	8,  // 14: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
-	9,  // 15: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
-	11, // 16: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
-	13, // 17: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
-	15, // 18: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
-	16, // 19: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
-	17, // 20: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
-	20, // 21: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
-	23, // 22: penstock.cluster.Operators.Forecast:input_type -> penstock.cluster.ForecastRequest
-	5,  // 23: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
-	3,  // 24: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
-	10, // 25: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
-	12, // 26: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
-	14, // 27: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
-	12, // 28: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
-	12, // 29: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
-	18, // 30: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
-	21, // 31: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
-	24, // 32: penstock.cluster.Operators.Forecast:output_type -> penstock.cluster.ForecastAnswer
-	23, // [23:33] is the sub-list for method output_type
-	13, // [13:23] is the sub-list for method input_type
-	13, // [13:13] is the sub-list for extension type_name
-	13, // [13:13] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	4,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
+	5,  // 1: penstock.cluster.Report.names:type_name -> penstock.cluster.Name
+	2,  // 2: penstock.cluster.Report.queues:type_name -> penstock.cluster.Queues
+	0,  // 3: penstock.cluster.Report.mode:type_name -> penstock.cluster.Mode
+	3,  // 4: penstock.cluster.Queues.names:type_name -> penstock.cluster.QueueName
+	7,  // 5: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
+	2,  // 6: penstock.cluster.Answer.queues:type_name -> penstock.cluster.Queues
+	0,  // 7: penstock.cluster.Answer.mode:type_name -> penstock.cluster.Mode
+	8,  // 8: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
+	29, // 9: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
+	13, // 10: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
+	22, // 11: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
+	4,  // 12: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
+	0,  // 13: penstock.cluster.NodeState.mode:type_name -> penstock.cluster.Mode
+	25, // 14: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
+	28, // 15: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
+	1,  // 16: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
+	9,  // 17: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
+	10, // 18: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
+	12, // 19: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
+	14, // 20: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
+	16, // 21: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
+	19, // 22: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
+	17, // 23: penstock.cluster.Operators.KillSwitch:input_type -> penstock.cluster.KillSwitchRequest
+	18, // 24: penstock.cluster.Operators.EndCanary:input_type -> penstock.cluster.EndCanaryRequest
+	20, // 25: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
+	23, // 26: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
+	26, // 27: penstock.cluster.Operators.Forecast:input_type -> penstock.cluster.ForecastRequest
+	6,  // 28: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
+	4,  // 29: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
+	11, // 30: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
+	13, // 31: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
+	15, // 32: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
+	13, // 33: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
+	13, // 34: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
+	13, // 35: penstock.cluster.Operators.KillSwitch:output_type -> penstock.cluster.PolicyVersion
+	13, // 36: penstock.cluster.Operators.EndCanary:output_type -> penstock.cluster.PolicyVersion
+	21, // 37: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
+	24, // 38: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
+	27, // 39: penstock.cluster.Operators.Forecast:output_type -> penstock.cluster.ForecastAnswer
+	28, // [28:40] is the sub-list for method output_type
+	16, // [16:28] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_cluster_proto_init() }
@@ -2624,13 +2936,14 @@ func file_cluster_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   27,
+			NumEnums:      1,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
 		GoTypes:           file_cluster_proto_goTypes,
 		DependencyIndexes: file_cluster_proto_depIdxs,
+		EnumInfos:         file_cluster_proto_enumTypes,
 		MessageInfos:      file_cluster_proto_msgTypes,
 	}.Build()
 	File_cluster_proto = out.File

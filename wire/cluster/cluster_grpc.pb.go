@@ -280,6 +280,8 @@ const (
 	Operators_History_FullMethodName          = "/penstock.cluster.Operators/History"
 	Operators_Apply_FullMethodName            = "/penstock.cluster.Operators/Apply"
 	Operators_SetWeight_FullMethodName        = "/penstock.cluster.Operators/SetWeight"
+	Operators_KillSwitch_FullMethodName       = "/penstock.cluster.Operators/KillSwitch"
+	Operators_EndCanary_FullMethodName        = "/penstock.cluster.Operators/EndCanary"
 	Operators_ListNodes_FullMethodName        = "/penstock.cluster.Operators/ListNodes"
 	Operators_ListApplications_FullMethodName = "/penstock.cluster.Operators/ListApplications"
 	Operators_Forecast_FullMethodName         = "/penstock.cluster.Operators/Forecast"
@@ -297,6 +299,10 @@ type OperatorsClient interface {
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryAnswer, error)
 	Apply(ctx context.Context, in *ApplyRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
 	SetWeight(ctx context.Context, in *SetWeightRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
+	// KillSwitch turns the cluster's kill switch on or off.
+	KillSwitch(ctx context.Context, in *KillSwitchRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
+	// EndCanary ends the trial of a policy at a part of the nodes.
+	EndCanary(ctx context.Context, in *EndCanaryRequest, opts ...grpc.CallOption) (*PolicyVersion, error)
 	ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesAnswer, error)
 	ListApplications(ctx context.Context, in *ListApplicationsRequest, opts ...grpc.CallOption) (*ListApplicationsAnswer, error)
 	// Forecast returns when an application will end. NOT_FOUND: it is not at work. If no forecast
@@ -352,6 +358,26 @@ func (c *operatorsClient) SetWeight(ctx context.Context, in *SetWeightRequest, o
 	return out, nil
 }
 
+func (c *operatorsClient) KillSwitch(ctx context.Context, in *KillSwitchRequest, opts ...grpc.CallOption) (*PolicyVersion, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyVersion)
+	err := c.cc.Invoke(ctx, Operators_KillSwitch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *operatorsClient) EndCanary(ctx context.Context, in *EndCanaryRequest, opts ...grpc.CallOption) (*PolicyVersion, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PolicyVersion)
+	err := c.cc.Invoke(ctx, Operators_EndCanary_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *operatorsClient) ListNodes(ctx context.Context, in *ListNodesRequest, opts ...grpc.CallOption) (*ListNodesAnswer, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListNodesAnswer)
@@ -394,6 +420,10 @@ type OperatorsServer interface {
 	History(context.Context, *HistoryRequest) (*HistoryAnswer, error)
 	Apply(context.Context, *ApplyRequest) (*PolicyVersion, error)
 	SetWeight(context.Context, *SetWeightRequest) (*PolicyVersion, error)
+	// KillSwitch turns the cluster's kill switch on or off.
+	KillSwitch(context.Context, *KillSwitchRequest) (*PolicyVersion, error)
+	// EndCanary ends the trial of a policy at a part of the nodes.
+	EndCanary(context.Context, *EndCanaryRequest) (*PolicyVersion, error)
 	ListNodes(context.Context, *ListNodesRequest) (*ListNodesAnswer, error)
 	ListApplications(context.Context, *ListApplicationsRequest) (*ListApplicationsAnswer, error)
 	// Forecast returns when an application will end. NOT_FOUND: it is not at work. If no forecast
@@ -420,6 +450,12 @@ func (UnimplementedOperatorsServer) Apply(context.Context, *ApplyRequest) (*Poli
 }
 func (UnimplementedOperatorsServer) SetWeight(context.Context, *SetWeightRequest) (*PolicyVersion, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetWeight not implemented")
+}
+func (UnimplementedOperatorsServer) KillSwitch(context.Context, *KillSwitchRequest) (*PolicyVersion, error) {
+	return nil, status.Error(codes.Unimplemented, "method KillSwitch not implemented")
+}
+func (UnimplementedOperatorsServer) EndCanary(context.Context, *EndCanaryRequest) (*PolicyVersion, error) {
+	return nil, status.Error(codes.Unimplemented, "method EndCanary not implemented")
 }
 func (UnimplementedOperatorsServer) ListNodes(context.Context, *ListNodesRequest) (*ListNodesAnswer, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNodes not implemented")
@@ -523,6 +559,42 @@ func _Operators_SetWeight_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Operators_KillSwitch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KillSwitchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).KillSwitch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_KillSwitch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).KillSwitch(ctx, req.(*KillSwitchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Operators_EndCanary_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EndCanaryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(OperatorsServer).EndCanary(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Operators_EndCanary_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(OperatorsServer).EndCanary(ctx, req.(*EndCanaryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Operators_ListNodes_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListNodesRequest)
 	if err := dec(in); err != nil {
@@ -599,6 +671,14 @@ var Operators_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetWeight",
 			Handler:    _Operators_SetWeight_Handler,
+		},
+		{
+			MethodName: "KillSwitch",
+			Handler:    _Operators_KillSwitch_Handler,
+		},
+		{
+			MethodName: "EndCanary",
+			Handler:    _Operators_EndCanary_Handler,
 		},
 		{
 			MethodName: "ListNodes",

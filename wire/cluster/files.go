@@ -1,15 +1,19 @@
 package cluster
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"slices"
 	"sync"
+
+	"google.golang.org/grpc/credentials"
 
 	"penstock/settings"
 	"penstock/settings/plain"
@@ -50,6 +54,46 @@ func (f Files) Client() (*tls.Config, error) {
 		return nil, err
 	}
 	return &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*pair}, RootCAs: pool}, nil
+}
+
+// Clients returns the function side, which returns the TLS configuration of a node or operator. Call side for each
+// connection, or use Credentials. It reads changed files again; if the files do not match each other, those loaded before
+// stay in use.
+func (f Files) Clients() (side func() *tls.Config, err error) {
+	if err := f.whole(); err != nil {
+		return nil, err
+	}
+	old, err := Trusting(f.CA, f.Cert, f.Key)
+	if err != nil {
+		return nil, err
+	}
+	return func() *tls.Config {
+		c := old()
+		c.MinVersion = tls.VersionTLS13
+		return c
+	}, nil
+}
+
+// Credentials returns the credentials of a client that calls side for each connection, so that a connection that lasts, and
+// connects again, uses changed certificates. name is the name of the server in its certificate; empty: that of its address.
+func Credentials(side func() *tls.Config, name string) credentials.TransportCredentials {
+	return fresh{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS13, ServerName: name}), side}
+}
+
+// fresh makes a new configuration for each handshake.
+type fresh struct {
+	credentials.TransportCredentials // for all but handshakes; gRPC takes the server's name from them
+	side                             func() *tls.Config
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (f fresh) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return credentials.NewTLS(f.side()).ClientHandshake(ctx, authority, raw)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (f fresh) Clone() credentials.TransportCredentials {
+	return fresh{f.TransportCredentials.Clone(), f.side}
 }
 
 // reader holds the files' contents as last read.

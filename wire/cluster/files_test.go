@@ -87,15 +87,33 @@ func TestRotation(t *testing.T) {
 		_, err = conn.Read(make([]byte, 1))
 		return err
 	}
+	side, err := files(node).Clients()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := cluster.Credentials(side, "broker").Clone() // as a client has them that connects again and again
+	reconnect := func() error {
+		raw, err := new(net.Dialer).DialContext(t.Context(), "tcp", listener.Addr().String())
+		if err != nil {
+			return err
+		}
+		defer raw.Close()
+		conn, _, err := kept.ClientHandshake(t.Context(), "broker", raw)
+		if err != nil {
+			return err
+		}
+		_, err = conn.Read(make([]byte, 1))
+		return err
+	}
 	good := func(what string) {
 		t.Helper()
-		if err := connect("broker"); err != nil {
+		if err := errors.Join(connect("broker"), reconnect()); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	bad := func(what string) {
 		t.Helper()
-		if connect("broker") == nil {
+		if connect("broker") == nil || reconnect() == nil {
 			t.Errorf("%s: connected", what)
 		}
 	}

@@ -1,6 +1,7 @@
 package orchestrator
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -74,17 +75,43 @@ func (a Access) Client() (*http.Client, error) {
 		MaxIdleConnsPerHost: 1, IdleConnTimeout: idleTimeout, MaxResponseHeaderBytes: 64 << 10,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName}}
 	if a.CA != "" {
-		text, err := ownFiles.read(a.CA, maxAuthorities)
+		pool, err := a.authorities()
 		if err != nil {
-			return nil, fmt.Errorf("certificates of authorities: %w", err)
+			return nil, err
 		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("certificates of authorities: %s has no PEM certificate", a.CA)
-		}
-		transport.TLSClientConfig.RootCAs = pool
+		transport.DialTLSContext = a.dialer(pool)
 	}
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}, nil
+}
+
+// authorities reads the certificates of the authorities.
+func (a Access) authorities() (*x509.CertPool, error) {
+	text, err := ownFiles.read(a.CA, maxAuthorities)
+	if err != nil {
+		return nil, fmt.Errorf("certificates of authorities: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("certificates of authorities: %s has no PEM certificate", a.CA)
+	}
+	return pool, nil
+}
+
+// dialer returns a function that connects to the server and verifies it by the authorities that are in the file at that
+// time. If the file cannot be read, those that were read last stay in use.
+func (a Access) dialer(pool *x509.CertPool) func(ctx context.Context, network, address string) (net.Conn, error) {
+	var mu sync.Mutex
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		mu.Lock()
+		if now, err := a.authorities(); err == nil {
+			pool = now
+		}
+		config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.ServerName, RootCAs: pool}
+		mu.Unlock()
+		ctx, cancel := context.WithTimeout(ctx, 2*connectTimeout)
+		defer cancel()
+		return (&tls.Dialer{NetDialer: &net.Dialer{Timeout: connectTimeout}, Config: config}).DialContext(ctx, network, address)
+	}
 }
 
 // Authorize adds the token or the credential to a request.

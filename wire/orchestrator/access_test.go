@@ -1,10 +1,15 @@
 package orchestrator
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"io"
 	"log"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -92,6 +97,33 @@ func TestTokenAndAuthority(t *testing.T) {
 	if err := ask(Access{CA: ca, TokenFile: token}, "/"); err == nil || !strings.Contains(err.Error(), "not followed") {
 		t.Errorf("a redirect: %v", err)
 	}
+	client, err := Access{CA: ca}.Client()
+	if err != nil {
+		t.Fatal(err)
+	}
+	connect := func() error {
+		client.CloseIdleConnections()
+		resp, err := client.Get(s.URL)
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	own, err := os.ReadFile(ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range []struct {
+		text string
+		good bool
+	}{{string(own), true}, {"", true}, {otherAuthority(t), false}, {string(own), true}} {
+		if err := os.WriteFile(ca, []byte(change.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := connect(); (err == nil) != change.good {
+			t.Errorf("with %.30q as authorities: %v", change.text, err)
+		}
+	}
 	if _, err := (Access{CA: pipe}).Client(); err == nil || !strings.Contains(err.Error(), "no ordinary file") {
 		t.Errorf("a pipe as a certificate: %v", err)
 	}
@@ -167,4 +199,19 @@ func TestAFileThatHangs(t *testing.T) {
 			t.Errorf("%q, %v", text, err)
 		}
 	}
+}
+
+// otherAuthority returns a certificate that has signed no server's.
+func otherAuthority(t *testing.T) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }

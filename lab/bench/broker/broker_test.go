@@ -82,7 +82,7 @@ func TestGenerate(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := listener.Addr().String()
-	listener, options := b.LimitConnections(listener, secure, q.Nodes)
+	listener, options := b.LimitConnections(listener, secure, served.Limits{PerAddress: q.Nodes})
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -138,7 +138,7 @@ func TestGenerate(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pages.Close()
-	running.Go(func() { _ = b.ServeMetrics(pages) })
+	running.Go(func() { _ = b.ServeMetrics(pages, nil) })
 	m, err := (&daemon.Daemon{Address: pages.Addr().String()}).Scrape(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -66,11 +66,11 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	nodes, options := b.LimitConnections(nodes, secure, most)
+	nodes, options := b.LimitConnections(nodes, secure, served.Limits{PerAddress: most})
 	server := grpc.NewServer(options...)
 	cluster.RegisterNodesServer(server, b)
 	go b.Run(ctx)
-	go b.ServeMetrics(pages)
+	go b.ServeMetrics(pages, nil)
 	context.AfterFunc(ctx, server.Stop)
 	fmt.Fprintf(os.Stderr, "level=INFO msg=ready metrics=%s listen=%s secure=true\n", metrics, listen)
 	return server.Serve(nodes)
