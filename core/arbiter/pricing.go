@@ -154,12 +154,22 @@ func (p *pricing) tagOf(d time.Duration) int64 {
 
 // started records a request that is given to the device.
 func (p *pricing) started(r *Request, now time.Duration) {
+	if r.Stream.Turn {
+		return
+	}
 	r.predicted, r.part = p.of(r.Write, true, r.Length), p.partOf(r.Write, r.Length)
 	p.tracker.Start(now, r.predicted, r.part)
 }
 
 // finished returns the price of a completed request, or 0 if the device had no work.
 func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
+	if r.Stream.Turn {
+		if result.Moved <= 0 {
+			return price{}
+		}
+		// The process's I/O comes between that of others, and at another time than the request's.
+		return p.unscheduled(r.Write, result.Moved)
+	}
 	var done time.Duration
 	var paid price
 	if result.Moved > 0 {

@@ -48,6 +48,10 @@ type OpenRequest struct {
 	Refusable bool
 	Threads   int
 
+	// Turn is set if the agent does the I/O itself, through a storage server on this machine. Block
+	// then waits in Stage and Drain until the agent has done it.
+	Turn bool
+
 	// Passing is set if the agent does not wait for the marks of a small read.
 	Passing bool
 
