@@ -88,6 +88,7 @@ type Daemon struct {
 	cluster                *coordination.Client     // nil: no brokers
 	remote                 *peers.Client            // nil: this daemon asks no other nodes
 	answers                *peers.Server            // nil: this daemon answers no other nodes
+	storage                *storage                 // nil: tasks take no turns at storage servers
 	stride                 uint32
 	rights                 [2]sync.Once // log a missing permission once: for servers, for tasks
 	sending                uint32       // stride of processes that send
@@ -164,6 +165,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		d.sending = min(d.stride, network.Stride())
 	}
 	d.mode = d.wantedMode()
+	d.storage = newStorage(d)
 	checks, err := settings.IdentitySettings()
 	if err != nil {
 		return nil, err
@@ -447,7 +449,7 @@ func (d *Daemon) startDevice(dev blockfile.Device, counters func() (device.Count
 		return nil, err
 	}
 	l, err := device.New(device.Options{
-		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.policy(), Log: d.log,
+		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.policy(), Log: d.log, Activity: activityOf(dev.Name),
 		Latency: d.metrics.latencyOf(dev.Name), Counters: counters, Scheduler: d.Peers[c.Algorithm],
 	})
 	if err != nil {
@@ -466,6 +468,19 @@ func countersOf(name string) func() (device.Counters, bool) {
 		return device.Counters{
 			Requests: [2]int64{c.Reads, c.Writes}, Bytes: [2]int64{c.ReadBytes, c.WrittenBytes},
 		}, err == nil
+	}
+}
+
+// activityOf returns the function that reads a device's activity.
+func activityOf(name string) func() (device.Activity, bool) {
+	counters := countersOf(name)
+	return func() (a device.Activity, ok bool) {
+		var err error
+		if a.Reading, a.Writing, err = monitor.InFlight(sysfs, name); err != nil {
+			return a, false
+		}
+		a.Counters, ok = counters()
+		return a, ok
 	}
 }
 

@@ -8,12 +8,14 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"penstock/node/blockfile"
 	"penstock/node/device"
 	"penstock/node/ipc"
 	"penstock/node/monitor/connections"
+	"penstock/node/turns"
 	"penstock/wire"
 )
 
@@ -65,8 +67,8 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		}
 		reg.numbers[i] = reg.number(g)
 	}
-	// An agent that only sends data needs no directory.
-	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask) {
+	// An agent that only sends data needs no directory, nor does a task that only takes turns.
+	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask && !(len(dirs) == 0 && d.storage != nil)) {
 		reg.Close()
 		return nil, errors.New("none of the agent's directories can be governed")
 	}
@@ -116,6 +118,9 @@ type registration struct {
 	noLongerFree chan struct{}
 	unwatch      []func()
 	numbers      []uint8 // for each directory of the hello, its device's number; 0: the directory is not governed
+	// desk gives turns at storage servers; nil until the first one.
+	deskOnce sync.Once
+	desk     *turns.Desk
 	// connections records the connections that a DataNode's streams serve.
 	connections *connections.Agent
 }
@@ -216,7 +221,10 @@ func (r *registration) Free() (free uint64) {
 func (r *registration) NoLongerFree() <-chan struct{} { return r.noLongerFree }
 
 // Open implements ipc.Registration.
-func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+func (r *registration) Open(m wire.Open, marker device.Marker) (ipc.Stream, error) {
+	if isTurn(r.role, m) {
+		return r.openTurn(m, marker)
+	}
 	flow, user, claim := r.own, "", (*claim)(nil)
 	if ipc.Serves(r.role) {
 		flow, user, claim = r.daemon.attribute(m)
@@ -225,10 +233,10 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 	loop, stream, err := r.open(flow, user, claim != nil, m, marker, use)
 	if err != nil {
 		use.Close()
-		return nil, nil, err
+		return nil, err
 	}
 	claim.opened(r.daemon.identity.Mode(), loop, stream, use)
-	return loop, stream, nil
+	return stream, nil
 }
 
 func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker, use *connections.Use) (*device.Loop, *device.Stream, error) {

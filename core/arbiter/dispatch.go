@@ -233,7 +233,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	s, f := r.Stream, r.flow
 	a.removeRunning(r, now)
 	a.noteOvertaken(r, result.Moved, now)
-	a.storage.finished(a, r, result.Moved, now)
+	a.storage.finished(a, r, result.Moved+result.Earlier, now)
 	if !s.Asked {
 		a.use(f, now)
 	}

@@ -162,16 +162,15 @@ func (p *pricing) started(r *Request, now time.Duration) {
 }
 
 // finished returns the price of a completed request, or 0 if the device had no work.
-func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
+func (p *pricing) finished(r *Request, result Result, now time.Duration) (paid price) {
 	if r.Stream.Turn {
-		if result.Moved <= 0 {
-			return price{}
-		}
 		// The process's I/O comes between that of others, and at another time than the request's.
-		return p.unscheduled(r.Write, result.Moved)
+		if bytes := result.Moved + result.Earlier; bytes > 0 {
+			paid = p.unscheduled(r.Write, bytes)
+		}
+		return paid
 	}
 	var done time.Duration
-	var paid price
 	if result.Moved > 0 {
 		file := r.File()
 		goesOn := p.file == file && p.end == r.Offset

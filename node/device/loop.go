@@ -117,7 +117,7 @@ func (l *Loop) clock(now time.Time) time.Duration { return now.Sub(l.epoch) + 1 
 // Open starts a stream. It queries the page cache for the resident pages and passes the stream to
 // the loop. The first mark comes through the stream's Marker.
 func (l *Loop) Open(r OpenRequest) *Stream {
-	s := &Stream{OpenRequest: r}
+	s := &Stream{OpenRequest: r, loop: l}
 	if l.cfg.Network != (r.Kind == Network) { // this device does not govern the stream, so the stream must not wait
 		r.Marker.Mark(r.ID, Open)
 		s.closeFiles()
