@@ -86,7 +86,8 @@ type Daemon struct {
 	devicePlugin           *deviceplugin.Plugin     // nil: this machine's bandwidth is not offered to a kubelet
 	holding                *holding                 // nil: nothing but agents is governed; set by Run
 	cluster                *coordination.Client     // nil: no brokers
-	remote                 *peers.Client            // nil: this daemon asks no other nodes
+	asking                 *peers.Client            // nil: this daemon asks no other nodes
+	remote                 *peers.Client            // the same, or nil if claims are not verified
 	answers                *peers.Server            // nil: this daemon answers no other nodes
 	storage                *storage                 // nil: tasks take no turns at storage servers
 	stride                 uint32

@@ -69,8 +69,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 		cancel()
 		<-stopped
 	})
-	if d.remote != nil {
-		p.addStopped(func() {}, d.remote.Close)
+	if d.asking != nil {
+		p.addStopped(func() {}, func() {
+			d.storage.close()
+			d.asking.Close()
+		})
 	}
 	if web != nil {
 		p.addStopped(func() { web.serve(ctx, d.log) }, web.close)

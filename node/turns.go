@@ -13,6 +13,7 @@ import (
 	"penstock/node/blockfile"
 	"penstock/node/device"
 	"penstock/node/ipc"
+	"penstock/node/peers"
 	"penstock/node/turns"
 	"penstock/wire"
 )
@@ -26,6 +27,7 @@ type storage struct {
 	daemon *Daemon
 	stats  turns.Stats
 	pacer  turns.Pacer
+	away   *peers.Turns // nil: no turns at servers of other machines
 
 	found   atomic.Pointer[governed] // the device of the server's directory; nil: not found yet
 	finding sync.Mutex               // held while the disk is looked for, which may take long
@@ -51,6 +53,13 @@ func newStorage(d *Daemon) *storage {
 	return &storage{daemon: d}
 }
 
+// close ends the streams to other nodes.
+func (s *storage) close() {
+	if s != nil && s.away != nil {
+		s.away.Close()
+	}
+}
+
 // isTurn reports whether the OPEN asks for a turn.
 func isTurn(role wire.Role, m wire.Open) bool {
 	return m.Server != "" && m.Kind == wire.Persistent && !ipc.Serves(role)
@@ -67,14 +76,28 @@ func (r *registration) openTurn(m wire.Open, marker device.Marker) (ipc.Stream, 
 		return nil, err
 	}
 	if !s.isHere(m.Server) {
-		return nil, fmt.Errorf("the storage server %.64q is not this machine, or has another name here: see storage.names in the settings", m.Server)
+		return s.takeAway(m.Server, request, marker)
 	}
 	target, err := s.target()
 	if err != nil {
 		return nil, err
 	}
-	r.deskOnce.Do(func() { r.desk = turns.NewDesk(marker) })
+	r.deskOnce.Do(func() { r.desk = turns.NewDesk(marker, turns.MaxTurns) })
 	turn, err := r.desk.Take(target, request)
+	return opened(turn, err)
+}
+
+// takeAway asks for a turn at the storage server of another machine.
+func (s *storage) takeAway(server string, r turns.Request, marker device.Marker) (ipc.Stream, error) {
+	if s.away == nil {
+		return nil, fmt.Errorf("the storage server %.64q is not this machine, or has another name here (storage.names in the settings); other machines are asked only with the setting broker and its certificates", server)
+	}
+	turn, err := s.away.Take(canonical(server), r, marker)
+	return opened(turn, err)
+}
+
+// opened returns a turn as a stream.
+func opened[T ipc.Stream](turn T, err error) (ipc.Stream, error) {
 	if errors.Is(err, turns.ErrTooMany) {
 		err = errors.Join(err, ipc.ErrBound)
 	}

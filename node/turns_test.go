@@ -1,14 +1,21 @@
 package node
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"penstock/broker/certs"
 	"penstock/node/device"
+	"penstock/node/peers"
 	"penstock/node/turns"
 	"penstock/wire"
+	"penstock/wire/cluster"
 )
 
 func turnOpen(stream uint32, direction wire.Direction, server string, bytes int64) wire.Open {
@@ -109,4 +116,49 @@ func TestNoTurnsWithoutTheSetting(t *testing.T) {
 	task := r.another(wire.Hello{Role: wire.RoleTask, Flow: app, Directories: []string{local}})
 	task.send(turnOpen(1, wire.Read, "brick1", 1<<20))
 	task.until("it to pass", func() bool { return task.marks[1] == device.Open })
+}
+
+// A task takes turns at the storage server of another machine: its daemon asks that machine's daemon, and both have
+// certificates. Here the two machines are two daemons on one loopback device.
+func TestTurnsAtAnotherMachine(t *testing.T) {
+	certificates := t.TempDir()
+	if _, err := certs.Make(certificates, []string{"asks", "answers"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.3:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	broker := func(name, more string) string {
+		return fmt.Sprintf("broker: {addresses: [127.0.0.1:1], node: %s, ca: %s/ca.pem, cert: %[2]s/%[1]s.pem, key: %[2]s/%[1]s.key%s}\n", name, certificates, more)
+	}
+	storage := startWith(t, "enforce", "storage: {directory: ROOT/brick}\n"+broker("answers", ", peers: '"+address+"'"))
+	if err := os.Mkdir(filepath.Join(filepath.Dir(storage.dir), "brick"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := startWith(t, "enforce", "storage: {}\n"+broker("asks", ""), func(d *Daemon) {
+		secure, err := cluster.Files{CA: certificates + "/ca.pem", Cert: certificates + "/asks.pem", Key: certificates + "/asks.key"}.Client()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.asking = peers.NewClient(peers.Options{Self: "asks", TLS: secure, Log: d.log, Where: func(context.Context, netip.Addr) (*cluster.Node, error) {
+			return &cluster.Node{Name: "answers", Address: address}, nil
+		}})
+		d.storage.away = peers.NewTurns(d.asking)
+	})
+	task := r.another(wire.Hello{Role: wire.RoleTask, Flow: app})
+	for stream := range uint32(3) {
+		task.send(turnOpen(stream, wire.Read, "127.0.0.3", 1<<20))
+		task.until("a turn", func() bool { return task.marks[stream] == device.Open })
+		task.send(wire.Close{Stream: stream, Position: 1 << 20})
+	}
+	charged := fmt.Sprintf(`penstock_flow_bytes_total{device=%q,direction="read",flow=%q,kind="persistent"}`, storage.deviceName(), app)
+	storage.until("them to be charged there", func() bool { return storage.metric(charged) == "3.145728e+06" })
+	for metric, want := range map[string]string{`penstock_turns_away_total{outcome="forwarded"}`: "3", `penstock_turns_away_total{outcome="unanswered"}`: "0"} {
+		if got := task.metric(metric); got != want {
+			t.Errorf("%s: %s, want %s", metric, got, want)
+		}
+	}
 }

@@ -27,10 +27,12 @@ import (
 )
 
 const (
-	// MaxBytes is the most bytes of a turn, and MaxTurns the most turns of one connection, with those
-	// that were given up and still queue.
+	// MaxBytes is the most bytes of a turn.
 	MaxBytes = 4 << 20
-	MaxTurns = 256
+	// The most turns of one process, and of all processes of another node, with those that were given up
+	// and still queue.
+	MaxTurns       = 256
+	MaxTurnsOfNode = 2048
 	// patience is the longest wait for a turn. It is shorter than that of a task's gate (55 s), so that
 	// the pass is counted here.
 	patience = 30 * time.Second
@@ -44,7 +46,7 @@ const (
 	holdMost  = 2 * time.Second
 )
 
-// ErrTooMany is the error of a turn beyond MaxTurns.
+// ErrTooMany is the error of a turn beyond the most turns of a desk.
 var ErrTooMany = errors.New("too many turns at a time")
 
 // Stats are counts since the daemon's start.
@@ -53,6 +55,13 @@ type Stats struct {
 	Bytes   atomic.Int64 // their bytes
 	Late    atomic.Int64 // passed without a turn: the device did not answer, or patience was over
 	Overdue atomic.Int64 // lost their place at the device before their end was reported
+}
+
+// AwayStats count turns at the storage servers of other machines, since the daemon's start.
+type AwayStats struct {
+	Forwarded  atomic.Int64 // turns for which another node was asked
+	Refused    atomic.Int64 // the other node does not govern them: they passed
+	Unanswered atomic.Int64 // passed because the other node did not answer
 }
 
 // Target is the disk of a storage server.
@@ -103,15 +112,19 @@ func Check(bytes int64) error {
 // Desk gives turns to one connection. It implements device.Marker for their streams, so that the loop
 // serves connections in turn.
 type Desk struct {
-	to device.Marker
+	to   device.Marker
+	most int // turns at a time
 
 	mu    sync.Mutex
 	turns map[uint32]*Turn // by the stream's number
 	last  uint32
 }
 
-// NewDesk returns a desk that reports a granted turn as the mark device.Open of the turn's ID.
-func NewDesk(to device.Marker) *Desk { return &Desk{to: to, turns: map[uint32]*Turn{}} }
+// NewDesk returns a desk for at most that many turns at a time. It reports a granted turn as the mark
+// device.Open of the turn's ID.
+func NewDesk(to device.Marker, most int) *Desk {
+	return &Desk{to: to, most: most, turns: map[uint32]*Turn{}}
+}
 
 // Mark implements device.Marker. The marks of the arbiter follow the end of a request, which is too
 // late for a turn. But an open mark means that the stream is not held.
@@ -175,9 +188,9 @@ func (d *Desk) Take(target Target, r Request) (*Turn, error) {
 	f := &file{turn: t}
 	f.End, f.Write, f.Do = r.Bytes, r.Write, t.do
 	d.mu.Lock()
-	if len(d.turns) >= MaxTurns {
+	if len(d.turns) >= d.most {
 		d.mu.Unlock()
-		return nil, fmt.Errorf("%d turns of one process: %w", MaxTurns, ErrTooMany)
+		return nil, fmt.Errorf("%d turns: %w", d.most, ErrTooMany)
 	}
 	for d.last++; d.turns[d.last] != nil; d.last++ {
 	}

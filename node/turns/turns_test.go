@@ -68,7 +68,7 @@ func newDesk(t *testing.T, config device.Config, running bool) (*Desk, *asker, T
 	}
 	a := &asker{passed: map[uint32]time.Time{}, news: make(chan uint32, 1000)}
 	target := Target{Loop: loop, Pacer: &Pacer{}, Stats: &Stats{}, Expect: func(_, _ bool, bytes int64) time.Duration { return 10 * time.Millisecond }}
-	return NewDesk(a), a, target, func() device.Snapshot {
+	return NewDesk(a, MaxTurns), a, target, func() device.Snapshot {
 		s, ok := loop.Snapshot()
 		if !ok {
 			t.Fatal("the loop has ended")

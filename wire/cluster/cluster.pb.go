@@ -851,6 +851,138 @@ func (x *Host) GetAddress() string {
 	return ""
 }
 
+// TurnRequest asks for a turn, or ends one.
+type TurnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // above 0; the caller uses it again only after it has ended the turn
+	// The turn is over, or given up. The other fields are then empty.
+	End           bool   `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	Application   string `protobuf:"bytes,3,opt,name=application,proto3" json:"application,omitempty"` // as the calling node has verified it
+	Write         bool   `protobuf:"varint,4,opt,name=write,proto3" json:"write,omitempty"`
+	Bytes         int64  `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnRequest) Reset() {
+	*x = TurnRequest{}
+	mi := &file_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnRequest) ProtoMessage() {}
+
+func (x *TurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnRequest.ProtoReflect.Descriptor instead.
+func (*TurnRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *TurnRequest) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TurnRequest) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+func (x *TurnRequest) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+func (x *TurnRequest) GetWrite() bool {
+	if x != nil {
+		return x.Write
+	}
+	return false
+}
+
+func (x *TurnRequest) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// TurnAnswer grants a turn.
+type TurnAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // 0: a heartbeat. There are four a second while the disk's loop runs
+	// The turn is not governed here: the task need not wait, and ends nothing.
+	Refused       bool `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnAnswer) Reset() {
+	*x = TurnAnswer{}
+	mi := &file_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnAnswer) ProtoMessage() {}
+
+func (x *TurnAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnAnswer.ProtoReflect.Descriptor instead.
+func (*TurnAnswer) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TurnAnswer) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TurnAnswer) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
 // Connection is a TCP connection as the callee sees it, with the callee's end as local.
 type Connection struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -862,7 +994,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1006,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1019,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{9}
+	return file_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Connection) GetLocal() string {
@@ -923,7 +1055,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1067,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1080,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{10}
+	return file_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Owner) GetApplication() string {
@@ -995,7 +1127,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1007,7 +1139,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1020,7 +1152,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{11}
+	return file_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PolicyRequest) GetVersion() uint64 {
@@ -1046,7 +1178,7 @@ type PolicyVersion struct {
 
 func (x *PolicyVersion) Reset() {
 	*x = PolicyVersion{}
-	mi := &file_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1058,7 +1190,7 @@ func (x *PolicyVersion) String() string {
 func (*PolicyVersion) ProtoMessage() {}
 
 func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1071,7 +1203,7 @@ func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyVersion.ProtoReflect.Descriptor instead.
 func (*PolicyVersion) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PolicyVersion) GetVersion() uint64 {
@@ -1125,7 +1257,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1269,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1282,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HistoryRequest) GetLimit() uint32 {
@@ -1169,7 +1301,7 @@ type HistoryAnswer struct {
 
 func (x *HistoryAnswer) Reset() {
 	*x = HistoryAnswer{}
-	mi := &file_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1313,7 @@ func (x *HistoryAnswer) String() string {
 func (*HistoryAnswer) ProtoMessage() {}
 
 func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1326,7 @@ func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAnswer.ProtoReflect.Descriptor instead.
 func (*HistoryAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HistoryAnswer) GetVersions() []*PolicyVersion {
@@ -1217,7 +1349,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1361,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1374,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApplyRequest) GetText() []byte {
@@ -1279,7 +1411,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1423,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1436,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SetWeightRequest) GetApplication() string {
@@ -1336,7 +1468,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1480,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1493,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 type ListNodesAnswer struct {
@@ -1377,7 +1509,7 @@ type ListNodesAnswer struct {
 
 func (x *ListNodesAnswer) Reset() {
 	*x = ListNodesAnswer{}
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1521,7 @@ func (x *ListNodesAnswer) String() string {
 func (*ListNodesAnswer) ProtoMessage() {}
 
 func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1534,7 @@ func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesAnswer.ProtoReflect.Descriptor instead.
 func (*ListNodesAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListNodesAnswer) GetNodes() []*NodeState {
@@ -1447,7 +1579,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1459,7 +1591,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1472,7 +1604,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *NodeState) GetNode() *Node {
@@ -1519,7 +1651,7 @@ type ListApplicationsRequest struct {
 
 func (x *ListApplicationsRequest) Reset() {
 	*x = ListApplicationsRequest{}
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1531,7 +1663,7 @@ func (x *ListApplicationsRequest) String() string {
 func (*ListApplicationsRequest) ProtoMessage() {}
 
 func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1544,7 +1676,7 @@ func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsRequest.ProtoReflect.Descriptor instead.
 func (*ListApplicationsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListApplicationsRequest) GetApplication() string {
@@ -1563,7 +1695,7 @@ type ListApplicationsAnswer struct {
 
 func (x *ListApplicationsAnswer) Reset() {
 	*x = ListApplicationsAnswer{}
-	mi := &file_cluster_proto_msgTypes[21]
+	mi := &file_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1707,7 @@ func (x *ListApplicationsAnswer) String() string {
 func (*ListApplicationsAnswer) ProtoMessage() {}
 
 func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[21]
+	mi := &file_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1720,7 @@ func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsAnswer.ProtoReflect.Descriptor instead.
 func (*ListApplicationsAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListApplicationsAnswer) GetApplications() []*ApplicationState {
@@ -1658,7 +1790,7 @@ type ApplicationState struct {
 
 func (x *ApplicationState) Reset() {
 	*x = ApplicationState{}
-	mi := &file_cluster_proto_msgTypes[22]
+	mi := &file_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1802,7 @@ func (x *ApplicationState) String() string {
 func (*ApplicationState) ProtoMessage() {}
 
 func (x *ApplicationState) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[22]
+	mi := &file_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1815,7 @@ func (x *ApplicationState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationState.ProtoReflect.Descriptor instead.
 func (*ApplicationState) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ApplicationState) GetApplication() string {
@@ -1970,7 +2102,7 @@ type ForecastRequest struct {
 
 func (x *ForecastRequest) Reset() {
 	*x = ForecastRequest{}
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2114,7 @@ func (x *ForecastRequest) String() string {
 func (*ForecastRequest) ProtoMessage() {}
 
 func (x *ForecastRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2127,7 @@ func (x *ForecastRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastRequest.ProtoReflect.Descriptor instead.
 func (*ForecastRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ForecastRequest) GetApplication() string {
@@ -2049,7 +2181,7 @@ type ForecastAnswer struct {
 
 func (x *ForecastAnswer) Reset() {
 	*x = ForecastAnswer{}
-	mi := &file_cluster_proto_msgTypes[24]
+	mi := &file_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2193,7 @@ func (x *ForecastAnswer) String() string {
 func (*ForecastAnswer) ProtoMessage() {}
 
 func (x *ForecastAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[24]
+	mi := &file_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2206,7 @@ func (x *ForecastAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastAnswer.ProtoReflect.Descriptor instead.
 func (*ForecastAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ForecastAnswer) GetProgress() float64 {
@@ -2194,7 +2326,7 @@ type Promise struct {
 
 func (x *Promise) Reset() {
 	*x = Promise{}
-	mi := &file_cluster_proto_msgTypes[25]
+	mi := &file_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2338,7 @@ func (x *Promise) String() string {
 func (*Promise) ProtoMessage() {}
 
 func (x *Promise) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[25]
+	mi := &file_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2351,7 @@ func (x *Promise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promise.ProtoReflect.Descriptor instead.
 func (*Promise) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Promise) GetWindowS() uint32 {
@@ -2343,7 +2475,17 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\" \n" +
 	"\x04Host\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\":\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"}\n" +
+	"\vTurnRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\bR\x03end\x12 \n" +
+	"\vapplication\x18\x03 \x01(\tR\vapplication\x12\x14\n" +
+	"\x05write\x18\x04 \x01(\bR\x05write\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x03R\x05bytes\"6\n" +
+	"\n" +
+	"TurnAnswer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\bR\arefused\":\n" +
 	"\n" +
 	"Connection\x12\x14\n" +
 	"\x05local\x18\x01 \x01(\tR\x05local\x12\x16\n" +
@@ -2468,9 +2610,10 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04fits\x18\a \x01(\x01R\x04fits2\x84\x01\n" +
 	"\x05Nodes\x12B\n" +
 	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01\x127\n" +
-	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2G\n" +
+	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2\x91\x01\n" +
 	"\x05Peers\x12>\n" +
-	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner2\xcf\x04\n" +
+	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner\x12H\n" +
+	"\x05Turns\x12\x1d.penstock.cluster.TurnRequest\x1a\x1c.penstock.cluster.TurnAnswer(\x010\x012\xcf\x04\n" +
 	"\tOperators\x12J\n" +
 	"\x06Policy\x12\x1f.penstock.cluster.PolicyRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12L\n" +
 	"\aHistory\x12 .penstock.cluster.HistoryRequest\x1a\x1f.penstock.cluster.HistoryAnswer\x12H\n" +
@@ -2492,7 +2635,7 @@ func file_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_proto_rawDescData
 }
 
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_cluster_proto_goTypes = []any{
 	(*Report)(nil),                  // 0: penstock.cluster.Report
 	(*Queues)(nil),                  // 1: penstock.cluster.Queues
@@ -2503,24 +2646,26 @@ var file_cluster_proto_goTypes = []any{
 	(*Right)(nil),                   // 6: penstock.cluster.Right
 	(*Level)(nil),                   // 7: penstock.cluster.Level
 	(*Host)(nil),                    // 8: penstock.cluster.Host
-	(*Connection)(nil),              // 9: penstock.cluster.Connection
-	(*Owner)(nil),                   // 10: penstock.cluster.Owner
-	(*PolicyRequest)(nil),           // 11: penstock.cluster.PolicyRequest
-	(*PolicyVersion)(nil),           // 12: penstock.cluster.PolicyVersion
-	(*HistoryRequest)(nil),          // 13: penstock.cluster.HistoryRequest
-	(*HistoryAnswer)(nil),           // 14: penstock.cluster.HistoryAnswer
-	(*ApplyRequest)(nil),            // 15: penstock.cluster.ApplyRequest
-	(*SetWeightRequest)(nil),        // 16: penstock.cluster.SetWeightRequest
-	(*ListNodesRequest)(nil),        // 17: penstock.cluster.ListNodesRequest
-	(*ListNodesAnswer)(nil),         // 18: penstock.cluster.ListNodesAnswer
-	(*NodeState)(nil),               // 19: penstock.cluster.NodeState
-	(*ListApplicationsRequest)(nil), // 20: penstock.cluster.ListApplicationsRequest
-	(*ListApplicationsAnswer)(nil),  // 21: penstock.cluster.ListApplicationsAnswer
-	(*ApplicationState)(nil),        // 22: penstock.cluster.ApplicationState
-	(*ForecastRequest)(nil),         // 23: penstock.cluster.ForecastRequest
-	(*ForecastAnswer)(nil),          // 24: penstock.cluster.ForecastAnswer
-	(*Promise)(nil),                 // 25: penstock.cluster.Promise
-	nil,                             // 26: penstock.cluster.PolicyVersion.WeightsEntry
+	(*TurnRequest)(nil),             // 9: penstock.cluster.TurnRequest
+	(*TurnAnswer)(nil),              // 10: penstock.cluster.TurnAnswer
+	(*Connection)(nil),              // 11: penstock.cluster.Connection
+	(*Owner)(nil),                   // 12: penstock.cluster.Owner
+	(*PolicyRequest)(nil),           // 13: penstock.cluster.PolicyRequest
+	(*PolicyVersion)(nil),           // 14: penstock.cluster.PolicyVersion
+	(*HistoryRequest)(nil),          // 15: penstock.cluster.HistoryRequest
+	(*HistoryAnswer)(nil),           // 16: penstock.cluster.HistoryAnswer
+	(*ApplyRequest)(nil),            // 17: penstock.cluster.ApplyRequest
+	(*SetWeightRequest)(nil),        // 18: penstock.cluster.SetWeightRequest
+	(*ListNodesRequest)(nil),        // 19: penstock.cluster.ListNodesRequest
+	(*ListNodesAnswer)(nil),         // 20: penstock.cluster.ListNodesAnswer
+	(*NodeState)(nil),               // 21: penstock.cluster.NodeState
+	(*ListApplicationsRequest)(nil), // 22: penstock.cluster.ListApplicationsRequest
+	(*ListApplicationsAnswer)(nil),  // 23: penstock.cluster.ListApplicationsAnswer
+	(*ApplicationState)(nil),        // 24: penstock.cluster.ApplicationState
+	(*ForecastRequest)(nil),         // 25: penstock.cluster.ForecastRequest
+	(*ForecastAnswer)(nil),          // 26: penstock.cluster.ForecastAnswer
+	(*Promise)(nil),                 // 27: penstock.cluster.Promise
+	nil,                             // 28: penstock.cluster.PolicyVersion.WeightsEntry
 }
 var file_cluster_proto_depIdxs = []int32{
 	3,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
@@ -2530,34 +2675,36 @@ var file_cluster_proto_depIdxs = []int32{
 	6,  // 4: penstock.cluster.Answer.rights:type_name -> penstock.cluster.Right
 	1,  // 5: penstock.cluster.Answer.queues:type_name -> penstock.cluster.Queues
 	7,  // 6: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
-	26, // 7: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
-	12, // 8: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
-	19, // 9: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
+	28, // 7: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
+	14, // 8: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
+	21, // 9: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
 	3,  // 10: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
-	22, // 11: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
-	25, // 12: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
+	24, // 11: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
+	27, // 12: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
 	0,  // 13: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
 	8,  // 14: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
-	9,  // 15: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
-	11, // 16: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
-	13, // 17: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
-	15, // 18: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
-	16, // 19: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
-	17, // 20: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
-	20, // 21: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
-	23, // 22: penstock.cluster.Operators.Forecast:input_type -> penstock.cluster.ForecastRequest
-	5,  // 23: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
-	3,  // 24: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
-	10, // 25: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
-	12, // 26: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
-	14, // 27: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
-	12, // 28: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
-	12, // 29: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
-	18, // 30: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
-	21, // 31: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
-	24, // 32: penstock.cluster.Operators.Forecast:output_type -> penstock.cluster.ForecastAnswer
-	23, // [23:33] is the sub-list for method output_type
-	13, // [13:23] is the sub-list for method input_type
+	11, // 15: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
+	9,  // 16: penstock.cluster.Peers.Turns:input_type -> penstock.cluster.TurnRequest
+	13, // 17: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
+	15, // 18: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
+	17, // 19: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
+	18, // 20: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
+	19, // 21: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
+	22, // 22: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
+	25, // 23: penstock.cluster.Operators.Forecast:input_type -> penstock.cluster.ForecastRequest
+	5,  // 24: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
+	3,  // 25: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
+	12, // 26: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
+	10, // 27: penstock.cluster.Peers.Turns:output_type -> penstock.cluster.TurnAnswer
+	14, // 28: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
+	16, // 29: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
+	14, // 30: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
+	14, // 31: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
+	20, // 32: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
+	23, // 33: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
+	26, // 34: penstock.cluster.Operators.Forecast:output_type -> penstock.cluster.ForecastAnswer
+	24, // [24:35] is the sub-list for method output_type
+	13, // [13:24] is the sub-list for method input_type
 	13, // [13:13] is the sub-list for extension type_name
 	13, // [13:13] is the sub-list for extension extendee
 	0,  // [0:13] is the sub-list for field type_name
@@ -2574,7 +2721,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   3,
 		},
