@@ -132,7 +132,7 @@ func TestTurnsAtAnotherMachine(t *testing.T) {
 	address := l.Addr().String()
 	l.Close()
 	broker := func(name, more string) string {
-		return fmt.Sprintf("broker: {addresses: [127.0.0.1:1], node: %s, ca: %s/ca.pem, cert: %[2]s/%[1]s.pem, key: %[2]s/%[1]s.key%s}\n", name, certificates, more)
+		return fmt.Sprintf("broker: {addresses: [127.0.0.1:1], node: %s, ca: %s/ca.pem, cert: %[2]s/%[1]s.pem, key: %[2]s/%[1]s.key%[3]s}\n", name, certificates, more)
 	}
 	storage := startWith(t, "enforce", "storage: {directory: ROOT/brick}\n"+broker("answers", ", peers: '"+address+"'"))
 	if err := os.Mkdir(filepath.Join(filepath.Dir(storage.dir), "brick"), 0o755); err != nil {
