@@ -20,7 +20,6 @@ import org.apache.hadoop.fs.Path;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
-import penstock.core.Gates;
 import penstock.core.TestDaemon;
 import penstock.core.TestDaemon.Heard;
 import penstock.sharedfs.layout.Counts;
@@ -41,36 +40,28 @@ class TurnsTest {
     private final FakeTools tools = new FakeTools().tool("mfsfileinfo", MOOSE);
     private final Configuration conf = new Configuration();
     private final byte[] bytes = new byte[5 * MIB];
+    private TurnsDaemon turns;
     private TestDaemon daemon;
     private FileSystem fs;
 
     @BeforeEach
     void start() throws Exception {
         new Random(1).nextBytes(bytes);
-        Gates.install(null); // the connection of another test
-        java.nio.file.Path folder = Files.createTempDirectory("turns"); // the path of a socket must be short
-        daemon = new TestDaemon(folder.resolve("s"), TestDaemon.ENFORCE);
+        turns = new TurnsDaemon(conf);
+        daemon = turns.daemon;
         TestMount.configure(conf, mount);
         tools.configure(conf, "moosefs");
-        conf.set("penstock.socket", daemon.socket.toString());
-        conf.setBoolean("penstock.sharedfs.turns", true);
         fs = FileSystem.newInstance(URI.create("shared:///"), conf);
         Heard hello = daemon.next(TestDaemon.HELLO);
         assertEquals(APPLICATION, hello.flow());
         assertEquals(List.of(), hello.directories());
-        for (long end = System.nanoTime() + TimeUnit.MINUTES.toNanos(1); !Gates.installed().enforcing(System.nanoTime());) {
-            assertTrue(System.nanoTime() < end, "not connected");
-            Thread.sleep(1);
-        }
+        turns.awaitEnforcing();
     }
 
     @AfterEach
     void stop() throws Exception {
         fs.close();
-        Gates.installed().stop();
-        Gates.install(null);
-        daemon.close();
-        Files.delete(daemon.socket.getParent());
+        turns.close();
     }
 
     private byte[] read(int length) throws IOException {
