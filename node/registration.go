@@ -67,8 +67,9 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		}
 		reg.numbers[i] = reg.number(g)
 	}
-	// An agent that only sends data needs no directory, nor does a task that only takes turns.
-	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask && !(len(dirs) == 0 && d.storage != nil)) {
+	// An agent that only sends data needs no directory, nor does a task that takes turns: its local
+	// directories may be on the parallel file system.
+	if len(reg.dirs) == 0 && (role == wire.RoleDataNode || role == wire.RoleTask && d.storage == nil) {
 		reg.Close()
 		return nil, errors.New("none of the agent's directories can be governed")
 	}

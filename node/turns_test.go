@@ -33,10 +33,10 @@ func startStorage(t *testing.T, more string) *running {
 	return r
 }
 
-// A task without directories takes turns at the disk of this machine's storage server, one at a time.
+// A task without a directory that can be governed takes turns at the disk of this machine's storage server, one at a time.
 func TestTurnsOfATask(t *testing.T) {
 	r := startStorage(t, "")
-	task := r.another(wire.Hello{Role: wire.RoleTask, Flow: app})
+	task := r.another(wire.Hello{Role: wire.RoleTask, Flow: app, Directories: []string{"/proc/not/governed"}})
 	hostname, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)

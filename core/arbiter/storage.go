@@ -116,10 +116,12 @@ func (t *storage) holds(a *Arbiter, now time.Duration) bool {
 	switch {
 	case !recent && now < t.probe:
 		return false
-	case len(a.running) > 0:
+	case len(a.running) > 0 && (recent || now-t.probe < a.drainTime()):
 		return true // until they have ended
-	case t.looked == 0 || now-t.looked > storageLook:
-		return false // the kernel's counters cannot be read
+	case len(a.running) > 0 || t.looked == 0 || now-t.looked > storageLook:
+		// Requests do not end, or the kernel's counters cannot be read.
+		t.probe = now + storageProbe
+		return false
 	case !recent:
 		return false
 	}
@@ -131,6 +133,11 @@ func (t *storage) holds(a *Arbiter, now time.Duration) bool {
 	}
 	t.at = now + storageLook
 	return true
+}
+
+// drainTime returns how long the requests in flight may take until a look, if the device is sound.
+func (a *Arbiter) drainTime() time.Duration {
+	return storageProbe + 2*time.Duration(a.depth)*a.pricing.served(false, false, a.cfg.Quantum)
 }
 
 // pay reduces the debt by the flows' part of the time.

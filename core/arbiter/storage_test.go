@@ -227,3 +227,33 @@ func TestStorageWritesOfTurns(t *testing.T) {
 		t.Errorf("%d more requests start beside the service", len(all))
 	}
 }
+
+// A request that does not end delays others for a bounded time only, while the service is quiet.
+func TestStorageProbesDoNotWaitForLong(t *testing.T) {
+	line := cost.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
+	a, err := arbiter.New(arbiter.Options{Mode: arbiter.Enforce, Policy: equal, Config: arbiter.Config{
+		Storage: 0.9, Algorithm: "sfqd", FixedDepth: 2, Quantum: mib, Depth: depth.Config{Read: depth.Line(line)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(now time.Duration) {
+		a.Open(now, arbiter.Opening{Flow: "a", File: cold{}, To: mib, Turn: true})
+	}
+	now := time.Second
+	open(now)
+	if n := len(started(a, now)); n != 1 {
+		t.Fatalf("%d requests start", n)
+	}
+	now += 150 * time.Millisecond // a look is due, but the first request is in flight
+	open(now)
+	for begin := now; ; {
+		var actions []arbiter.Action
+		actions, now = a.Decide(now)
+		if len(actions) > 0 && actions[len(actions)-1].Kind == arbiter.Start {
+			return
+		}
+		if now-begin > 10*time.Second {
+			t.Fatal("the second request has not started")
+		}
+	}
+}

@@ -841,7 +841,8 @@ class GatesTest {
         startFree();
         File mount = new File("/d");
         for (boolean write : new boolean[] {false, true}) {
-            Worker<Stream> turn = new Worker<>(() -> Gates.takeTurn(write, APPLICATION, mount, "brick1.example.com", 4096)).held();
+            Worker<Stream> turn = new Worker<>(() -> Gates.takeTurn(write, APPLICATION, mount, "brick1.example.com",
+                    4096)).held();
             Heard open = daemon.next(Frames.OPEN);
             assertFalse(open.passing());
             assertEquals(write, open.write());

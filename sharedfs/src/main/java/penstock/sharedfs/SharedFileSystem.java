@@ -175,7 +175,8 @@ public final class SharedFileSystem extends FileSystem {
         }
         statistics.incrementReadOps(1);
         FileTurns ofFile = turns == null ? null
-            : new FileTurns(turns, new Locator.File(local.toString(), file.length(), local.toFile().lastModified()), false);
+            : new FileTurns(turns,
+                new Locator.File(local.toString(), file.length(), local.toFile().lastModified()), false);
         return new FSDataInputStream(
             new BufferedFSInputStream(new SharedInput(file, statistics, ofFile), bufferOf(bufferSize)));
     }

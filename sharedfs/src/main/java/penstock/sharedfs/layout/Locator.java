@@ -147,8 +147,8 @@ public final class Locator {
     }
 
     /**
-     * Returns the server that a reader on this machine probably reads the bytes from start to end from: this machine's, or
-     * else the first that has most of them. Returns null if that is not known.
+     * Returns the server that a reader on this machine probably reads the bytes from start to end from: this machine's,
+     * or else the first that has most of them. Returns null if that is not known.
      */
     public String server(Placement placement, long start, long end) {
         String first = null;

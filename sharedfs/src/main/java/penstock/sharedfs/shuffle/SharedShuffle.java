@@ -225,7 +225,8 @@ public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
         try {
             for (MapOutput output : full) {
                 InPlaceReader<K, V> reader = new InPlaceReader<>(job, output,
-                    new SegmentInput(files, output, bounds.buffer, reporter, turnsOf(turns, output)), context.getCodec(), lastValue);
+                    new SegmentInput(files, output, bounds.buffer, reporter, turnsOf(turns, output)),
+                    context.getCodec(), lastValue);
                 readers.add(reader);
                 segments.add(new Merger.Segment<>(reader, true, output.raw));
             }

@@ -4,8 +4,8 @@ import penstock.sharedfs.layout.Locator;
 import penstock.sharedfs.layout.Placement;
 
 /**
- * Takes turns for one open file. The layout is asked for at the first turn. A file that is written grows into ranges that
- * did not exist before, so its layout is asked for again once in each block.
+ * Takes turns for one open file. The layout is asked for at the first turn. A file that is written grows into ranges
+ * that did not exist before, so its layout is asked for again once in each block.
  */
 public final class FileTurns {
     private final Turns turns;

@@ -9,8 +9,8 @@ import penstock.sharedfs.layout.Counts;
 import penstock.sharedfs.layout.Locator;
 
 /**
- * Takes turns for this process, which is a container of YARN. Safe for use by several threads. Nothing here throws, and the
- * daemon's client bounds each wait.
+ * Takes turns for this process, which is a container of YARN. Safe for use by several threads. Nothing here throws, and
+ * the daemon's client bounds each wait.
  */
 public final class Turns {
     /** Setting: whether to take turns. */
@@ -56,8 +56,8 @@ public final class Turns {
             Daemon daemon = AgentsDaemon.find(conf, environment, mount.toFile());
             return daemon == null ? null : new Turns(daemon, locator);
         } catch (LinkageError | RuntimeException e) {
-            LOG.warn("no turns at storage servers: {}. They need penstock-agent.jar of the same release on the class path",
-                e.toString());
+            LOG.warn("no turns at storage servers: {}. They need penstock-agent.jar of the same release on the class"
+                + " path", e.toString());
             return null;
         }
     }

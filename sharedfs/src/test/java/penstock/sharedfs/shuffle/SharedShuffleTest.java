@@ -133,7 +133,8 @@ class SharedShuffleTest {
             TestMount.configure(cluster.job, cluster.shared);
             turns.daemon.generous = true;
             // The connection takes a moment, and the first reads would not wait for it.
-            Turns.find(cluster.job, System.getenv(), Setup.locator(cluster.job, cluster.shared.toString()), cluster.shared);
+            Turns.find(cluster.job, System.getenv(), Setup.locator(cluster.job, cluster.shared.toString()),
+                cluster.shared);
             turns.awaitEnforcing();
             maps(5, 10_000, null);
             assertInPlace(reduce(), 5);

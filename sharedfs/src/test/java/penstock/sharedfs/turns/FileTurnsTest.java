@@ -106,9 +106,10 @@ class FileTurnsTest {
     @Test
     void onlyContainersTakeTurns() throws IOException {
         Configuration conf = new Configuration(false);
-        assertNull(Turns.find(conf, Map.of("CONTAINER_ID", "container_1700000000000_0001_01_000001"), locator(), Path.of("/mnt")));
+        Map<String, String> container = Map.of("CONTAINER_ID", "container_1700000000000_0001_01_000001");
+        assertNull(Turns.find(conf, container, locator(), Path.of("/mnt")));
         conf.setBoolean(Turns.ENABLED, true);
         assertNull(Turns.find(conf, Map.of(), locator(), Path.of("/mnt")));
-        assertNull(Turns.find(conf, Map.of("CONTAINER_ID", "container_1700000000000_0001_01_000001"), null, Path.of("/mnt")));
+        assertNull(Turns.find(conf, container, null, Path.of("/mnt")));
     }
 }
