@@ -25,6 +25,9 @@ import (
 // service has been seen for storageCalm, the depth is as usual. But once in storageProbe, requests
 // are allowed to end, and the caller looks.
 //
+// Reads that are at the device when a flow's request has just ended may be prefetches for it. They
+// count as the service's only if they are still there, or others have come, after storageSettle.
+//
 // Written bytes are an exception. A server keeps them in its page cache, and the kernel writes them
 // later, in its own order. As many bytes as flows have written, also in turns (Opening.Turn), count
 // as theirs when the kernel writes them. Only writes beyond these bytes count as the service's.
@@ -34,7 +37,8 @@ type storage struct {
 	looked  time.Duration // time of the last look; 0: none
 	probe   time.Duration // time of the next look while the service is quiet
 	at      time.Duration // when a held request may be able to start; 0 if none is held
-	settled bool          // the last look is newer than the last flow's request
+	settled bool          // the last look is storageSettle newer than the last flow's request
+	doubt   bool          // the last look found reads that may be prefetches
 	last    foreign.Counters
 
 	// debt is the time for which the flows have used the device beside the service, less their
@@ -54,10 +58,11 @@ type Activity struct {
 }
 
 const (
-	storageQuiet = 5 * time.Millisecond   // more than the think time of a storage client, with the network
-	storageCalm  = 250 * time.Millisecond // a client computes for less time between two phases of I/O
-	storageProbe = 100 * time.Millisecond // so a client that begins is found after a fraction of a second
-	storageLook  = 2 * time.Millisecond   // between two looks while a request is held
+	storageQuiet  = 5 * time.Millisecond   // more than the think time of a storage client, with the network
+	storageSettle = 3 * time.Millisecond   // about the time of a prefetch of some 100 KiB, and below storageQuiet
+	storageCalm   = 250 * time.Millisecond // a client computes for less time between two phases of I/O
+	storageProbe  = 100 * time.Millisecond // so a client that begins is found after a fraction of a second
+	storageLook   = 2 * time.Millisecond   // between two looks while a request is held
 	// writtenFor is how long bytes of turns may stay in a page cache: kernelAge, and the time of a long
 	// writeback.
 	writtenFor = kernelAge + 10*time.Second
@@ -76,31 +81,36 @@ func (a *Arbiter) LookDue(now time.Duration) bool {
 	case t.recent(now):
 		return t.looked == 0 || now-t.looked >= storageLook || t.looked < t.ended
 	}
-	return now >= t.probe
+	return now >= t.probe && !(t.doubt && t.settling(now))
 }
+
+// settling reports whether reads at the device may be prefetches for a flow's request.
+func (t *storage) settling(now time.Duration) bool { return t.ended > 0 && now-t.ended < storageSettle }
 
 // Look records the activity of the device. The caller looks when LookDue returns true.
 func (a *Arbiter) Look(now time.Duration, seen Activity) {
 	t := &a.storage
-	t.probe = now + storageProbe
 	if len(a.running) > 0 {
 		return
 	}
 	if now-t.writtenAt > writtenFor {
 		t.written = 0
 	}
-	others := seen.Reading > 0
+	settling := t.settling(now)
+	others := seen.Reading > 0 && !settling
 	if t.looked > 0 {
 		wrote := max(0, seen.Counters.Bytes[1]-t.last.Bytes[1])
-		// Since the last look, no request of a flow was in flight if it is settled.
 		others = others || t.settled && seen.Counters.Requests[0] > t.last.Requests[0] || wrote > t.written+storageSlack
 		t.written = max(0, t.written-wrote)
 	}
 	others = others || seen.Writing > 0 && t.written == 0
+	if t.doubt = seen.Reading > 0 && settling; !t.doubt {
+		t.probe = now + storageProbe
+	}
 	if others {
 		t.seen = now
 	}
-	t.looked, t.last, t.settled = now, seen.Counters, true
+	t.looked, t.last, t.settled = now, seen.Counters, !settling
 }
 
 // recent reports whether the service has used the device recently.
@@ -118,6 +128,9 @@ func (t *storage) holds(a *Arbiter, now time.Duration) bool {
 		return false
 	case len(a.running) > 0 && (recent || now-t.probe < a.drainTime()):
 		return true // until they have ended
+	case !recent && t.doubt && t.settling(now):
+		t.at = t.ended + storageSettle
+		return true
 	case len(a.running) > 0 || t.looked == 0 || now-t.looked > storageLook:
 		// Requests do not end, or the kernel's counters cannot be read.
 		t.probe = now + storageProbe

@@ -257,3 +257,33 @@ func TestStorageProbesDoNotWaitForLong(t *testing.T) {
 		}
 	}
 }
+
+// The kernel and the file system's client read ahead of a turn, and their reads are at the device when the turn has
+// ended. Without other clients, this costs the applications little.
+func TestStorageShareBesidePrefetching(t *testing.T) {
+	const length = 30 * time.Second
+	run := func(share float64) int64 {
+		w := storageWorld(t, share)
+		c := w.withStorage(&storageClients{})
+		bytes := map[string]int64{}
+		w.ended = func(*arbiter.Request, string, time.Duration) {
+			d := &w.disk
+			d.free = max(d.free, w.now) + 2*time.Millisecond
+			c.reading++
+			w.after(d.free-w.now, func() {
+				c.reading--
+				d.counted.Add(false, 256*kib)
+			})
+		}
+		for range 6 {
+			w.turns("light", bytes)
+		}
+		w.run(length)
+		return bytes["light"]
+	}
+	without, with := run(0), run(0.95)
+	t.Logf("%d MiB without a share, %d MiB with a share", without/mib, with/mib)
+	if float64(with) < 0.85*float64(without) {
+		t.Errorf("%d MiB without a share, %d MiB with a share", without/mib, with/mib)
+	}
+}
