@@ -3,10 +3,13 @@ package peers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"net/netip"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -297,6 +300,45 @@ func TestHostileTurns(t *testing.T) {
 			break
 		}
 	}
+}
+
+// A task that invents names of servers causes a bounded number of lookups, and the stream that others use stays.
+func TestInventedServers(t *testing.T) {
+	files, d := authority(t, "asks", "answers"), newDisk(t)
+	_, address := answering(t, answered, files("answers"), nil, func(s *Server) { s.Target = func() (turns.Target, error) { return d.Target, nil } })
+	a := away(t, client(t, files("asks"), &broker{node: &cluster.Node{Name: "answers", Address: address}}), map[string]string{"storage1": answered})
+	known := a.resolve
+	var lookups atomic.Int64
+	a.resolve = func(ctx context.Context, name string) ([]netip.Addr, error) {
+		lookups.Add(1)
+		return known(ctx, name)
+	}
+	g := make(granted, 10_000)
+	first := a.mustTake(t, 1, g)
+	g.next(t)
+	for i := range 20 * maxSessions {
+		_, _ = a.Take(fmt.Sprint("x", i), turns.Request{ID: uint32(i), Flow: app, Bytes: mib}, make(granted, 1))
+	}
+	for _, name := range []string{"", "two words", "x/y", "a\n", strings.Repeat("x", 300)} {
+		if _, err := a.Take(name, turns.Request{ID: 1, Flow: app, Bytes: mib}, g); err == nil {
+			t.Errorf("a server %q", name)
+		}
+	}
+	if n := lookups.Load(); n > maxSessions+serversBurst {
+		t.Errorf("%d lookups", n)
+	}
+	a.mu.Lock()
+	n := len(a.sessions)
+	a.mu.Unlock()
+	if n > maxSessions {
+		t.Errorf("%d servers are remembered", n)
+	}
+	first.Close(mib)
+	second := a.mustTake(t, 2, g)
+	if id := g.next(t); id != 2 {
+		t.Errorf("turn %d", id)
+	}
+	second.Close(mib)
 }
 
 // FuzzTurnRequests: whatever a node asks for, the stream's receiver ends or continues, and each turn that

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/golang-lru/v2/simplelru"
+	"golang.org/x/time/rate"
 
 	"penstock/node/device"
 	"penstock/node/turns"
@@ -22,6 +22,10 @@ import (
 
 const (
 	maxSessions = 256 // servers with a stream or a known error
+	// Tasks choose the names of servers. Each new name costs a lookup, so their rate is bounded for all
+	// tasks together.
+	serversPerSecond = 20
+	serversBurst     = maxSessions
 	// silentAfter is the longest time without a message of the other node, as for agents. Then turns that
 	// wait pass, and for turnPause so do all others.
 	silentAfter = time.Second
@@ -43,7 +47,8 @@ type Turns struct {
 	resolve func(ctx context.Context, name string) ([]netip.Addr, error)
 
 	mu       sync.Mutex
-	sessions *simplelru.LRU[string, *session]
+	sessions map[string]*session
+	pace     *rate.Limiter // of new sessions
 }
 
 // NewTurns returns a Turns that finds nodes and authenticates them as the client does.
@@ -52,7 +57,7 @@ func NewTurns(c *Client) *Turns {
 		return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 	}}
 	t.ctx, t.stop = context.WithCancel(context.Background())
-	t.sessions, _ = simplelru.NewLRU(maxSessions, func(_ string, s *session) { s.cancel(errIdle) }) // fails only for a size below 1
+	t.sessions, t.pace = map[string]*session{}, rate.NewLimiter(serversPerSecond, serversBurst)
 	return t
 }
 
@@ -120,7 +125,7 @@ func (t *Turns) Take(server string, r turns.Request, to device.Marker) (*Away, e
 func (t *Turns) session(server string) (*session, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s, ok := t.sessions.Get(server); ok {
+	if s := t.sessions[server]; s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.err == nil {
@@ -133,12 +138,50 @@ func (t *Turns) session(server string) (*session, error) {
 	if err := t.ctx.Err(); err != nil {
 		return nil, errors.New("the daemon is stopping")
 	}
+	if !isName(server) {
+		return nil, fmt.Errorf("%.64q is not the name of a storage server", server)
+	}
+	if !t.pace.Allow() || !t.makeRoom() {
+		return nil, fmt.Errorf("too many storage servers: %w", turns.ErrTooMany)
+	}
 	now := time.Now()
 	s := &session{server: server, turns: t, out: make(chan *cluster.TurnRequest, 2*turns.MaxTurnsOfNode), open: map[uint32]*Away{}, heard: now, used: now}
 	s.ctx, s.cancel = context.WithCancelCause(t.ctx)
-	t.sessions.Add(server, s)
+	t.sessions[server] = s
 	go s.run()
 	return s, nil
+}
+
+// makeRoom makes room for another session. It forgets one that has failed or has no turns, and reports
+// false if there is none. t.mu is held.
+func (t *Turns) makeRoom() bool {
+	if len(t.sessions) < maxSessions {
+		return true
+	}
+	for server, s := range t.sessions {
+		s.mu.Lock()
+		unused := s.err != nil || len(s.open) == 0 && time.Since(s.used) > silentAfter
+		s.mu.Unlock()
+		if unused {
+			s.cancel(errIdle)
+			delete(t.sessions, server)
+			return true
+		}
+	}
+	return false
+}
+
+// isName reports whether a server can have the name. It may be an address.
+func isName(server string) bool {
+	if len(server) == 0 || len(server) > 253 {
+		return false
+	}
+	for _, c := range []byte(server) {
+		if !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '.' || c == '-' || c == '_' || c == ':') {
+			return false
+		}
+	}
+	return true
 }
 
 // failure returns why the stream has ended. s.mu is held.
