@@ -481,7 +481,7 @@ public final class Gates {
 
     /** Reports whether the daemon has given the turn, and the wait did not end for another reason. */
     public static boolean hasTurn(Stream s) {
-        return s.mark >= s.to && s.mark != Long.MAX_VALUE - 1;
+        return s.mark >= s.to;
     }
 
     /** Ends a turn. */
