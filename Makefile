@@ -162,7 +162,7 @@ go-build:
 
 # The jars lie beside the binary, where the binary looks for the agent's.
 bin/penstock-agent.jar: $(AGENT_SOURCES)
-bin/penstock-sharedfs.jar: $(SHAREDFS_SOURCES)
+bin/penstock-sharedfs.jar: $(SHAREDFS_SOURCES) $(AGENT_SOURCES)
 bin/penstock-%.jar:
 	@mkdir -p bin
 	$(MVN) -q -f $*/pom.xml -DskipTests package

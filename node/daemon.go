@@ -88,9 +88,11 @@ type Daemon struct {
 	devicePlugin           *deviceplugin.Plugin     // nil: this machine's bandwidth is not offered to a kubelet
 	holding                *holding                 // nil: nothing but agents is governed; set by Run
 	cluster                *coordination.Client     // nil: no brokers
-	remote                 *peers.Client            // nil: this daemon asks no other nodes
+	asking                 *peers.Client            // nil: this daemon asks no other nodes
+	remote                 *peers.Client            // the same, or nil if claims are not verified
 	answers                *peers.Server            // nil: this daemon answers no other nodes
 	calls                  mounts.Calls             // calls on file systems that may hang
+	storage                *storage                 // nil: tasks take no turns at storage servers
 	stride                 uint32
 	rights                 [2]sync.Once // log a missing permission once: for servers, for tasks
 	sending                uint32       // stride of processes that send
@@ -173,6 +175,7 @@ func New(settings *config.Node, log *slog.Logger) (*Daemon, error) {
 		d.sending = min(d.stride, network.Stride())
 	}
 	d.mode = d.wantedMode()
+	d.storage = newStorage(d)
 	checks, err := settings.IdentitySettings()
 	if err != nil {
 		return nil, err
@@ -376,7 +379,7 @@ func (d *Daemon) deviceNames() []string {
 }
 
 // device returns the governed block device of a directory. It starts the device's loop if the device has none yet. The
-// device has the directory until addDir takes it away.
+// device has the directory until addDir takes it away; if dir is empty, the device is kept for as long as the daemon runs.
 func (d *Daemon) device(dev blockfile.Device, dir string) (*governed, error) {
 	return d.govern(dev, dir, countersOf(dev.Name), func() (device.Config, error) { return d.deviceConfig(dev) })
 }
@@ -486,7 +489,7 @@ func (d *Daemon) startDevice(dev blockfile.Device, counters func() (device.Count
 		return nil, err
 	}
 	l, err := device.New(device.Options{
-		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.policy(), Log: d.log,
+		Name: dev.Name, Config: c, Mode: d.mode, Policy: d.policy(), Log: d.log, Activity: activityOf(dev.Name),
 		Latency: d.metrics.latencyOf(dev.Name), Counters: counters, Scheduler: d.Peers[c.Algorithm],
 	})
 	if err != nil {
@@ -508,6 +511,19 @@ func countersOf(name string) func() (device.Counters, bool) {
 		return device.Counters{
 			Requests: [2]int64{c.Reads, c.Writes}, Bytes: [2]int64{c.ReadBytes, c.WrittenBytes},
 		}, err == nil
+	}
+}
+
+// activityOf returns the function that reads a device's activity.
+func activityOf(name string) func() (device.Activity, bool) {
+	counters := countersOf(name)
+	return func() (a device.Activity, ok bool) {
+		var err error
+		if a.Reading, a.Writing, err = monitor.InFlight(sysfs, name); err != nil {
+			return a, false
+		}
+		a.Counters, ok = counters()
+		return a, ok
 	}
 }
 

@@ -109,15 +109,15 @@ func TestOnlyTheOwnersFiles(t *testing.T) {
 		reg := r.register(c.uid, h)
 		m := openOf(1, wire.Read, c.kind, c.path, 8192)
 		m.Meta = c.meta
-		loop, stream, err := reg.Open(m, let{})
+		stream, err := reg.Open(m, let{})
 		if (err == nil) != c.good || err != nil && !errors.Is(err, os.ErrPermission) {
 			t.Errorf("%v: %v", c, err)
 		}
 		if err == nil {
-			if there := strings.HasSuffix(c.meta, "1001.meta"); (stream.Meta != nil) != there {
+			if there := strings.HasSuffix(c.meta, "1001.meta"); (stream.(*device.Stream).Meta != nil) != there {
 				t.Errorf("%v: with its meta file: %v", c, !there)
 			}
-			loop.Close(stream, -1)
+			stream.Close(-1)
 		}
 		reg.Close()
 	}

@@ -54,6 +54,9 @@ var (
 	orchestratedDesc        = desc("orchestrator_containers", "Containers in the last answer of the kubelet or the Mesos agent.", "kind")
 	orchestratorFailsDesc   = desc("orchestrator_failures", "Requests to the kubelet or the Mesos agent that have failed since its last answer.", "kind")
 	dataNodeConnectionsDesc = desc("datanode_connections", "Established connections to the DataNodes of this machine.")
+	turnsDesc               = desc("turns_total", "Turns that tasks have taken at this machine's storage server: taken. Of these, late: passed because the device did not answer in time; overdue: lost their place at the device before their end.", "outcome")
+	turnBytesDesc           = desc("turn_bytes_total", "Bytes for which tasks have taken turns at this machine's storage server.")
+	turnsAwayDesc           = desc("turns_away_total", "Turns of tasks on this machine for which another node was asked: forwarded. Of these, refused: that node does not govern them; unanswered: they passed because that node did not answer.", "outcome")
 	reloadsDesc             = desc("weights_reloads_total", "Weights files read.", "result")
 
 	depthDesc       = desc("device_depth", "Depth D: requests that may be in flight.", "device")
@@ -178,6 +181,17 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	count(answersDesc, float64(remote.Answered), "answered")
 	count(answersDesc, float64(remote.Refused), "refused")
+	if s := d.storage; s != nil {
+		count(turnsDesc, float64(s.stats.Taken.Load()), "taken")
+		count(turnsDesc, float64(s.stats.Late.Load()), "late")
+		count(turnsDesc, float64(s.stats.Overdue.Load()), "overdue")
+		count(turnBytesDesc, float64(s.stats.Bytes.Load()))
+		if s.away != nil {
+			count(turnsAwayDesc, float64(s.away.Stats.Forwarded.Load()), "forwarded")
+			count(turnsAwayDesc, float64(s.away.Stats.Refused.Load()), "refused")
+			count(turnsAwayDesc, float64(s.away.Stats.Unanswered.Load()), "unanswered")
+		}
+	}
 	count(reloadsDesc, float64(reloads), "taken")
 	count(reloadsDesc, float64(refused), "refused")
 	for _, r := range d.readAll() {

@@ -19,6 +19,7 @@ import (
 	"penstock/node/monitor/connections"
 	"penstock/node/mounts"
 	"penstock/node/status"
+	"penstock/node/turns"
 	"penstock/wire"
 )
 
@@ -79,8 +80,9 @@ func (d *Daemon) Register(p ipc.Peer) (ipc.Registration, error) {
 		}
 		reg.numbers[i] = reg.number(g)
 	}
-	// An agent that only sends data needs no directory.
-	if len(reg.dirs) == 0 && !hangs && (role == wire.RoleDataNode || role == wire.RoleTask) {
+	// An agent that only sends data needs no directory, nor does a task that takes turns: its local
+	// directories may be on the parallel file system.
+	if len(reg.dirs) == 0 && !hangs && (role == wire.RoleDataNode || role == wire.RoleTask && d.storage == nil) {
 		reg.Close()
 		return nil, errors.New("none of the agent's directories can be governed")
 	}
@@ -151,6 +153,9 @@ type registration struct {
 	noLongerFree chan struct{}
 	unwatch      []func()
 	numbers      []uint8 // for each directory of the hello, its device's number; 0: the directory is not governed
+	// desk gives turns at storage servers; nil until the first one.
+	deskOnce sync.Once
+	desk     *turns.Desk
 	// connections records the connections that a DataNode's streams serve.
 	connections *connections.Agent
 
@@ -331,7 +336,10 @@ func (r *registration) Free() (free uint64) {
 func (r *registration) NoLongerFree() <-chan struct{} { return r.noLongerFree }
 
 // Open implements ipc.Registration.
-func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+func (r *registration) Open(m wire.Open, marker device.Marker) (ipc.Stream, error) {
+	if isTurn(r.role, m) {
+		return r.openTurn(m, marker)
+	}
 	flow, user, claim := r.own, "", (*claim)(nil)
 	block := r.blockOf(m)
 	written := r.daemon.written.begin(int(r.pid), block)
@@ -343,10 +351,10 @@ func (r *registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *d
 	if err != nil {
 		use.Close()
 		written.end()
-		return nil, nil, err
+		return nil, err
 	}
 	claim.opened(r.daemon.identity.Mode(), loop, stream, use)
-	return loop, stream, nil
+	return stream, nil
 }
 
 func (r *registration) open(flow, user string, asked bool, m wire.Open, marker device.Marker, closed func()) (*device.Loop, *device.Stream, error) {

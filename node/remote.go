@@ -31,18 +31,30 @@ func (d *Daemon) newRemote() error {
 		d.answers = peers.NewServer(func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error) {
 			return d.identity.Whose(ctx, local, remote, block)
 		}, d.log)
+		if d.storage != nil && d.settings.Storage.Directory != "" {
+			d.answers.Target = d.storage.target
+		}
 	}
-	if mode, err := identity.ParseMode(d.settings.Identity.Mode); err == nil && mode == identity.Trust {
+	mode, err := identity.ParseMode(d.settings.Identity.Mode)
+	trust := err == nil && mode == identity.Trust
+	if trust && d.storage == nil {
 		return nil // nothing to ask
 	}
 	secure, err := files.Clients()
 	if err != nil {
 		return err
 	}
-	d.remote = peers.NewClient(peers.Options{Self: b.Node, TLS: secure, Log: d.log,
+	client := peers.NewClient(peers.Options{Self: b.Node, TLS: secure, Log: d.log,
 		Where: func(ctx context.Context, address netip.Addr) (*cluster.Node, error) {
 			return d.cluster.Where(ctx, address)
 		}})
+	if d.storage != nil {
+		d.storage.away = peers.NewTurns(client)
+	}
+	if !trust {
+		d.remote = client
+	}
+	d.asking = client
 	return nil
 }
 

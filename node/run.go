@@ -70,8 +70,11 @@ func (d *Daemon) Run(ctx context.Context) error {
 		cancel()
 		<-stopped
 	})
-	if d.remote != nil {
-		p.addStopped("peers' client", func() {}, d.remote.Close)
+	if d.asking != nil {
+		p.addStopped("peers' client", func() {}, func() {
+			d.storage.close()
+			d.asking.Close()
+		})
 	}
 	if web != nil {
 		p.addStopped("HTTP server", func() { web.serve(ctx, d.log) }, web.close)

@@ -32,6 +32,7 @@
 //	deferred.go        intermediate writes whose draining is deferred
 //	staged.go          how much is staged ahead of readers
 //	free.go            whether small reads need not wait
+//	storage.go         the share of a storage service on the same device
 //	pricing.go         the cost of requests
 //	queuetree.go       the weights of flows and queues
 //
@@ -190,6 +191,7 @@ type Arbiter struct {
 	grantQueue   []*flow // flows with parked writers that get further leases in the next call of Decide
 	pacer        pacer
 	latency      latencyControl
+	storage      storage
 	free         free
 
 	next   time.Duration // time of the next tick
@@ -309,6 +311,7 @@ func (a *Arbiter) Decide(now time.Duration) (actions []Action, again time.Durati
 		sooner(a.nextReservedAt(now)) // if a request is due, something else delays it
 	}
 	sooner(a.strict.at)
+	sooner(a.storage.at)
 	sooner(a.pacer.at)
 	sooner(a.anticipation.until)
 	if a.awaitsOvertaken(now) {

@@ -109,6 +109,11 @@ type Config struct {
 	// file descriptor. Default 1,024.
 	LazyFiles int
 
+	// Storage is the part of the device's time that a storage service on this machine is due before
+	// all flows, while it uses the device (storage.go): 0 to 0.99. Default 0: the service's I/O is
+	// foreign I/O like any other, and gets what the kernel gives it.
+	Storage float64
+
 	// Network is set for a network device, which sends and has no files. Rate is its rate in bytes
 	// per second. If Rate is 0, the rate is unknown, and streams never wait.
 	Network bool
@@ -137,6 +142,7 @@ const (
 	maxQueues   = 1 << 14                // a policy has at most 10,000 queues; groups count too
 	tickPeriod  = 100 * time.Millisecond // between two ticks
 	idleFlowAge = 5 * time.Minute        // a flow without streams is removed after this time
+	maxStorage  = 0.99                   // flows that stop would hold their memory and their containers
 	forgetEvery = 10 * time.Second       // between two searches for such flows
 )
 
@@ -197,6 +203,7 @@ func (c *Config) Validate() error {
 	check(c.LazyFiles >= 1 && c.LazyFiles <= 65536, "lazy files %d: use 1 to 65536", c.LazyFiles)
 	check(c.Rate == 0 || c.Network && c.Rate >= MinLimit && c.Rate <= limit.MaxRate,
 		"rate %d: use at least %d bytes a second, for a network device", c.Rate, MinLimit)
+	check(c.Storage >= 0 && c.Storage <= maxStorage && !(c.Network && c.Storage > 0), "storage share %v: use 0 to %v, for a disk", c.Storage, maxStorage)
 	check(c.WeightScale >= 1 && c.WeightScale <= sfq.MaxWeight, "weight scale %d: use 1 to %d", c.WeightScale, sfq.MaxWeight)
 	check(c.MaxFlows >= 2 && c.MaxFlows <= 65536, "max flows %d: use 2 to 65536", c.MaxFlows)
 	if _, err := depth.New(c.Depth); err != nil {

@@ -93,6 +93,11 @@ func (a *Arbiter) dispatch(now time.Duration) {
 			a.endIdle(now) // no other flow wants the device
 			break
 		}
+		if starved == nil && a.storage.holds(a, now) {
+			a.endIdle(now)
+			kept = true
+			break
+		}
 		if len(a.running) < a.depth {
 			if wait := a.pacer.wait(now); wait > 0 {
 				a.pacer.at = now + wait
@@ -177,6 +182,7 @@ func (a *Arbiter) startRequest(r *Request, now time.Duration) {
 	r.served = int64(a.pricing.served(r.Write, true, r.Length))
 	a.takeReserve(f, r, now)
 	a.takeStrict(f, r, now)
+	a.storage.started(a, r, now)
 	a.settleRequests(f, now)
 	s.inFlight++
 	f.inFlight++
@@ -227,6 +233,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	s, f := r.Stream, r.flow
 	a.removeRunning(r, now)
 	a.noteOvertaken(r, result.Moved, now)
+	a.storage.finished(a, r, result.Moved+result.Earlier, now)
 	if !s.Asked {
 		a.use(f, now)
 	}
@@ -239,7 +246,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 		}
 	}
 	price := a.pricing.finished(r, result, now)
-	if result.Moved > 0 {
+	if result.Moved > 0 && !s.Turn {
 		a.noteSeek(r, a.pricing.goesOn, result.Moved)
 	}
 	a.settleCost(r, price.tag)
@@ -253,7 +260,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 	if result.Err == nil { // after an error, the flow is charged for device time but got no bytes
 		a.bookDone(r, result, price.service)
 	}
-	if result.Latency > 0 && result.Err == nil && a.control != nil && !r.skipLatency && !r.forced {
+	if result.Latency > 0 && result.Err == nil && a.control != nil && !r.skipLatency && !r.forced && !s.Turn {
 		a.control.Observe(r.Write, result.Moved, result.Latency)
 	}
 	if i := r.piece - s.first; i >= 0 && i < int64(len(s.pending)) {

@@ -137,7 +137,7 @@ func (a *Arbiter) measureFree(now time.Duration) {
 		}
 	}
 	_, known := a.pricing.tracker.Healthy()
-	if k.at == 0 || a.cfg.Network || a.cfg.Peer || a.mode != Enforce || a.stuck || a.strict.rest != nil || !known {
+	if k.at == 0 || a.cfg.Network || a.cfg.Storage > 0 || a.cfg.Peer || a.mode != Enforce || a.stuck || a.strict.rest != nil || !known {
 		a.bar(now)
 	}
 	k.is = now >= k.at

@@ -80,7 +80,7 @@ func (a *Arbiter) noteOvertaken(ended *Request, moved int64, now time.Duration) 
 		return
 	}
 	for _, q := range a.running {
-		if q.Write || q.number > ended.number || q.flow == ended.flow {
+		if q.Write || q.Stream.Turn || q.number > ended.number || q.flow == ended.flow {
 			continue
 		}
 		q.overtaken += served

@@ -154,14 +154,23 @@ func (p *pricing) tagOf(d time.Duration) int64 {
 
 // started records a request that is given to the device.
 func (p *pricing) started(r *Request, now time.Duration) {
+	if r.Stream.Turn {
+		return
+	}
 	r.predicted, r.part = p.of(r.Write, true, r.Length), p.partOf(r.Write, r.Length)
 	p.tracker.Start(now, r.predicted, r.part)
 }
 
 // finished returns the price of a completed request, or 0 if the device had no work.
-func (p *pricing) finished(r *Request, result Result, now time.Duration) price {
+func (p *pricing) finished(r *Request, result Result, now time.Duration) (paid price) {
+	if r.Stream.Turn {
+		// The process's I/O comes between that of others, and at another time than the request's.
+		if bytes := result.Moved + result.Earlier; bytes > 0 {
+			paid = p.unscheduled(r.Write, bytes)
+		}
+		return paid
+	}
 	var done time.Duration
-	var paid price
 	if result.Moved > 0 {
 		file := r.File()
 		goesOn := p.file == file && p.end == r.Offset

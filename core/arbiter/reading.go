@@ -10,6 +10,9 @@ import "time"
 func (a *Arbiter) openRead(s *Stream, now time.Duration) {
 	s.To = max(s.To, s.From)
 	s.ramp = min(firstStage, a.cfg.Quantum)
+	if s.Turn { // the process waits for all of it
+		s.ramp = a.cfg.Quantum
+	}
 	s.mark = -1
 	if s.Meta != nil {
 		if s.meta = metaSpan(s); s.meta.next < s.meta.end {

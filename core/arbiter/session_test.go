@@ -119,6 +119,7 @@ func playSession(t fataler, ops []byte) {
 		cfg.MaxWait = time.Second
 	}
 	cfg.Ahead = 1 + b>>4
+	cfg.Storage = float64(s.byte()%4) * 0.33
 	if b&12 == 12 {
 		cfg = arbiter.Config{Network: true, Rate: int64(b&16) << 16, MaxFlows: cfg.MaxFlows}
 	}
@@ -248,6 +249,7 @@ func (s *session) open() {
 	if s.cfg.Network {
 		x.o.Kind, x.o.Write = arbiter.Network, true
 	} else {
+		x.o.Turn = s.byte()&1 != 0
 		x.file = &sessionFile{s: s, missing: b >> 4 % 9, written: max(0, x.o.From)}
 		x.o.File = x.file
 		if b&8 != 0 {
@@ -362,6 +364,17 @@ func (s *session) decide() {
 	for _, x := range s.streams {
 		if !x.released {
 			open++
+		}
+	}
+	if s.a.LookDue(s.now) {
+		if len(s.flying) > 0 {
+			s.t.Fatalf("a look is due while %d requests are in flight", len(s.flying))
+		}
+		if b := s.byte(); b&1 == 0 { // the counters can be read
+			s.counters.Add(b&2 != 0, int64(b)<<(b%32))
+			s.event("look", 0, func() {
+				s.a.Look(s.now, arbiter.Activity{Reading: int64(b & 4), Writing: int64(b & 8), Counters: s.counters})
+			})
 		}
 	}
 	var actions []arbiter.Action

@@ -13,7 +13,7 @@ import "time"
 // stagingRoom returns how many of n bytes may be staged for the stream now.
 func (a *Arbiter) stagingRoom(s *Stream, n int64) int64 {
 	switch {
-	case a.staged+n <= a.cfg.Staged:
+	case s.Turn || a.staged+n <= a.cfg.Staged:
 		return n
 	case a.staged+n <= 2*a.cfg.Staged && s.flow.staged+n <= a.cfg.Staged/max(1, a.stagedFlows):
 		return n
@@ -29,7 +29,7 @@ func (a *Arbiter) stagingRoom(s *Stream, n int64) int64 {
 // its request is dispatched. It returns at least a packet. There may have been more room when the
 // request was planned, because all streams that open at once see the same room.
 func (a *Arbiter) fitToRoom(s *Stream, n int64) int64 {
-	if s.Kind == Network {
+	if s.Kind == Network || s.Turn {
 		return n
 	}
 	return max(a.stagingRoom(s, n), min(n, leaseFloor))
@@ -37,7 +37,7 @@ func (a *Arbiter) fitToRoom(s *Stream, n int64) int64 {
 
 // setStaged sets the number of bytes that are staged, or being staged, ahead of a reader.
 func (a *Arbiter) setStaged(s *Stream, bytes int64) {
-	if s.Write || s.Kind == Network {
+	if s.Write || s.Kind == Network || s.Turn {
 		return
 	}
 	bytes = max(0, bytes)

@@ -31,9 +31,11 @@ type world struct {
 	woken  []*agent
 	disk   disk
 
-	began   func(r *arbiter.Request, flow string) // called when a request was started
-	marked  func(s *stream, pos int64)
-	freed   func(s *stream)
+	began    func(r *arbiter.Request, flow string) // called when a request was started
+	marked   func(s *stream, pos int64)
+	freed    func(s *stream)
+	activity func() arbiter.Activity // nil: the kernel's counters cannot be read
+
 	settled func() // called when all events of one moment are done
 	ended   func(r *arbiter.Request, flow string, took time.Duration)
 
@@ -157,6 +159,9 @@ func (w *world) decide() {
 		}
 		var actions []arbiter.Action
 		w.decisions++
+		if w.activity != nil && w.a.LookDue(w.now) {
+			w.a.Look(w.now, w.activity())
+		}
 		w.event(func() {
 			some, again := w.a.Decide(w.now)
 			actions, w.again = append(actions, some...), again

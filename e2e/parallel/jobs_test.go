@@ -27,7 +27,7 @@ type cluster struct {
 	root     string // the folder that is shared:///
 }
 
-func start(t *testing.T, m *storage.Machines, layout string) *cluster {
+func start(t *testing.T, m *storage.Machines, layout string, change ...func(*hadoop.Config)) *cluster {
 	t.Helper()
 	jar, err := filepath.Abs("../../bin/penstock-sharedfs.jar")
 	fixture.Must(t, err)
@@ -63,6 +63,9 @@ func start(t *testing.T, m *storage.Machines, layout string) *cluster {
 		text += fmt.Sprintf("%s %s\n", h.Name, h.IP())
 	}
 	fixture.Must(t, os.WriteFile(names, []byte(text), 0o644))
+	for _, f := range change {
+		f(&cfg)
+	}
 	c, err := hadoop.Start(t.Context(), cfg)
 	fixture.Must(t, err)
 	t.Cleanup(func() {

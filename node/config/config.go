@@ -87,6 +87,8 @@ type Node struct {
 	Identity Identity `yaml:"identity"`
 	// Broker holds the settings for the cluster's brokers.
 	Broker *Broker `yaml:"broker"`
+	// Storage names the disk of a storage server on this machine.
+	Storage *Storage `yaml:"storage"`
 	// Control determines whether processes and connections without an agent may be held.
 	Control *Control `yaml:"control"`
 	// Orchestrators names the applications of containers of Kubernetes and Mesos.
@@ -272,6 +274,7 @@ func (n *Node) validate() {
 		n.doc.Add("identity: ", err, "identity")
 	}
 	n.validateBroker()
+	n.validateStorage()
 	n.validateControl()
 	n.validateOrchestrators()
 }

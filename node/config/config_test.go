@@ -179,7 +179,7 @@ rules:
   line 6, column 9: users: "nobodyknowsme": this machine has no such user
   line 7, column 19: task_users: "nobodyelse": this machine has no such user
   line 8, column 1: socket_group "nogroupofthisname": this machine has no such group
-  line 9, column 1: the file has no field "backlog": there are broker, control, data_dirs, device, devices, flow_metrics, foreign, identity, kill_switch, listen, listen_token, local_dirs, loopback, mode, network, orchestrators, socket, socket_group, socket_mode, task_users, users, weights
+  line 9, column 1: the file has no field "backlog": there are broker, control, data_dirs, device, devices, flow_metrics, foreign, identity, kill_switch, listen, listen_token, local_dirs, loopback, mode, network, orchestrators, socket, socket_group, socket_mode, storage, task_users, users, weights
   line 11, column 1: socket_mode "rw": use octal permissions such as "0660"
   line 12, column 10: device has no field "quantm": did you mean quantum?
   line 12, column 22: device: profile: ` + filepath.Dir(name) + `/no.profile: no such file or folder

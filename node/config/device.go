@@ -40,6 +40,9 @@ type Device struct {
 	Staged    settings.Bytes    `yaml:"staged"`
 	Stuck     settings.Duration `yaml:"stuck_after"`
 	MaxFlows  int               `yaml:"max_flows"`
+	// StorageShare is the part of the device's time that a storage service on this machine is due
+	// before all flows while it uses the device, 0 to 0.99; default 0: no such service.
+	StorageShare float64 `yaml:"storage_share"`
 }
 
 // Depth configures the depth D. Fixed applies to the algorithm sfqd, the other values to sfqd2.
@@ -182,6 +185,7 @@ func (n *Node) config(name string, rotates bool, p *profile.Profile) (device.Con
 		Staged:     int64(d.Staged),
 		Stuck:      time.Duration(d.Stuck),
 		MaxFlows:   d.MaxFlows,
+		Storage:    d.StorageShare,
 	}
 	if p != nil {
 		c.Cost = p.Model()

@@ -11,8 +11,12 @@ import (
 	"penstock/core/foreign"
 )
 
-// Counters are the kernel's counters of a device's reads and writes.
-type Counters = foreign.Counters
+// Counters are the kernel's counters of a device's reads and writes. Activity also has the requests
+// that are at the device.
+type (
+	Counters = foreign.Counters
+	Activity = arbiter.Activity
+)
 
 // Loop owns one device's arbiter. The fields below the channels belong to the goroutine in Run.
 type Loop struct {
@@ -28,6 +32,7 @@ type Loop struct {
 	log       *slog.Logger
 	onLatency func(write bool, latency time.Duration)
 	counters  func() (Counters, bool)
+	activity  func() (Activity, bool)
 	epoch     time.Time
 	cfg       Config
 
@@ -57,6 +62,10 @@ type Options struct {
 	// is called once a second and must not block. If it is nil, foreign I/O on the device is not
 	// known.
 	Counters func() (c Counters, ok bool)
+
+	// Activity returns what the kernel counts on the device now; ok is false if that is not known. It
+	// must not block. It is called only if Config.Storage is set, up to 500 times a second.
+	Activity func() (a Activity, ok bool)
 
 	// Scheduler, if not nil, makes a scheduler that replaces the daemon's own, so that the two can
 	// be compared.
@@ -90,6 +99,7 @@ func New(o Options) (*Loop, error) {
 		log:       o.Log.With("device", o.Name),
 		onLatency: o.Latency,
 		counters:  o.Counters,
+		activity:  o.Activity,
 		epoch:     time.Now(),
 		cfg:       o.Config,
 		arbiter:   a,
@@ -107,7 +117,7 @@ func (l *Loop) clock(now time.Time) time.Duration { return now.Sub(l.epoch) + 1 
 // Open starts a stream. It queries the page cache for the resident pages and passes the stream to
 // the loop. The first mark comes through the stream's Marker.
 func (l *Loop) Open(r OpenRequest) *Stream {
-	s := &Stream{OpenRequest: r}
+	s := &Stream{OpenRequest: r, loop: l}
 	if l.cfg.Network != (r.Kind == Network) { // this device does not govern the stream, so the stream must not wait
 		r.Marker.Mark(r.ID, Open)
 		s.closeFiles()
@@ -291,7 +301,7 @@ func (l *Loop) handle(s *Stream, what news, now time.Duration) {
 		o := arbiter.Opening{
 			Flow: s.Flow, User: s.User, Kind: s.Kind, Write: s.Write, Remote: s.Remote, Asked: s.Asked, From: s.From, To: s.To,
 			Missing: s.missing, Patience: s.Patience, Ref: s,
-			Refusable: s.Refusable, Threads: s.Threads, Passing: s.Passing,
+			Refusable: s.Refusable, Threads: s.Threads, Passing: s.Passing, Turn: s.Turn,
 		}
 		s.missing = nil
 		if s.Block != nil {
@@ -319,7 +329,7 @@ func (l *Loop) handle(s *Stream, what news, now time.Duration) {
 // done passes the end of a request to the arbiter.
 func (l *Loop) done(r result) {
 	l.running--
-	if l.onLatency != nil && r.Latency > 0 && r.Err == nil {
+	if l.onLatency != nil && r.Latency > 0 && r.Err == nil && !r.request.Stream.Turn {
 		l.onLatency(r.request.Write, r.Latency)
 	}
 	l.arbiter.Done(l.clock(time.Now()), r.request, r.Result)
@@ -328,6 +338,11 @@ func (l *Loop) done(r result) {
 // decide performs the arbiter's next actions.
 func (l *Loop) decide() {
 	now := l.clock(time.Now())
+	if l.activity != nil && l.arbiter.LookDue(now) {
+		if a, ok := l.activity(); ok {
+			l.arbiter.Look(now, a)
+		}
+	}
 	actions, again := l.arbiter.Decide(now)
 	for i := range actions {
 		switch x := &actions[i]; x.Kind {

@@ -48,6 +48,10 @@ type OpenRequest struct {
 	Refusable bool
 	Threads   int
 
+	// Turn is set if the agent does the I/O itself, through a storage server on this machine. Block
+	// then waits in Stage and Drain until the agent has done it.
+	Turn bool
+
 	// Passing is set if the agent does not wait for the marks of a small read.
 	Passing bool
 
@@ -59,10 +63,17 @@ type OpenRequest struct {
 // Stream is one operation of an agent's process on one file.
 type Stream struct {
 	OpenRequest
+	loop    *Loop
 	missing []int64         // of a read: the bytes of each quantum that were not resident when the stream was opened
 	at      *arbiter.Stream // the arbiter's stream; only for the loop's goroutine
 	news    news            // protected by the mailbox's lock
 }
+
+// Progress is Loop.Progress for this stream.
+func (s *Stream) Progress(pos int64) { s.loop.Progress(s, pos) }
+
+// Close is Loop.Close for this stream.
+func (s *Stream) Close(pos int64) { s.loop.Close(s, pos) }
 
 // facts answers the arbiter's questions about a file. An error counts as the least favourable
 // answer.

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"penstock/node/blockfile"
 	"penstock/node/device"
 )
 
@@ -39,11 +38,13 @@ const (
 // direct schedules an operation that bypasses the page cache. s.mu is held.
 func (s *Scheduler) direct(loop *device.Loop, op Operation) {
 	d := &directFile{op: op, options: &s.options, loop: loop, ready: make(chan struct{}), ended: make(chan struct{}), since: time.Now()}
+	d.End, d.Write, d.Do = op.Offset+op.Length, op.Write, d.await
 	d.part.scheduler = s
 	last := s.threads[op.TID]
 	if last != nil && !last.over() {
 		if last.running() {
-			d.second, d.done = true, true
+			d.second = true
+			d.SetDone()
 			d.pass()
 		} else if !last.hasNext {
 			// The rest of the thread's last operation has not been charged yet.
@@ -103,6 +104,7 @@ func (s *Scheduler) tickDirect(now time.Time) {
 
 // directFile is the file of a direct operation. It implements device.File.
 type directFile struct {
+	device.Elsewhere
 	op      Operation
 	options *Options
 	loop    *device.Loop
@@ -118,9 +120,6 @@ type directFile struct {
 	mu     sync.Mutex
 	begun  bool
 	before int64 // number of the thread's calls that had returned when the operation passed; -1: not known
-	done   bool
-
-	waiting sync.Mutex // held while one request waits for the system call
 }
 
 // pass lets the operation pass, once.
@@ -159,35 +158,13 @@ func (d *directFile) running() bool {
 	return err == nil && now == before
 }
 
-// Query implements device.File. Nothing is resident, and nothing is saved until the operation is done.
-func (d *directFile) Query(_, length int64) (blockfile.Pages, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.op.Write && d.done {
-		return blockfile.Pages{Resident: length}, nil
-	}
-	return blockfile.Pages{Unsaved: length}, nil
-}
-
 // Stage implements device.File. Bytes that have not been staged are charged at the end of the stream.
-func (d *directFile) Stage(int64, int64) error {
-	d.run()
+func (d *directFile) Stage(off, length int64) error {
+	err := d.Elsewhere.Stage(off, length)
 	<-d.ready
 	d.loop.Close(d.part.at, d.op.Offset+d.op.Length)
-	return nil
+	return err
 }
-
-// Drain implements device.File.
-func (d *directFile) Drain(int64, int64) error { d.run(); return nil }
-
-// Deleted implements device.File.
-func (d *directFile) Deleted() bool { return false }
-
-// Size implements device.File.
-func (d *directFile) Size() (int64, error) { return d.op.Offset + d.op.Length, nil }
-
-// Space implements device.File.
-func (d *directFile) Space() (int64, error) { return d.Size() }
 
 // Close implements device.File. The stream has ended, so Close lets the operation pass.
 func (d *directFile) Close() error {
@@ -199,22 +176,7 @@ func (d *directFile) Close() error {
 	return nil
 }
 
-// run lets the operation pass and waits until it is done.
-func (d *directFile) run() {
-	d.waiting.Lock()
-	defer d.waiting.Unlock()
-	d.mu.Lock()
-	done := d.done
-	d.mu.Unlock()
-	if done {
-		return
-	}
-	d.await()
-	d.mu.Lock()
-	d.done = true
-	d.mu.Unlock()
-}
-
+// await lets the operation pass and waits until it is done.
 func (d *directFile) await() {
 	d.pass()
 	d.mu.Lock()

@@ -24,9 +24,8 @@ import (
 // Frames that arrive before the files are open are kept.
 type opened struct {
 	mu     sync.Mutex
-	loop   *device.Loop // nil until the files are open
-	stream *device.Stream
-	pos    int64 // last position reported before the files are open; negative: none, or unknown
+	stream Stream // nil until the files are open
+	pos    int64  // last position reported before the files are open; negative: none, or unknown
 	closed bool
 
 	release func() // releases the stream's slot; called twice: when the stream is closed, and when its opening has ended
@@ -35,8 +34,8 @@ type opened struct {
 func (o *opened) progress(pos int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.loop != nil {
-		o.loop.Progress(o.stream, pos)
+	if o.stream != nil {
+		o.stream.Progress(pos)
 	} else {
 		o.pos = pos
 	}
@@ -46,21 +45,21 @@ func (o *opened) close(pos int64) {
 	defer o.release()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.loop != nil {
-		o.loop.Close(o.stream, pos)
+	if o.stream != nil {
+		o.stream.Close(pos)
 	} else {
 		o.closed, o.pos = true, pos
 	}
 }
 
-func (o *opened) ready(loop *device.Loop, stream *device.Stream) {
+func (o *opened) ready(stream Stream) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.loop, o.stream = loop, stream
+	o.stream = stream
 	if o.closed {
-		loop.Close(stream, o.pos)
+		stream.Close(o.pos)
 	} else if o.pos >= 0 {
-		loop.Progress(stream, o.pos)
+		stream.Progress(o.pos)
 	}
 }
 
@@ -157,7 +156,7 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 	c.opens.Go(func() {
 		defer release()
 		defer c.endOpen(m)
-		loop, stream, err := reg.Open(m, c)
+		stream, err := reg.Open(m, c)
 		if err != nil {
 			if errors.Is(err, ErrBound) {
 				c.server.Stats.OverBound.Add(1)
@@ -165,7 +164,7 @@ func (c *connection) open(m wire.Open, reg Registration) error {
 			c.ungoverned(m, err)
 			return
 		}
-		o.ready(loop, stream)
+		o.ready(stream)
 	})
 	return nil
 }

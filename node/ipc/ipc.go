@@ -89,11 +89,17 @@ func streamsOf(role wire.Role) int {
 	return MaxTaskStreams
 }
 
+// Stream is an open stream: a device.Stream, or a turn. Neither method waits.
+type Stream interface {
+	Progress(position int64)
+	Close(position int64) // a negative position is not known
+}
+
 // Registration holds the directories of one peer.
 type Registration interface {
 	// Open opens a stream's files and starts it on their device. It may block
 	// for as long as the device does.
-	Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error)
+	Open(m wire.Open, marker device.Marker) (Stream, error)
 	// Devices returns the Devices of a WELCOME: the device of each directory in the hello.
 	Devices() []uint8
 	// Alive returns the Alive of a HEARTBEAT: which of those devices answer. It must not block.

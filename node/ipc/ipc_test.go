@@ -51,11 +51,11 @@ func (d *daemon) Free() uint64 {
 
 func (d *daemon) NoLongerFree() <-chan struct{} { return d.used }
 
-func (d *daemon) Open(m wire.Open, _ device.Marker) (*device.Loop, *device.Stream, error) {
+func (d *daemon) Open(m wire.Open, _ device.Marker) (Stream, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.opens = append(d.opens, m)
-	return nil, nil, errors.New("no device here")
+	return nil, errors.New("no device here")
 }
 
 func serve(t *testing.T, d Opener, allow bool) (*Server, string) {
@@ -623,16 +623,16 @@ type openable struct{ daemon }
 
 func (d *openable) Register(Peer) (Registration, error) { return d, nil }
 
-func (d *openable) Open(m wire.Open, k device.Marker) (*device.Loop, *device.Stream, error) {
+func (d *openable) Open(m wire.Open, k device.Marker) (Stream, error) {
 	l, err := device.New(device.Options{Name: "off", Config: device.Config{Network: true}, Log: slog.New(slog.DiscardHandler),
 		Policy: func(string) device.Rule { return device.Rule{Weight: 1} }})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	ended, end := context.WithCancel(context.Background())
 	end()
 	l.Run(ended)
-	return l, l.Open(device.OpenRequest{Marker: k, ID: m.Stream, Flow: m.Flow, Kind: device.Network}), nil
+	return l.Open(device.OpenRequest{Marker: k, ID: m.Stream, Flow: m.Flow, Kind: device.Network}), nil
 }
 
 // A file that a task has deleted before it was opened is not an error.
@@ -654,8 +654,8 @@ type gone struct{ daemon }
 
 func (d *gone) Register(Peer) (Registration, error) { return d, nil }
 
-func (d *gone) Open(wire.Open, device.Marker) (*device.Loop, *device.Stream, error) {
-	return nil, nil, &os.PathError{Op: "open", Path: "/x", Err: os.ErrNotExist}
+func (d *gone) Open(wire.Open, device.Marker) (Stream, error) {
+	return nil, &os.PathError{Op: "open", Path: "/x", Err: os.ErrNotExist}
 }
 
 func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
@@ -687,7 +687,7 @@ type slowOpener struct {
 
 func (d *slowOpener) Register(Peer) (Registration, error) { return d, nil }
 
-func (d *slowOpener) Open(m wire.Open, k device.Marker) (*device.Loop, *device.Stream, error) {
+func (d *slowOpener) Open(m wire.Open, k device.Marker) (Stream, error) {
 	if m.Flow == "slow" {
 		<-d.gate
 	}

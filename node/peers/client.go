@@ -337,10 +337,13 @@ func (c *Client) giveBack(r route, n *node, err error) {
 }
 
 // dial makes a connection. The new connection's source is this machine's address in the connection
-// that the question is about, since only that address may ask. The other side must have the node's
-// certificate.
+// that the question is about, since only that address may ask. A connection for turns has any source.
+// The other side must have the node's certificate.
 func (c *Client) dial(r route) (*grpc.ClientConn, error) {
-	dialer := &net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.from, 0))}
+	dialer := &net.Dialer{}
+	if r.from.IsValid() {
+		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(r.from, 0))
+	}
 	again := backoff.DefaultConfig
 	again.MaxDelay = pause // for a connection that is kept while calls are in progress
 	return grpc.NewClient("passthrough:///"+r.to.String(), grpc.WithTransportCredentials(cluster.Credentials(c.o.TLS, r.name)),

@@ -50,7 +50,7 @@ func authority(t *testing.T, names ...string) func(name string) cluster.Files {
 type whose func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error)
 
 // answering runs a node at an address, until the test ends.
-func answering(t *testing.T, at string, files cluster.Files, w whose) (*Server, string) {
+func answering(t *testing.T, at string, files cluster.Files, w whose, change ...func(*Server)) (*Server, string) {
 	t.Helper()
 	secure, err := files.Server()
 	if err != nil {
@@ -61,6 +61,9 @@ func answering(t *testing.T, at string, files cluster.Files, w whose) (*Server, 
 		t.Fatal(err)
 	}
 	s := NewServer(w, slog.New(slog.DiscardHandler))
+	for _, c := range change {
+		c(s)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
 	serving.Go(func() {

@@ -32,6 +32,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"penstock/node/identity"
+	"penstock/node/turns"
 	"penstock/wire/cluster"
 	"penstock/wire/web"
 )
@@ -55,6 +56,12 @@ type Server struct {
 	cluster.UnimplementedPeersServer
 	Answered atomic.Int64
 	Refused  atomic.Int64 // questions refused because the caller has no right to ask them, or asks too many
+
+	// Target returns the disk of this machine's storage server. It is nil if there is none. It must be set
+	// before Serve is called.
+	Target func() (turns.Target, error)
+
+	turnStreams turnStreams
 
 	whose   func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error)
 	log     *slog.Logger

@@ -932,6 +932,138 @@ func (x *Host) GetAddress() string {
 	return ""
 }
 
+// TurnRequest asks for a turn, or ends one.
+type TurnRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // above 0; the caller uses it again only after it has ended the turn
+	// The turn is over, or given up. The other fields are then empty.
+	End           bool   `protobuf:"varint,2,opt,name=end,proto3" json:"end,omitempty"`
+	Application   string `protobuf:"bytes,3,opt,name=application,proto3" json:"application,omitempty"` // as the calling node has verified it
+	Write         bool   `protobuf:"varint,4,opt,name=write,proto3" json:"write,omitempty"`
+	Bytes         int64  `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnRequest) Reset() {
+	*x = TurnRequest{}
+	mi := &file_cluster_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnRequest) ProtoMessage() {}
+
+func (x *TurnRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnRequest.ProtoReflect.Descriptor instead.
+func (*TurnRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *TurnRequest) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TurnRequest) GetEnd() bool {
+	if x != nil {
+		return x.End
+	}
+	return false
+}
+
+func (x *TurnRequest) GetApplication() string {
+	if x != nil {
+		return x.Application
+	}
+	return ""
+}
+
+func (x *TurnRequest) GetWrite() bool {
+	if x != nil {
+		return x.Write
+	}
+	return false
+}
+
+func (x *TurnRequest) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+// TurnAnswer grants a turn.
+type TurnAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // 0: a heartbeat. There are four a second while the disk's loop runs
+	// The turn is not governed here: the task need not wait, and ends nothing.
+	Refused       bool `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TurnAnswer) Reset() {
+	*x = TurnAnswer{}
+	mi := &file_cluster_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TurnAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TurnAnswer) ProtoMessage() {}
+
+func (x *TurnAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TurnAnswer.ProtoReflect.Descriptor instead.
+func (*TurnAnswer) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *TurnAnswer) GetId() uint32 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *TurnAnswer) GetRefused() bool {
+	if x != nil {
+		return x.Refused
+	}
+	return false
+}
+
 // Connection is a TCP connection as the callee sees it, with the callee's end as local.
 type Connection struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -945,7 +1077,7 @@ type Connection struct {
 
 func (x *Connection) Reset() {
 	*x = Connection{}
-	mi := &file_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -957,7 +1089,7 @@ func (x *Connection) String() string {
 func (*Connection) ProtoMessage() {}
 
 func (x *Connection) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[9]
+	mi := &file_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -970,7 +1102,7 @@ func (x *Connection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Connection.ProtoReflect.Descriptor instead.
 func (*Connection) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{9}
+	return file_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Connection) GetLocal() string {
@@ -1022,7 +1154,7 @@ type Owner struct {
 
 func (x *Owner) Reset() {
 	*x = Owner{}
-	mi := &file_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1166,7 @@ func (x *Owner) String() string {
 func (*Owner) ProtoMessage() {}
 
 func (x *Owner) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[10]
+	mi := &file_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1179,7 @@ func (x *Owner) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Owner.ProtoReflect.Descriptor instead.
 func (*Owner) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{10}
+	return file_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Owner) GetApplication() string {
@@ -1122,7 +1254,7 @@ type PolicyRequest struct {
 
 func (x *PolicyRequest) Reset() {
 	*x = PolicyRequest{}
-	mi := &file_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1134,7 +1266,7 @@ func (x *PolicyRequest) String() string {
 func (*PolicyRequest) ProtoMessage() {}
 
 func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[11]
+	mi := &file_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1147,7 +1279,7 @@ func (x *PolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyRequest.ProtoReflect.Descriptor instead.
 func (*PolicyRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{11}
+	return file_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PolicyRequest) GetVersion() uint64 {
@@ -1178,7 +1310,7 @@ type PolicyVersion struct {
 
 func (x *PolicyVersion) Reset() {
 	*x = PolicyVersion{}
-	mi := &file_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1322,7 @@ func (x *PolicyVersion) String() string {
 func (*PolicyVersion) ProtoMessage() {}
 
 func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[12]
+	mi := &file_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1335,7 @@ func (x *PolicyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyVersion.ProtoReflect.Descriptor instead.
 func (*PolicyVersion) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *PolicyVersion) GetVersion() uint64 {
@@ -1278,7 +1410,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1290,7 +1422,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[13]
+	mi := &file_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1303,7 +1435,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HistoryRequest) GetLimit() uint32 {
@@ -1322,7 +1454,7 @@ type HistoryAnswer struct {
 
 func (x *HistoryAnswer) Reset() {
 	*x = HistoryAnswer{}
-	mi := &file_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1334,7 +1466,7 @@ func (x *HistoryAnswer) String() string {
 func (*HistoryAnswer) ProtoMessage() {}
 
 func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[14]
+	mi := &file_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1347,7 +1479,7 @@ func (x *HistoryAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryAnswer.ProtoReflect.Descriptor instead.
 func (*HistoryAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HistoryAnswer) GetVersions() []*PolicyVersion {
@@ -1375,7 +1507,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1519,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[15]
+	mi := &file_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1532,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ApplyRequest) GetText() []byte {
@@ -1448,7 +1580,7 @@ type KillSwitchRequest struct {
 
 func (x *KillSwitchRequest) Reset() {
 	*x = KillSwitchRequest{}
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1592,7 @@ func (x *KillSwitchRequest) String() string {
 func (*KillSwitchRequest) ProtoMessage() {}
 
 func (x *KillSwitchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[16]
+	mi := &file_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1605,7 @@ func (x *KillSwitchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillSwitchRequest.ProtoReflect.Descriptor instead.
 func (*KillSwitchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *KillSwitchRequest) GetOn() bool {
@@ -1503,7 +1635,7 @@ type EndCanaryRequest struct {
 
 func (x *EndCanaryRequest) Reset() {
 	*x = EndCanaryRequest{}
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1647,7 @@ func (x *EndCanaryRequest) String() string {
 func (*EndCanaryRequest) ProtoMessage() {}
 
 func (x *EndCanaryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[17]
+	mi := &file_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1660,7 @@ func (x *EndCanaryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndCanaryRequest.ProtoReflect.Descriptor instead.
 func (*EndCanaryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EndCanaryRequest) GetComplete() bool {
@@ -1565,7 +1697,7 @@ type SetWeightRequest struct {
 
 func (x *SetWeightRequest) Reset() {
 	*x = SetWeightRequest{}
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1577,7 +1709,7 @@ func (x *SetWeightRequest) String() string {
 func (*SetWeightRequest) ProtoMessage() {}
 
 func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[18]
+	mi := &file_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1590,7 +1722,7 @@ func (x *SetWeightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetWeightRequest.ProtoReflect.Descriptor instead.
 func (*SetWeightRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SetWeightRequest) GetApplication() string {
@@ -1622,7 +1754,7 @@ type ListNodesRequest struct {
 
 func (x *ListNodesRequest) Reset() {
 	*x = ListNodesRequest{}
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1766,7 @@ func (x *ListNodesRequest) String() string {
 func (*ListNodesRequest) ProtoMessage() {}
 
 func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[19]
+	mi := &file_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1779,7 @@ func (x *ListNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesRequest.ProtoReflect.Descriptor instead.
 func (*ListNodesRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 type ListNodesAnswer struct {
@@ -1666,7 +1798,7 @@ type ListNodesAnswer struct {
 
 func (x *ListNodesAnswer) Reset() {
 	*x = ListNodesAnswer{}
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1678,7 +1810,7 @@ func (x *ListNodesAnswer) String() string {
 func (*ListNodesAnswer) ProtoMessage() {}
 
 func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[20]
+	mi := &file_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1691,7 +1823,7 @@ func (x *ListNodesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNodesAnswer.ProtoReflect.Descriptor instead.
 func (*ListNodesAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListNodesAnswer) GetNodes() []*NodeState {
@@ -1752,7 +1884,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_cluster_proto_msgTypes[21]
+	mi := &file_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1764,7 +1896,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[21]
+	mi := &file_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1777,7 +1909,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeState) GetNode() *Node {
@@ -1838,7 +1970,7 @@ type ListApplicationsRequest struct {
 
 func (x *ListApplicationsRequest) Reset() {
 	*x = ListApplicationsRequest{}
-	mi := &file_cluster_proto_msgTypes[22]
+	mi := &file_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +1982,7 @@ func (x *ListApplicationsRequest) String() string {
 func (*ListApplicationsRequest) ProtoMessage() {}
 
 func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[22]
+	mi := &file_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +1995,7 @@ func (x *ListApplicationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsRequest.ProtoReflect.Descriptor instead.
 func (*ListApplicationsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListApplicationsRequest) GetApplication() string {
@@ -1882,7 +2014,7 @@ type ListApplicationsAnswer struct {
 
 func (x *ListApplicationsAnswer) Reset() {
 	*x = ListApplicationsAnswer{}
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1894,7 +2026,7 @@ func (x *ListApplicationsAnswer) String() string {
 func (*ListApplicationsAnswer) ProtoMessage() {}
 
 func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[23]
+	mi := &file_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1907,7 +2039,7 @@ func (x *ListApplicationsAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListApplicationsAnswer.ProtoReflect.Descriptor instead.
 func (*ListApplicationsAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListApplicationsAnswer) GetApplications() []*ApplicationState {
@@ -1977,7 +2109,7 @@ type ApplicationState struct {
 
 func (x *ApplicationState) Reset() {
 	*x = ApplicationState{}
-	mi := &file_cluster_proto_msgTypes[24]
+	mi := &file_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1989,7 +2121,7 @@ func (x *ApplicationState) String() string {
 func (*ApplicationState) ProtoMessage() {}
 
 func (x *ApplicationState) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[24]
+	mi := &file_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2002,7 +2134,7 @@ func (x *ApplicationState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplicationState.ProtoReflect.Descriptor instead.
 func (*ApplicationState) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ApplicationState) GetApplication() string {
@@ -2289,7 +2421,7 @@ type ForecastRequest struct {
 
 func (x *ForecastRequest) Reset() {
 	*x = ForecastRequest{}
-	mi := &file_cluster_proto_msgTypes[25]
+	mi := &file_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2301,7 +2433,7 @@ func (x *ForecastRequest) String() string {
 func (*ForecastRequest) ProtoMessage() {}
 
 func (x *ForecastRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[25]
+	mi := &file_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2314,7 +2446,7 @@ func (x *ForecastRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastRequest.ProtoReflect.Descriptor instead.
 func (*ForecastRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ForecastRequest) GetApplication() string {
@@ -2368,7 +2500,7 @@ type ForecastAnswer struct {
 
 func (x *ForecastAnswer) Reset() {
 	*x = ForecastAnswer{}
-	mi := &file_cluster_proto_msgTypes[26]
+	mi := &file_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2380,7 +2512,7 @@ func (x *ForecastAnswer) String() string {
 func (*ForecastAnswer) ProtoMessage() {}
 
 func (x *ForecastAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[26]
+	mi := &file_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2393,7 +2525,7 @@ func (x *ForecastAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForecastAnswer.ProtoReflect.Descriptor instead.
 func (*ForecastAnswer) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{26}
+	return file_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ForecastAnswer) GetProgress() float64 {
@@ -2513,7 +2645,7 @@ type Promise struct {
 
 func (x *Promise) Reset() {
 	*x = Promise{}
-	mi := &file_cluster_proto_msgTypes[27]
+	mi := &file_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2525,7 +2657,7 @@ func (x *Promise) String() string {
 func (*Promise) ProtoMessage() {}
 
 func (x *Promise) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_proto_msgTypes[27]
+	mi := &file_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2538,7 +2670,7 @@ func (x *Promise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promise.ProtoReflect.Descriptor instead.
 func (*Promise) Descriptor() ([]byte, []int) {
-	return file_cluster_proto_rawDescGZIP(), []int{27}
+	return file_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Promise) GetWindowS() uint32 {
@@ -2665,7 +2797,17 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05queue\x18\x01 \x01(\tR\x05queue\x12\x16\n" +
 	"\x06weight\x18\x02 \x01(\x01R\x06weight\" \n" +
 	"\x04Host\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddress\"P\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\"}\n" +
+	"\vTurnRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x10\n" +
+	"\x03end\x18\x02 \x01(\bR\x03end\x12 \n" +
+	"\vapplication\x18\x03 \x01(\tR\vapplication\x12\x14\n" +
+	"\x05write\x18\x04 \x01(\bR\x05write\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x03R\x05bytes\"6\n" +
+	"\n" +
+	"TurnAnswer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\rR\x02id\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\bR\arefused\"P\n" +
 	"\n" +
 	"Connection\x12\x14\n" +
 	"\x05local\x18\x01 \x01(\tR\x05local\x12\x16\n" +
@@ -2817,9 +2959,10 @@ const file_cluster_proto_rawDesc = "" +
 	"\fMODE_ENFORCE\x10\x032\x84\x01\n" +
 	"\x05Nodes\x12B\n" +
 	"\bExchange\x12\x18.penstock.cluster.Report\x1a\x18.penstock.cluster.Answer(\x010\x01\x127\n" +
-	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2G\n" +
+	"\x05Where\x12\x16.penstock.cluster.Host\x1a\x16.penstock.cluster.Node2\x91\x01\n" +
 	"\x05Peers\x12>\n" +
-	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner2\xf5\x05\n" +
+	"\x05Whose\x12\x1c.penstock.cluster.Connection\x1a\x17.penstock.cluster.Owner\x12H\n" +
+	"\x05Turns\x12\x1d.penstock.cluster.TurnRequest\x1a\x1c.penstock.cluster.TurnAnswer(\x010\x012\xf5\x05\n" +
 	"\tOperators\x12J\n" +
 	"\x06Policy\x12\x1f.penstock.cluster.PolicyRequest\x1a\x1f.penstock.cluster.PolicyVersion\x12L\n" +
 	"\aHistory\x12 .penstock.cluster.HistoryRequest\x1a\x1f.penstock.cluster.HistoryAnswer\x12H\n" +
@@ -2845,7 +2988,7 @@ func file_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_cluster_proto_goTypes = []any{
 	(Mode)(0),                       // 0: penstock.cluster.Mode
 	(*Report)(nil),                  // 1: penstock.cluster.Report
@@ -2857,26 +3000,28 @@ var file_cluster_proto_goTypes = []any{
 	(*Right)(nil),                   // 7: penstock.cluster.Right
 	(*Level)(nil),                   // 8: penstock.cluster.Level
 	(*Host)(nil),                    // 9: penstock.cluster.Host
-	(*Connection)(nil),              // 10: penstock.cluster.Connection
-	(*Owner)(nil),                   // 11: penstock.cluster.Owner
-	(*PolicyRequest)(nil),           // 12: penstock.cluster.PolicyRequest
-	(*PolicyVersion)(nil),           // 13: penstock.cluster.PolicyVersion
-	(*HistoryRequest)(nil),          // 14: penstock.cluster.HistoryRequest
-	(*HistoryAnswer)(nil),           // 15: penstock.cluster.HistoryAnswer
-	(*ApplyRequest)(nil),            // 16: penstock.cluster.ApplyRequest
-	(*KillSwitchRequest)(nil),       // 17: penstock.cluster.KillSwitchRequest
-	(*EndCanaryRequest)(nil),        // 18: penstock.cluster.EndCanaryRequest
-	(*SetWeightRequest)(nil),        // 19: penstock.cluster.SetWeightRequest
-	(*ListNodesRequest)(nil),        // 20: penstock.cluster.ListNodesRequest
-	(*ListNodesAnswer)(nil),         // 21: penstock.cluster.ListNodesAnswer
-	(*NodeState)(nil),               // 22: penstock.cluster.NodeState
-	(*ListApplicationsRequest)(nil), // 23: penstock.cluster.ListApplicationsRequest
-	(*ListApplicationsAnswer)(nil),  // 24: penstock.cluster.ListApplicationsAnswer
-	(*ApplicationState)(nil),        // 25: penstock.cluster.ApplicationState
-	(*ForecastRequest)(nil),         // 26: penstock.cluster.ForecastRequest
-	(*ForecastAnswer)(nil),          // 27: penstock.cluster.ForecastAnswer
-	(*Promise)(nil),                 // 28: penstock.cluster.Promise
-	nil,                             // 29: penstock.cluster.PolicyVersion.WeightsEntry
+	(*TurnRequest)(nil),             // 10: penstock.cluster.TurnRequest
+	(*TurnAnswer)(nil),              // 11: penstock.cluster.TurnAnswer
+	(*Connection)(nil),              // 12: penstock.cluster.Connection
+	(*Owner)(nil),                   // 13: penstock.cluster.Owner
+	(*PolicyRequest)(nil),           // 14: penstock.cluster.PolicyRequest
+	(*PolicyVersion)(nil),           // 15: penstock.cluster.PolicyVersion
+	(*HistoryRequest)(nil),          // 16: penstock.cluster.HistoryRequest
+	(*HistoryAnswer)(nil),           // 17: penstock.cluster.HistoryAnswer
+	(*ApplyRequest)(nil),            // 18: penstock.cluster.ApplyRequest
+	(*KillSwitchRequest)(nil),       // 19: penstock.cluster.KillSwitchRequest
+	(*EndCanaryRequest)(nil),        // 20: penstock.cluster.EndCanaryRequest
+	(*SetWeightRequest)(nil),        // 21: penstock.cluster.SetWeightRequest
+	(*ListNodesRequest)(nil),        // 22: penstock.cluster.ListNodesRequest
+	(*ListNodesAnswer)(nil),         // 23: penstock.cluster.ListNodesAnswer
+	(*NodeState)(nil),               // 24: penstock.cluster.NodeState
+	(*ListApplicationsRequest)(nil), // 25: penstock.cluster.ListApplicationsRequest
+	(*ListApplicationsAnswer)(nil),  // 26: penstock.cluster.ListApplicationsAnswer
+	(*ApplicationState)(nil),        // 27: penstock.cluster.ApplicationState
+	(*ForecastRequest)(nil),         // 28: penstock.cluster.ForecastRequest
+	(*ForecastAnswer)(nil),          // 29: penstock.cluster.ForecastAnswer
+	(*Promise)(nil),                 // 30: penstock.cluster.Promise
+	nil,                             // 31: penstock.cluster.PolicyVersion.WeightsEntry
 }
 var file_cluster_proto_depIdxs = []int32{
 	4,  // 0: penstock.cluster.Report.node:type_name -> penstock.cluster.Node
@@ -2888,39 +3033,41 @@ var file_cluster_proto_depIdxs = []int32{
 	2,  // 6: penstock.cluster.Answer.queues:type_name -> penstock.cluster.Queues
 	0,  // 7: penstock.cluster.Answer.mode:type_name -> penstock.cluster.Mode
 	8,  // 8: penstock.cluster.Right.queues:type_name -> penstock.cluster.Level
-	29, // 9: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
-	13, // 10: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
-	22, // 11: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
+	31, // 9: penstock.cluster.PolicyVersion.weights:type_name -> penstock.cluster.PolicyVersion.WeightsEntry
+	15, // 10: penstock.cluster.HistoryAnswer.versions:type_name -> penstock.cluster.PolicyVersion
+	24, // 11: penstock.cluster.ListNodesAnswer.nodes:type_name -> penstock.cluster.NodeState
 	4,  // 12: penstock.cluster.NodeState.node:type_name -> penstock.cluster.Node
 	0,  // 13: penstock.cluster.NodeState.mode:type_name -> penstock.cluster.Mode
-	25, // 14: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
-	28, // 15: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
+	27, // 14: penstock.cluster.ListApplicationsAnswer.applications:type_name -> penstock.cluster.ApplicationState
+	30, // 15: penstock.cluster.ApplicationState.promise:type_name -> penstock.cluster.Promise
 	1,  // 16: penstock.cluster.Nodes.Exchange:input_type -> penstock.cluster.Report
 	9,  // 17: penstock.cluster.Nodes.Where:input_type -> penstock.cluster.Host
-	10, // 18: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
-	12, // 19: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
-	14, // 20: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
-	16, // 21: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
-	19, // 22: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
-	17, // 23: penstock.cluster.Operators.KillSwitch:input_type -> penstock.cluster.KillSwitchRequest
-	18, // 24: penstock.cluster.Operators.EndCanary:input_type -> penstock.cluster.EndCanaryRequest
-	20, // 25: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
-	23, // 26: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
-	26, // 27: penstock.cluster.Operators.Forecast:input_type -> penstock.cluster.ForecastRequest
-	6,  // 28: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
-	4,  // 29: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
-	11, // 30: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
-	13, // 31: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
-	15, // 32: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
-	13, // 33: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
-	13, // 34: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
-	13, // 35: penstock.cluster.Operators.KillSwitch:output_type -> penstock.cluster.PolicyVersion
-	13, // 36: penstock.cluster.Operators.EndCanary:output_type -> penstock.cluster.PolicyVersion
-	21, // 37: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
-	24, // 38: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
-	27, // 39: penstock.cluster.Operators.Forecast:output_type -> penstock.cluster.ForecastAnswer
-	28, // [28:40] is the sub-list for method output_type
-	16, // [16:28] is the sub-list for method input_type
+	12, // 18: penstock.cluster.Peers.Whose:input_type -> penstock.cluster.Connection
+	10, // 19: penstock.cluster.Peers.Turns:input_type -> penstock.cluster.TurnRequest
+	14, // 20: penstock.cluster.Operators.Policy:input_type -> penstock.cluster.PolicyRequest
+	16, // 21: penstock.cluster.Operators.History:input_type -> penstock.cluster.HistoryRequest
+	18, // 22: penstock.cluster.Operators.Apply:input_type -> penstock.cluster.ApplyRequest
+	21, // 23: penstock.cluster.Operators.SetWeight:input_type -> penstock.cluster.SetWeightRequest
+	19, // 24: penstock.cluster.Operators.KillSwitch:input_type -> penstock.cluster.KillSwitchRequest
+	20, // 25: penstock.cluster.Operators.EndCanary:input_type -> penstock.cluster.EndCanaryRequest
+	22, // 26: penstock.cluster.Operators.ListNodes:input_type -> penstock.cluster.ListNodesRequest
+	25, // 27: penstock.cluster.Operators.ListApplications:input_type -> penstock.cluster.ListApplicationsRequest
+	28, // 28: penstock.cluster.Operators.Forecast:input_type -> penstock.cluster.ForecastRequest
+	6,  // 29: penstock.cluster.Nodes.Exchange:output_type -> penstock.cluster.Answer
+	4,  // 30: penstock.cluster.Nodes.Where:output_type -> penstock.cluster.Node
+	13, // 31: penstock.cluster.Peers.Whose:output_type -> penstock.cluster.Owner
+	11, // 32: penstock.cluster.Peers.Turns:output_type -> penstock.cluster.TurnAnswer
+	15, // 33: penstock.cluster.Operators.Policy:output_type -> penstock.cluster.PolicyVersion
+	17, // 34: penstock.cluster.Operators.History:output_type -> penstock.cluster.HistoryAnswer
+	15, // 35: penstock.cluster.Operators.Apply:output_type -> penstock.cluster.PolicyVersion
+	15, // 36: penstock.cluster.Operators.SetWeight:output_type -> penstock.cluster.PolicyVersion
+	15, // 37: penstock.cluster.Operators.KillSwitch:output_type -> penstock.cluster.PolicyVersion
+	15, // 38: penstock.cluster.Operators.EndCanary:output_type -> penstock.cluster.PolicyVersion
+	23, // 39: penstock.cluster.Operators.ListNodes:output_type -> penstock.cluster.ListNodesAnswer
+	26, // 40: penstock.cluster.Operators.ListApplications:output_type -> penstock.cluster.ListApplicationsAnswer
+	29, // 41: penstock.cluster.Operators.Forecast:output_type -> penstock.cluster.ForecastAnswer
+	29, // [29:42] is the sub-list for method output_type
+	16, // [16:29] is the sub-list for method input_type
 	16, // [16:16] is the sub-list for extension type_name
 	16, // [16:16] is the sub-list for extension extendee
 	0,  // [0:16] is the sub-list for field type_name
@@ -2937,7 +3084,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -169,6 +169,7 @@ var Nodes_ServiceDesc = grpc.ServiceDesc{
 
 const (
 	Peers_Whose_FullMethodName = "/penstock.cluster.Peers/Whose"
+	Peers_Turns_FullMethodName = "/penstock.cluster.Peers/Turns"
 )
 
 // PeersClient is the client API for Peers service.
@@ -176,9 +177,11 @@ const (
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
 // Peers is a node daemon's service for other nodes. Whose returns the holder of a connection on
-// this machine.
+// this machine. Turns gives tasks on the calling machine turns at the disk of this machine's storage
+// server; the stream lasts while they take any.
 type PeersClient interface {
 	Whose(ctx context.Context, in *Connection, opts ...grpc.CallOption) (*Owner, error)
+	Turns(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TurnRequest, TurnAnswer], error)
 }
 
 type peersClient struct {
@@ -199,14 +202,29 @@ func (c *peersClient) Whose(ctx context.Context, in *Connection, opts ...grpc.Ca
 	return out, nil
 }
 
+func (c *peersClient) Turns(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[TurnRequest, TurnAnswer], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Peers_ServiceDesc.Streams[0], Peers_Turns_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[TurnRequest, TurnAnswer]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peers_TurnsClient = grpc.BidiStreamingClient[TurnRequest, TurnAnswer]
+
 // PeersServer is the server API for Peers service.
 // All implementations must embed UnimplementedPeersServer
 // for forward compatibility.
 //
 // Peers is a node daemon's service for other nodes. Whose returns the holder of a connection on
-// this machine.
+// this machine. Turns gives tasks on the calling machine turns at the disk of this machine's storage
+// server; the stream lasts while they take any.
 type PeersServer interface {
 	Whose(context.Context, *Connection) (*Owner, error)
+	Turns(grpc.BidiStreamingServer[TurnRequest, TurnAnswer]) error
 	mustEmbedUnimplementedPeersServer()
 }
 
@@ -219,6 +237,9 @@ type UnimplementedPeersServer struct{}
 
 func (UnimplementedPeersServer) Whose(context.Context, *Connection) (*Owner, error) {
 	return nil, status.Error(codes.Unimplemented, "method Whose not implemented")
+}
+func (UnimplementedPeersServer) Turns(grpc.BidiStreamingServer[TurnRequest, TurnAnswer]) error {
+	return status.Error(codes.Unimplemented, "method Turns not implemented")
 }
 func (UnimplementedPeersServer) mustEmbedUnimplementedPeersServer() {}
 func (UnimplementedPeersServer) testEmbeddedByValue()               {}
@@ -259,6 +280,13 @@ func _Peers_Whose_Handler(srv interface{}, ctx context.Context, dec func(interfa
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Peers_Turns_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PeersServer).Turns(&grpc.GenericServerStream[TurnRequest, TurnAnswer]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Peers_TurnsServer = grpc.BidiStreamingServer[TurnRequest, TurnAnswer]
+
 // Peers_ServiceDesc is the grpc.ServiceDesc for Peers service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -271,7 +299,14 @@ var Peers_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Peers_Whose_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Turns",
+			Handler:       _Peers_Turns_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "cluster.proto",
 }
 

@@ -86,7 +86,7 @@ type registration struct {
 }
 
 // Open implements ipc.Registration.
-func (r registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *device.Stream, error) {
+func (r registration) Open(m wire.Open, marker device.Marker) (ipc.Stream, error) {
 	request := device.OpenRequest{Marker: marker, ID: m.Stream, Flow: m.Flow, Write: m.Direction == wire.Write,
 		From: m.From, To: m.To}
 	switch {
@@ -98,9 +98,9 @@ func (r registration) Open(m wire.Open, marker device.Marker) (*device.Loop, *de
 		request.Block = &memoryFile{resident: true, quanta: &r.quanta}
 		request.Write, request.To = false, request.From // nothing to wait for: the mark opens at once
 	default:
-		return nil, nil, errors.New("no such block")
+		return nil, errors.New("no such block")
 	}
-	return r.loop, r.loop.Open(request), nil
+	return r.loop.Open(request), nil
 }
 
 // Devices implements ipc.Registration: all directories are on the one device.

@@ -179,8 +179,8 @@ public final class Client implements Runnable {
         if (admitted == null) {
             return null;
         }
-        boolean passing = !write && again == null && to - from <= Frames.MAX_PASSING && isFree(kind, file)
-                && streamCount.get() <= MAX_STREAMS_WITH_PASSING;
+        boolean passing = !write && again == null && !peer.storage && to - from <= Frames.MAX_PASSING
+                && isFree(kind, file) && streamCount.get() <= MAX_STREAMS_WITH_PASSING;
         Stream s = new Stream(nextId.incrementAndGet(), connected, write, kind, admitted, file, meta, peer, from, to,
                 patience, refusable, passing, again);
         if (passing) {

@@ -462,6 +462,44 @@ public final class Gates {
         }
     }
 
+    // ---- turns at storage servers, for plug-ins
+
+    /**
+     * Asks the daemon for a turn: permission for one read or write of that many bytes on the disk of a storage server.
+     * Waits for it as {@link #pass} does. The caller must call {@link #endTurn} after its read or write.
+     *
+     * @param mount a folder of the file system
+     * @param server the server's name
+     * @return null if nobody can be asked
+     */
+    public static Stream takeTurn(boolean write, String flow, File mount, String server, long bytes) {
+        Client c = client;
+        if (c == null || !c.isConnected()) {
+            return null;
+        }
+        Peer peer = Peer.storage(server);
+        Stream s = peer == null ? null
+                : c.open(write, Frames.PERSISTENT, flow, mount, null, peer, 0, bytes, c.usual(), false, null);
+        if (s == null) {
+            FAILED_OPENS.increment();
+            return null;
+        }
+        if (s.mark < bytes) {
+            await(c, s, bytes, false);
+        }
+        return s;
+    }
+
+    /** Reports whether the daemon has given the turn, and the wait did not end for another reason. */
+    public static boolean hasTurn(Stream s) {
+        return s.mark >= s.to;
+    }
+
+    /** Ends a turn. */
+    public static void endTurn(Stream s) {
+        close(s, s.to, false);
+    }
+
     // ---- all
 
     public static void close(Stream s, long position, boolean failed) {

@@ -20,6 +20,8 @@ public final class Peer {
     public final String client;
     public final String server;
     public final String user;
+    /** Whether the stream is a turn at a storage server, and {@link #server} its name. */
+    final boolean storage;
 
     /**
      * Converts addresses as the JVM or Hadoop prints them: host/ip:port, with IPv6 in brackets or not. Domain sockets
@@ -57,6 +59,22 @@ public final class Peer {
     }
 
     Peer(String client, String server, String user) {
+        this(client, server, user, false);
+    }
+
+    /**
+     * Returns the storage server for {@link Gates#takeTurn}.
+     *
+     * @param server its name; null if no daemon can know a server of that name
+     */
+    static Peer storage(String server) {
+        boolean fits = !server.isEmpty() && server.length() <= Frames.MAX_ADDRESS
+                && server.chars().allMatch(c -> c > ' ' && c < 0x7f);
+        return fits ? new Peer("", server, "", true) : null;
+    }
+
+    private Peer(String client, String server, String user, boolean storage) {
+        this.storage = storage;
         this.client = client;
         this.server = server;
         this.user = user;

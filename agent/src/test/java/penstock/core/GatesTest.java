@@ -857,6 +857,33 @@ class GatesTest {
         assertEquals(passed + 1, Gates.PASSED.sum());
     }
 
+    /** A turn is asked for even if a device is free, because it is at another one. */
+    @Test
+    void aTurnWaits() throws Exception {
+        startFree();
+        File mount = new File("/d");
+        for (boolean write : new boolean[] {false, true}) {
+            Worker<Stream> turn = new Worker<>(() -> Gates.takeTurn(write, APPLICATION, mount, "brick1.example.com",
+                    4096)).held();
+            Heard open = daemon.next(Frames.OPEN);
+            assertFalse(open.passing());
+            assertEquals(write, open.write());
+            assertEquals("brick1.example.com", open.peer().server);
+            assertEquals(0, open.from());
+            assertEquals(4096, open.to());
+            daemon.mark(open.stream(), Long.MAX_VALUE);
+            assertTrue(Gates.hasTurn(turn.result()));
+            Gates.endTurn(turn.result());
+            assertEquals(4096, daemon.next(Frames.CLOSE).position());
+        }
+        for (String name : List.of("", "two words", "x".repeat(Frames.MAX_ADDRESS + 1), "\u00e4", "a\0")) {
+            assertNull(Gates.takeTurn(false, APPLICATION, mount, name, 4096));
+        }
+        Worker<Stream> late = new Worker<>(() -> Gates.takeTurn(false, APPLICATION, mount, "brick1", 4096)).held();
+        daemon.beating = false;
+        assertFalse(Gates.hasTurn(late.result()), "the daemon is silent, and the wait is over");
+    }
+
     @Test
     void aLongerReadOnAFreeDeviceWaits() throws Exception {
         startFree();

@@ -47,6 +47,8 @@ import penstock.sharedfs.layout.Counts;
 import penstock.sharedfs.layout.Locator;
 import penstock.sharedfs.layout.Placement;
 import penstock.sharedfs.layout.Setup;
+import penstock.sharedfs.turns.FileTurns;
+import penstock.sharedfs.turns.Turns;
 
 /**
  * The file system {@code shared:///}, whose root is a folder of a mounted parallel file system.
@@ -61,7 +63,7 @@ import penstock.sharedfs.layout.Setup;
 public final class SharedFileSystem extends FileSystem {
     static final String SCHEME = "shared";
     /** The folder that is the root. */
-    static final String MOUNT = "penstock.sharedfs.mount";
+    public static final String MOUNT = "penstock.sharedfs.mount";
     /** Whether to refuse a folder of the machine's root file system, where nothing is mounted. */
     static final String MOUNT_REQUIRED = "penstock.sharedfs.mount.required";
     static final String BLOCK_SIZE = "penstock.sharedfs.block-size";
@@ -76,6 +78,8 @@ public final class SharedFileSystem extends FileSystem {
     private long blockSize;
     /** Null without a layout. */
     private Locator locator;
+    /** Null if reads and writes take no turns. */
+    private Turns turns;
     private Path workingDirectory;
     private final Attributes attributes = new Attributes();
 
@@ -102,6 +106,7 @@ public final class SharedFileSystem extends FileSystem {
         if (blockSize <= 0) {
             throw new IOException(BLOCK_SIZE + " is " + blockSize + "; it must be more than 0");
         }
+        turns = Turns.find(conf, System.getenv(), locator, mount);
         workingDirectory = getHomeDirectory();
         Counts.register();
     }
@@ -169,8 +174,16 @@ public final class SharedFileSystem extends FileSystem {
                 ? ": it is a folder" : Files.exists(local) ? "" : ": it does not exist")).initCause(e);
         }
         statistics.incrementReadOps(1);
+        FileTurns ofFile = turns == null ? null
+            : new FileTurns(turns,
+                new Locator.File(local.toString(), file.length(), local.toFile().lastModified()), false);
         return new FSDataInputStream(
-            new BufferedFSInputStream(new SharedInput(file, statistics), Math.max(bufferSize, LEAST_BUFFER)));
+            new BufferedFSInputStream(new SharedInput(file, statistics, ofFile), bufferOf(bufferSize)));
+    }
+
+    /** Returns the size of a file's buffer. With turns, a full buffer is one turn. */
+    private int bufferOf(int wanted) {
+        return Math.max(wanted, turns == null ? LEAST_BUFFER : Turns.MOST);
     }
 
     @Override
@@ -202,15 +215,16 @@ public final class SharedFileSystem extends FileSystem {
         try {
             FileChannel channel = newFile(local, mode, overwrite);
             statistics.incrementWriteOps(1);
-            return output(channel, bufferSize, 0);
+            return output(local, channel, bufferSize, 0);
         } catch (IOException e) {
             throw Errors.translated(e, f);
         }
     }
 
-    private FSDataOutputStream output(FileChannel channel, int bufferSize, long from) throws IOException {
-        return new FSDataOutputStream(
-            new SharedOutput(channel, Math.max(bufferSize, LEAST_BUFFER)), statistics, from);
+    private FSDataOutputStream output(java.nio.file.Path local, FileChannel channel, int bufferSize, long from)
+            throws IOException {
+        FileTurns ofFile = turns == null ? null : new FileTurns(turns, new Locator.File(local.toString(), 0, 0), true);
+        return new FSDataOutputStream(new SharedOutput(channel, bufferOf(bufferSize), from, ofFile), statistics, from);
     }
 
     /** Returns a new, empty file. One that exists is replaced, or is an error. */
@@ -297,7 +311,7 @@ public final class SharedFileSystem extends FileSystem {
         try {
             FileChannel channel = FileChannel.open(local, StandardOpenOption.WRITE, StandardOpenOption.APPEND);
             statistics.incrementWriteOps(1);
-            return output(channel, bufferSize, channel.size());
+            return output(local, channel, bufferSize, channel.size());
         } catch (IOException e) {
             throw Errors.translated(e, f);
         }

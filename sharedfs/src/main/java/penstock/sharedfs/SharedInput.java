@@ -15,19 +15,30 @@ import org.apache.hadoop.fs.FileRange;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.HasFileDescriptor;
 import org.apache.hadoop.fs.StreamCapabilities;
+import penstock.sharedfs.turns.FileTurns;
+import penstock.sharedfs.turns.Turns;
 
 /**
  * A file of the mount that is open for reading. Sequential reads do not use a channel, because an interrupt of the
  * reading thread would close it.
  */
 final class SharedInput extends FSInputStream implements HasFileDescriptor, StreamCapabilities {
+    private static final int FIRST_READ = 128 << 10;
     private final RandomAccessFile file;
     private final FileSystem.Statistics statistics;
+    /** Null without turns. */
+    private final FileTurns turns;
     private long position;
+    /**
+     * The most bytes of the next sequential read with turns. After a seek, the first read is small, because its reader
+     * may seek again; each following read is twice as large.
+     */
+    private int most = FIRST_READ;
 
-    SharedInput(RandomAccessFile file, FileSystem.Statistics statistics) {
+    SharedInput(RandomAccessFile file, FileSystem.Statistics statistics, FileTurns turns) {
         this.file = file;
         this.statistics = statistics;
+        this.turns = turns;
     }
 
     @Override
@@ -38,6 +49,7 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
         if (target != position) {
             file.seek(target);
             position = target;
+            most = FIRST_READ;
         }
     }
 
@@ -65,9 +77,19 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
         return value;
     }
 
+    @SuppressWarnings("try") // a turn is only closed
     @Override
     public int read(byte[] b, int off, int len) throws IOException {
-        int n = file.read(b, off, len);
+        int n;
+        if (turns == null || len < Turns.LEAST) {
+            n = file.read(b, off, len);
+        } else {
+            int some = (int) Math.min(Math.min(len, most), Math.max(1, file.length() - position));
+            try (Turns.Turn turn = turns.take(position, some)) {
+                n = file.read(b, off, some);
+            }
+            most = Math.min(2 * most, Turns.MOST);
+        }
         count(n);
         return n;
     }
@@ -88,12 +110,19 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
         return read(from, ByteBuffer.wrap(b, off, len));
     }
 
+    @SuppressWarnings("try") // a turn is only closed
     private int read(long from, ByteBuffer into) throws IOException {
         int n;
-        try {
+        int limit = into.limit();
+        if (turns != null) {
+            into.limit(Math.min(limit, into.position() + Turns.MOST));
+        }
+        try (Turns.Turn turn = turns == null ? null : turns.take(from, into.remaining())) {
             n = file.getChannel().read(into, from);
         } catch (ClosedChannelException e) {
             throw new IOException(FSExceptionMessages.STREAM_IS_CLOSED, e);
+        } finally {
+            into.limit(limit);
         }
         if (n > 0) {
             statistics.incrementBytesRead(n);

@@ -10,6 +10,8 @@ import java.nio.channels.FileChannel;
 import org.apache.hadoop.fs.FSExceptionMessages;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.Syncable;
+import penstock.sharedfs.turns.FileTurns;
+import penstock.sharedfs.turns.Turns;
 
 /**
  * A file of the mount that is open for writing, with its buffer. {@link #hflush} must make the bytes visible to readers
@@ -19,10 +21,16 @@ import org.apache.hadoop.fs.Syncable;
 final class SharedOutput extends OutputStream implements Syncable, StreamCapabilities {
     private final FileChannel channel;
     private final ByteBuffer buffer;
+    /** Null without turns. */
+    private final FileTurns turns;
+    private long position;
     private boolean closed;
 
-    SharedOutput(FileChannel channel, int bufferSize) {
+    /** @param from the position of the first byte */
+    SharedOutput(FileChannel channel, int bufferSize, long from, FileTurns turns) {
         this.channel = channel;
+        this.position = from;
+        this.turns = turns;
         this.buffer = ByteBuffer.allocate(bufferSize);
     }
 
@@ -57,12 +65,26 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
     private void write(ByteBuffer bytes) throws IOException {
         try {
             while (bytes.hasRemaining()) {
-                channel.write(bytes);
+                position += writeSome(bytes);
             }
         } catch (ClosedByInterruptException e) {
             throw (IOException) new InterruptedIOException("interrupted while writing").initCause(e);
         } catch (ClosedChannelException e) {
             throw new IOException(FSExceptionMessages.STREAM_IS_CLOSED, e);
+        }
+    }
+
+    @SuppressWarnings("try") // a turn is only closed
+    private int writeSome(ByteBuffer bytes) throws IOException {
+        if (turns == null) {
+            return channel.write(bytes);
+        }
+        int limit = bytes.limit();
+        bytes.limit(Math.min(limit, bytes.position() + Turns.MOST));
+        try (Turns.Turn turn = turns.take(position, bytes.remaining())) {
+            return channel.write(bytes);
+        } finally {
+            bytes.limit(limit);
         }
     }
 

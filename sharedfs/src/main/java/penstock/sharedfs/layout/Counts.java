@@ -12,7 +12,7 @@ import org.slf4j.LoggerFactory;
 public final class Counts implements SharedFileSystemMXBean {
     public static final String NAME = "penstock:type=SharedFileSystem";
     private static final Logger LOG = LoggerFactory.getLogger(Counts.class);
-    static final Counts THIS_JVM = new Counts();
+    public static final Counts THIS_JVM = new Counts();
 
     final LongAdder asked = new LongAdder();
     final LongAdder remembered = new LongAdder();
@@ -21,6 +21,9 @@ public final class Counts implements SharedFileSystemMXBean {
     final LongAdder failures = new LongAdder();
     final LongAdder createdNear = new LongAdder();
     final LongAdder createdAnywhere = new LongAdder();
+    public final LongAdder turns = new LongAdder();
+    public final LongAdder turnsPassed = new LongAdder();
+    public final LongAdder turnsNotAsked = new LongAdder();
 
     /** Registers the MBean, once in a JVM. */
     public static void register() {
@@ -66,5 +69,20 @@ public final class Counts implements SharedFileSystemMXBean {
     @Override
     public long getCreatedAnywhere() {
         return createdAnywhere.sum();
+    }
+
+    @Override
+    public long getTurns() {
+        return turns.sum();
+    }
+
+    @Override
+    public long getTurnsPassed() {
+        return turnsPassed.sum();
+    }
+
+    @Override
+    public long getTurnsNotAsked() {
+        return turnsNotAsked.sum();
     }
 }

@@ -86,6 +86,11 @@ public final class Locator {
             this.length = length;
             this.modified = modified;
         }
+
+        /** Returns the version of a growing file when it has that length. */
+        public File at(long now) {
+            return new File(path, now, modified);
+        }
     }
 
     private static final class Known {
@@ -139,6 +144,40 @@ public final class Locator {
             found.add(hosts.of(server));
         }
         return found.toArray(new String[0]);
+    }
+
+    /**
+     * Returns the server that a reader on this machine probably reads the bytes from start to end from: this machine's,
+     * or else the first that has most of them. Returns null if that is not known.
+     */
+    public String server(Placement placement, long start, long end) {
+        String first = null;
+        for (String server : placement.majority(start, end)) {
+            if (hosts.isLocal(server)) {
+                return hosts.of(server);
+            }
+            first = first == null ? hosts.of(server) : first;
+        }
+        return first;
+    }
+
+    /** Asks for all of the files that are not known, in few questions. */
+    public void prepare(List<File> files) {
+        List<File> unknown = new ArrayList<>();
+        for (File file : files) {
+            if (known(file) == null) {
+                unknown.add(file);
+            }
+        }
+        synchronized (asking) {
+            for (int i = 0, end; i < unknown.size() && !asks.lasts(); i = end) {
+                int chars = 0;
+                for (end = i; end < unknown.size() && end < i + BATCH && (end == i || chars < BATCH_CHARS); end++) {
+                    chars += unknown.get(end).path.length();
+                }
+                ask(unknown.subList(i, end));
+            }
+        }
     }
 
     /** Returns the placement of the file. */

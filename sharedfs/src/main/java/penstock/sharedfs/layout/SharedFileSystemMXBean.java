@@ -22,4 +22,13 @@ public interface SharedFileSystemMXBean {
 
     /** Files that should have been, and were created as the file system chose. */
     long getCreatedAnywhere();
+
+    /** Reads and writes for which the daemon gave a turn. */
+    long getTurns();
+
+    /** Reads and writes that went ahead without a turn, because the daemon does not enforce or did not answer. */
+    long getTurnsPassed();
+
+    /** Reads and writes for which nobody was asked, because the server is not known or there is no daemon. */
+    long getTurnsNotAsked();
 }

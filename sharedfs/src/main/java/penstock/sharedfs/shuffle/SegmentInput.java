@@ -7,6 +7,8 @@ import org.apache.hadoop.fs.FSError;
 import org.apache.hadoop.fs.FSInputStream;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapred.Reporter;
+import penstock.sharedfs.turns.FileTurns;
+import penstock.sharedfs.turns.Turns;
 
 /**
  * A part of a file, read in large pieces. The input holds no memory before the first read. Between two reads, it holds a
@@ -18,6 +20,8 @@ final class SegmentInput extends FSInputStream {
     private final long end;
     private final int bufferSize;
     private final Reporter reporter;
+    /** Null without turns. */
+    private final FileTurns turns;
 
     private byte[] buffer;
     /** The places of the next byte and of the end of the bytes in the buffer. */
@@ -27,7 +31,8 @@ final class SegmentInput extends FSInputStream {
     private long position;
     private FSDataInputStream kept;
 
-    SegmentInput(OpenFiles files, MapOutput output, int bufferSize, Reporter reporter) {
+    SegmentInput(OpenFiles files, MapOutput output, int bufferSize, Reporter reporter, FileTurns turns) {
+        this.turns = turns;
         this.files = files;
         this.file = output.file;
         this.position = output.offset;
@@ -69,7 +74,7 @@ final class SegmentInput extends FSInputStream {
         filled = 0;
         FSDataInputStream in = kept != null ? kept : files.open(file, position);
         try {
-            in.readFully(buffer, 0, n);
+            read(in, n);
         } catch (EOFException e) {
             throw new EOFException(file + " ends before byte " + (position + n));
         } catch (FSError e) {
@@ -90,6 +95,21 @@ final class SegmentInput extends FSInputStream {
         }
         reporter.incrCounter(SharedShuffle.COUNTERS, SharedShuffle.BYTES, n);
         return true;
+    }
+
+    /** Reads the next bytes of the file into the buffer. */
+    @SuppressWarnings("try") // a turn is only closed
+    private void read(FSDataInputStream in, int bytes) throws IOException {
+        if (turns == null) {
+            in.readFully(buffer, 0, bytes);
+            return;
+        }
+        for (int at = 0; at < bytes; at += Turns.MOST) {
+            int some = Math.min(Turns.MOST, bytes - at);
+            try (Turns.Turn turn = turns.take(position + at, some)) {
+                in.readFully(buffer, at, some);
+            }
+        }
     }
 
     private void release() throws IOException {

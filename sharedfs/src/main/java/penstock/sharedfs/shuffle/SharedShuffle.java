@@ -25,6 +25,11 @@ import org.apache.hadoop.mapreduce.TaskType;
 import org.apache.hadoop.mapreduce.task.reduce.Shuffle;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import penstock.sharedfs.SharedFileSystem;
+import penstock.sharedfs.layout.Locator;
+import penstock.sharedfs.layout.Setup;
+import penstock.sharedfs.turns.FileTurns;
+import penstock.sharedfs.turns.Turns;
 
 /**
  * The plug-in for {@code mapreduce.job.reduce.shuffle.consumer.plugin.class}.
@@ -215,11 +220,13 @@ public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
             job.getLongBytes(MEMORY, Runtime.getRuntime().maxMemory() / HEAP_PARTS), full.size(), others());
         OpenFiles files = new OpenFiles(fs, Math.max(0, job.getInt(OPEN_FILES, DEFAULT_OPEN_FILES)));
         DataInputBuffer lastValue = new DataInputBuffer();
+        Turns turns = turns(full);
         List<Merger.Segment<K, V>> segments = new ArrayList<>();
         try {
             for (MapOutput output : full) {
                 InPlaceReader<K, V> reader = new InPlaceReader<>(job, output,
-                    new SegmentInput(files, output, bounds.buffer, reporter), context.getCodec(), lastValue);
+                    new SegmentInput(files, output, bounds.buffer, reporter, turnsOf(turns, output)),
+                    context.getCodec(), lastValue);
                 readers.add(reader);
                 segments.add(new Merger.Segment<>(reader, true, output.raw));
             }
@@ -231,6 +238,37 @@ public final class SharedShuffle<K, V> implements ShuffleConsumerPlugin<K, V> {
         } catch (IOException | RuntimeException | FSError e) {
             throw new NotInPlaceException(e.toString(), e);
         }
+    }
+
+    /** Returns null if reads take no turns at storage servers. Asks for the layouts of all outputs at once. */
+    private Turns turns(List<MapOutput> outputs) {
+        if (!job.getBoolean(Turns.ENABLED, false)) {
+            return null;
+        }
+        try {
+            Path mount = new Path(job.getTrimmed(SharedFileSystem.MOUNT, ""));
+            Turns turns = Turns.find(job, System.getenv(), Setup.locator(job, mount.toString()),
+                java.nio.file.Paths.get(mount.toString()));
+            if (turns != null) {
+                List<Locator.File> all = new ArrayList<>();
+                for (MapOutput output : outputs) {
+                    all.add(fileOf(output));
+                }
+                turns.locator().prepare(all);
+            }
+            return turns;
+        } catch (IOException | RuntimeException e) { // such as a setting that is missing
+            LOG.warn("map outputs are read without turns at storage servers: {}", e.toString());
+            return null;
+        }
+    }
+
+    private static Locator.File fileOf(MapOutput output) {
+        return new Locator.File(output.file.toString(), 0, 0); // it is complete, and stays as it is
+    }
+
+    private static FileTurns turnsOf(Turns turns, MapOutput output) {
+        return turns == null ? null : new FileTurns(turns, fileOf(output), false);
     }
 
     /** Returns how many bytes an open map output holds besides its buffer. */

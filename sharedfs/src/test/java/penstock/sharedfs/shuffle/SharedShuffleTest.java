@@ -31,6 +31,13 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 import org.junit.jupiter.params.provider.ValueSource;
+import penstock.core.TestDaemon;
+import penstock.core.TestDaemon.Heard;
+import penstock.sharedfs.FakeTools;
+import penstock.sharedfs.TestMount;
+import penstock.sharedfs.TurnsDaemon;
+import penstock.sharedfs.layout.Setup;
+import penstock.sharedfs.turns.Turns;
 
 /** The plug-in over real map outputs, with Hadoop's merge, and Hadoop's own shuffle where it is left the work. */
 class SharedShuffleTest {
@@ -109,6 +116,39 @@ class SharedShuffleTest {
         assertEquals(cluster.job.getNumMapTasks(), reduce.count("shuffled").getValue());
         assertTrue(cluster.served() >= cluster.job.getNumMapTasks(), "served " + cluster.served());
         assertEquals(0, cluster.open());
+    }
+
+    /** Each large read takes a turn at the server that the layout names. */
+    @Test
+    void readsTakeTurns() throws Exception {
+        cluster = new Cluster(5, 3);
+        try (TurnsDaemon turns = new TurnsDaemon(cluster.job)) {
+            FakeTools tools = new FakeTools().tool("mfsfileinfo", """
+                for file; do
+                  printf '%s:\\n\\tchunk 0: 02_01 / (id:2 ver:1)\\n' "$file"
+                  printf '\\t\\tcopy 1: 10.0.0.1:9422 (status:VALID)\\n'
+                done
+                """);
+            tools.configure(cluster.job, "moosefs");
+            TestMount.configure(cluster.job, cluster.shared);
+            turns.daemon.generous = true;
+            // The connection takes a moment, and the first reads would not wait for it.
+            Turns.find(cluster.job, System.getenv(), Setup.locator(cluster.job, cluster.shared.toString()),
+                cluster.shared);
+            turns.awaitEnforcing();
+            maps(5, 10_000, null);
+            assertInPlace(reduce(), 5);
+            assertEquals(1, tools.called().size(), "the layouts of all map outputs are asked for at once");
+            int opens = 0;
+            for (Heard heard : turns.daemon.heard()) {
+                if (heard.type() == TestDaemon.OPEN) {
+                    assertEquals("10.0.0.1", heard.peer().server);
+                    assertFalse(heard.write());
+                    opens++;
+                }
+            }
+            assertTrue(opens >= 5, opens + " turns");
+        }
     }
 
     @ParameterizedTest

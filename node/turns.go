@@ -1,0 +1,209 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"penstock/node/blockfile"
+	"penstock/node/device"
+	"penstock/node/ipc"
+	"penstock/node/mounts"
+	"penstock/node/peers"
+	"penstock/node/turns"
+	"penstock/wire"
+)
+
+// This file handles turns of tasks at storage servers (package turns). An OPEN of a task or an executor
+// with a Server asks for one: Server is the storage server that holds the range, as the layout of the
+// file system names it, and To-From are the bytes.
+
+// storage is the storage server of this machine, and what the daemon knows about others.
+type storage struct {
+	daemon *Daemon
+	stats  turns.Stats
+	pacer  turns.Pacer
+	away   *peers.Turns // nil: no turns at servers of other machines
+
+	found   atomic.Pointer[governed] // the device of the server's directory; nil: not found yet
+	finding sync.Mutex               // held while the disk is looked for, which may take long
+	tried   time.Time                // protected by finding, as mistake is
+	mistake error
+
+	mu    sync.Mutex
+	names map[string]bool
+	named time.Time // when names was made
+}
+
+const (
+	// Time between two attempts to find the storage server's disk, which may not be mounted yet.
+	findAgain = time.Second
+	// nameAge is how long the addresses of this machine are remembered.
+	nameAge = time.Minute
+)
+
+func newStorage(d *Daemon) *storage {
+	if d.settings.Storage == nil {
+		return nil
+	}
+	return &storage{daemon: d}
+}
+
+// close ends the streams to other nodes.
+func (s *storage) close() {
+	if s != nil && s.away != nil {
+		s.away.Close()
+	}
+}
+
+// isTurn reports whether the OPEN asks for a turn.
+func isTurn(role wire.Role, m wire.Open) bool {
+	return m.Server != "" && m.Kind == wire.Persistent && !ipc.Serves(role)
+}
+
+// openTurn asks for a turn for the process's own flow.
+func (r *registration) openTurn(m wire.Open, marker device.Marker) (ipc.Stream, error) {
+	s := r.daemon.storage
+	if s == nil {
+		return nil, errors.New("a turn at a storage server: this daemon has no setting storage")
+	}
+	request := turns.Request{ID: m.Stream, Flow: r.own, Write: m.Direction == wire.Write, Bytes: m.To - m.From}
+	if err := turns.Check(request.Bytes); err != nil {
+		return nil, err
+	}
+	if !s.isHere(m.Server) {
+		return s.takeAway(m.Server, request, marker)
+	}
+	target, err := s.target()
+	if err != nil {
+		return nil, err
+	}
+	r.deskOnce.Do(func() { r.desk = turns.NewDesk(marker, turns.MaxTurns) })
+	turn, err := r.desk.Take(target, request)
+	return opened(turn, err)
+}
+
+// takeAway asks for a turn at the storage server of another machine.
+func (s *storage) takeAway(server string, r turns.Request, marker device.Marker) (ipc.Stream, error) {
+	if s.away == nil {
+		return nil, fmt.Errorf("the storage server %.64q is not this machine, or has another name here (storage.names in the settings); other machines are asked only with the setting broker and its certificates", server)
+	}
+	turn, err := s.away.Take(canonical(server), r, marker)
+	return opened(turn, err)
+}
+
+// opened returns a turn as a stream.
+func opened[T ipc.Stream](turn T, err error) (ipc.Stream, error) {
+	if errors.Is(err, turns.ErrTooMany) {
+		err = errors.Join(err, ipc.ErrBound)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return turn, nil
+}
+
+// isHere reports whether a storage server is this machine.
+func (s *storage) isHere(server string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.names == nil || now.Sub(s.named) > nameAge {
+		s.names, s.named = s.namesHere(), now
+	}
+	return s.names[canonical(server)]
+}
+
+// canonical returns the name of a machine as a key.
+func canonical(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
+
+func (s *storage) namesHere() map[string]bool {
+	settings := s.daemon.settings
+	names := map[string]bool{}
+	for _, name := range settings.Storage.Names {
+		names[canonical(name)] = true
+	}
+	if b := settings.Broker; b != nil {
+		names[canonical(b.Node)] = true
+	}
+	if name, err := os.Hostname(); err == nil {
+		names[canonical(name)] = true
+	}
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return names
+	}
+	for _, a := range addresses {
+		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLoopback() && !ip.IP.IsLinkLocalUnicast() {
+			names[ip.IP.String()] = true
+		}
+	}
+	return names
+}
+
+// target returns the disk of this machine's storage server.
+func (s *storage) target() (turns.Target, error) {
+	g, err := s.device()
+	if err != nil {
+		return turns.Target{}, err
+	}
+	return turns.Target{Loop: g.loop, Expect: g.expect, Pacer: &s.pacer, Stats: &s.stats}, nil
+}
+
+// device returns the device of the storage server's directory.
+func (s *storage) device() (*governed, error) {
+	if g := s.found.Load(); g != nil {
+		return g, nil
+	}
+	if !s.finding.TryLock() {
+		return nil, errors.New("the disk of storage.directory is being looked for")
+	}
+	defer s.finding.Unlock()
+	if now := time.Now(); now.Sub(s.tried) >= findAgain {
+		s.tried = now
+		g, err := s.find()
+		if s.mistake = err; err == nil {
+			s.found.Store(g)
+			return g, nil
+		}
+	}
+	return nil, s.mistake
+}
+
+func (s *storage) find() (*governed, error) {
+	path := s.daemon.settings.Storage.Directory
+	if path == "" {
+		return nil, errors.New("a turn at the storage server of this machine: give storage.directory in the settings")
+	}
+	type found struct {
+		dev blockfile.Device
+		err error
+	}
+	f, err := mounts.Do(&s.daemon.calls, 0, path, introduction, func() (f found) {
+		dir, err := blockfile.OpenDir(path, sysfs)
+		if err != nil {
+			return found{err: err}
+		}
+		return found{dir.Device, dir.Close()}
+	}, nil)
+	if err = errors.Join(err, f.err); err != nil {
+		return nil, fmt.Errorf("storage.directory: %w", err)
+	}
+	if !f.dev.Local {
+		return nil, fmt.Errorf("storage.directory %s is not on a disk of this machine", path)
+	}
+	return s.daemon.device(f.dev, "")
+}
+
+// expect returns how long the device takes for a request at a random place, or for one that continues
+// another. Without a profile, the value is between those of SSDs and hard disks.
+func (g *governed) expect(write, inOrder bool, bytes int64) time.Duration {
+	if g.config.Profiled() {
+		return g.config.Cost.Of(write, inOrder, bytes)
+	}
+	return expect(write, bytes)
+}

@@ -1,0 +1,103 @@
+package penstock.sharedfs.turns;
+
+import java.nio.file.Path;
+import java.util.Map;
+import org.apache.hadoop.conf.Configuration;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import penstock.sharedfs.layout.Counts;
+import penstock.sharedfs.layout.Locator;
+
+/**
+ * Takes turns for this process, which is a container of YARN. Safe for use by several threads. Nothing here throws, and
+ * the daemon's client bounds each wait.
+ */
+public final class Turns {
+    /** Setting: whether to take turns. */
+    public static final String ENABLED = "penstock.sharedfs.turns";
+    /** The most bytes of a turn. */
+    public static final int MOST = 1 << 20;
+    /** Reads and writes of fewer bytes do not ask: the question would cost more than it is worth. */
+    public static final int LEAST = 64 << 10;
+    private static final Logger LOG = LoggerFactory.getLogger(Turns.class);
+
+    /** How the daemon is asked. */
+    interface Daemon {
+        /** Waits for a turn, and returns what ends it; null if nobody can be asked. */
+        Held take(boolean write, String server, long bytes);
+    }
+
+    /** A read's or write's turn. */
+    interface Held {
+        /** Whether the daemon has given the turn. If not, the wait ended for another reason. */
+        boolean isGiven();
+
+        void end();
+    }
+
+    private final Daemon daemon;
+    private final Locator locator;
+
+    Turns(Daemon daemon, Locator locator) {
+        this.daemon = daemon;
+        this.locator = locator;
+    }
+
+    /**
+     * Returns null if turns are not wanted, or not possible in this process.
+     *
+     * @param locator finds the servers; null without a layout
+     */
+    public static Turns find(Configuration conf, Map<String, String> environment, Locator locator, Path mount) {
+        if (!conf.getBoolean(ENABLED, false) || locator == null) {
+            return null;
+        }
+        try {
+            Daemon daemon = AgentsDaemon.find(conf, environment, mount.toFile());
+            return daemon == null ? null : new Turns(daemon, locator);
+        } catch (LinkageError | RuntimeException e) {
+            LOG.warn("no turns at storage servers: {}. They need penstock-agent.jar of the same release on the class"
+                + " path", e.toString());
+            return null;
+        }
+    }
+
+    /** Returns the finder of servers. */
+    public Locator locator() {
+        return locator;
+    }
+
+    /**
+     * Waits for a turn.
+     *
+     * @param server null if it is not known
+     */
+    Turn take(boolean write, String server, long bytes) {
+        Held held = null;
+        try {
+            held = server == null ? null : daemon.take(write, server, bytes);
+        } catch (LinkageError | RuntimeException e) {
+            LOG.debug("no turn", e);
+        }
+        (held == null ? Counts.THIS_JVM.turnsNotAsked : held.isGiven() ? Counts.THIS_JVM.turns
+            : Counts.THIS_JVM.turnsPassed).increment();
+        return new Turn(held);
+    }
+
+    /** The time of one read or write. Closing it lets the next one begin. */
+    public static final class Turn implements AutoCloseable {
+        static final Turn NONE = new Turn(null);
+        private final Held held;
+
+        private Turn(Held held) {
+            this.held = held;
+        }
+
+        @Override
+        public void close() {
+            if (held != null) {
+                held.end();
+            }
+        }
+    }
+}
