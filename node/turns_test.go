@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"net/netip"
@@ -143,7 +144,7 @@ func TestTurnsAtAnotherMachine(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.asking = peers.NewClient(peers.Options{Self: "asks", TLS: secure, Log: d.log, Where: func(context.Context, netip.Addr) (*cluster.Node, error) {
+		d.asking = peers.NewClient(peers.Options{Self: "asks", TLS: func() *tls.Config { return secure }, Log: d.log, Where: func(context.Context, netip.Addr) (*cluster.Node, error) {
 			return &cluster.Node{Name: "answers", Address: address}, nil
 		}})
 		d.storage.away = peers.NewTurns(d.asking)
