@@ -340,7 +340,7 @@ func TestForwardedBlocks(t *testing.T) {
 	}
 }
 
-// Whoever asks for a block waits for the verdict, but not for longer than he wants.
+// A question about a block waits for the verdict, but not for longer than the caller wants.
 func TestWrittenBlocks(t *testing.T) {
 	var b writtenBlocks
 	if w := b.begin(7, ""); w != nil {

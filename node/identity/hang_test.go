@@ -78,7 +78,7 @@ func TestAProcessThatHangs(t *testing.T) {
 	if err := os.Remove(pipe); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(pipe, 0o600); err != nil { // who opens it waits for a writer
+	if err := unix.Mkfifo(pipe, 0o600); err != nil { // an open for reading waits for a writer
 		t.Fatal(err)
 	}
 	s := w.settings()

@@ -26,8 +26,8 @@ const (
 	// tasks together.
 	serversPerSecond = 20
 	serversBurst     = maxSessions
-	// silentAfter is the longest time without a message of the other node, as for agents. Then turns that
-	// wait pass, and for turnPause so do all others.
+	// silentAfter is the longest time without a message from the other node, as for agents. After it, turns
+	// that wait pass, and all further ones pass for turnPause.
 	silentAfter = time.Second
 	turnPause   = 10 * time.Second
 	sessionIdle = time.Minute // a stream without turns is closed after this time
@@ -230,7 +230,7 @@ func (s *session) watch() {
 			s.mu.Unlock()
 			switch {
 			case silent:
-				s.cancel(fmt.Errorf("its node is silent for %v", silentAfter))
+				s.cancel(fmt.Errorf("its node has been silent for %v", silentAfter))
 			case idle:
 				s.cancel(errIdle)
 			}

@@ -177,7 +177,8 @@ func CanaryNodes(a *cluster.ListNodesAnswer) (nodes int) {
 	return nodes
 }
 
-// NodesNote explains why nodes may be missing from the answer, or that the kill switch is on; empty if there is nothing to explain.
+// NodesNote explains that the kill switch is on, or why nodes may be missing from the answer; it is empty if there is nothing to
+// explain.
 func NodesNote(a *cluster.ListNodesAnswer) string {
 	switch {
 	case a.GetOff():

@@ -83,7 +83,7 @@ public final class Names {
         return APPLICATION + name.substring(stamp, numberEnd);
     }
 
-    /** The claim of a client whose name is neither HDFS's own nor an application's, and not too long for a claim. */
+    /** Returns the claim of a client with a name of its own, if the name is not too long for a claim. */
     private static String ofOwnName(String name) {
         Matcher client = OWN_NAME_CLIENT.matcher(name);
         return client.matches() ? OWN_NAME + client.group(1) : UNATTRIBUTED;
