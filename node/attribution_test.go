@@ -243,7 +243,7 @@ func TestABalancerIsKnownByItsUser(t *testing.T) {
 	}
 }
 
-// A client in no container that a rule of the weights file names has the flow of its service, and no user takes turns in it.
+// A client in no container that matches a rule of the weights file has the flow of its service, in which users take no turns.
 // The rules are replaced while the daemon runs; a file with a mistake changes nothing.
 func TestNamedServices(t *testing.T) {
 	self, err := user.Current()

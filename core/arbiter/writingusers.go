@@ -14,8 +14,8 @@ import "time"
 //     the number of their writers is. Among the writers of a user, the one that has waited longest
 //     goes first.
 //
-// What a user writes in this way is drained and charged as always: the flow pays for it, and within the
-// flow the user (streamqueue.go). A flow of one user has no parts, and nothing changes for it.
+// These bytes are drained and charged as always: the flow pays for them and, within the flow, the user
+// (streamqueue.go). A flow of one user has no parts, and nothing changes for it.
 type writingUsers struct {
 	byName map[string]*writingUser
 	turns  indexedHeap[*writingUser] // users with parked writers, by tag

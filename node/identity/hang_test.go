@@ -13,10 +13,10 @@ import (
 	"penstock/node/mounts/mountstest"
 )
 
-// soon is the longest duration of what waits for no disk, also on a busy machine.
+// soon is the longest duration of a step that waits for no disk, also on a busy machine.
 const soon = 10 * time.Second
 
-// A local directory whose disk hangs costs the evidence in this directory. Processes with evidence elsewhere are
+// If the disk of a local directory hangs, the evidence in this directory is missing. Processes with evidence elsewhere are
 // identified as before, and nothing waits.
 func TestALocalDirectoryThatHangs(t *testing.T) {
 	w := newWorld(t)

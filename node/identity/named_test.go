@@ -235,7 +235,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// Rules can be replaced. Verdicts by the old ones do not count any more, also if their lookup is in progress.
+// Rules can be replaced. Verdicts by the old rules no longer count, also those of lookups in progress.
 func TestRulesAreReplaced(t *testing.T) {
 	self, err := user.Current()
 	if err != nil {

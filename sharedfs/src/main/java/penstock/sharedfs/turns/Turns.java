@@ -9,8 +9,8 @@ import penstock.sharedfs.layout.Counts;
 import penstock.sharedfs.layout.Locator;
 
 /**
- * Takes turns for this process, which is a container of YARN. Safe for use by several threads. Nothing here throws, and
- * the daemon's client bounds each wait.
+ * Takes turns for this process, which runs in a container of YARN. Safe for use by several threads. Nothing here throws,
+ * and the daemon's client bounds each wait.
  */
 public final class Turns {
     /** Setting: whether to take turns. */
