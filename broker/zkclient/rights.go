@@ -69,7 +69,7 @@ func (c *Client) checkRights(ctx context.Context, path string) error {
 		}
 		err = fmt.Errorf("%s in ZooKeeper %w: %s:%s has rights there", path, ErrOpen, other.Scheme, other.ID)
 	}
-	return fmt.Errorf("%w; if what it contains is right, run in zkCli.sh `addauth digest USER:PASSWORD` and `setAcl -R %s auth::cdrwa`, otherwise delete it", err, c.root)
+	return fmt.Errorf("%w; if its content is right, run `addauth digest USER:PASSWORD` and `setAcl -R %s auth::cdrwa` in zkCli.sh, otherwise delete it", err, c.root)
 }
 
 // foreign returns an entry that lets somebody else change the znode; nil if there is none.

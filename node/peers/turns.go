@@ -95,7 +95,7 @@ func (s *Server) Turns(stream grpc.BidiStreamingServer[cluster.TurnRequest, clus
 			}
 			return err
 		case <-ctx.Done():
-			return status.Error(codes.ResourceExhausted, "the caller does not read")
+			return status.Error(codes.ResourceExhausted, "the caller does not read its messages")
 		case <-a.news:
 			for _, answer := range a.take() {
 				if err := stream.Send(answer); err != nil {

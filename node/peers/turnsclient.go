@@ -113,7 +113,7 @@ func (t *Turns) Take(server string, r turns.Request, to device.Marker) (*Away, e
 	}
 	a := &Away{session: s, id: s.last, r: r, to: to}
 	if !s.send(&cluster.TurnRequest{Id: a.id, Application: r.Flow, Write: r.Write, Bytes: r.Bytes}) {
-		return nil, fmt.Errorf("the node of %.64q does not read", server)
+		return nil, fmt.Errorf("the node of %.64q does not read its messages", server)
 	}
 	s.open[a.id] = a
 	s.used = time.Now()
@@ -195,7 +195,7 @@ func (s *session) send(m *cluster.TurnRequest) bool {
 	case s.out <- m:
 		return true
 	default:
-		s.cancel(errors.New("the other node does not read"))
+		s.cancel(errors.New("the other node does not read its messages"))
 		return false
 	}
 }

@@ -182,7 +182,7 @@ func CanaryNodes(a *cluster.ListNodesAnswer) (nodes int) {
 func NodesNote(a *cluster.ListNodesAnswer) string {
 	switch {
 	case a.GetOff():
-		return "the cluster's kill switch is on: no node governs anything (`penstock policy kill-switch off`)"
+		return "the cluster's kill switch is on: no node governs anything until `penstock policy kill-switch off`"
 	case a.GetSettling():
 		return "the broker began to lead a moment ago: some nodes may not have reported yet"
 	case len(a.GetNodes()) == 0:
