@@ -52,7 +52,7 @@ func placeOf(node string) int {
 }
 
 // computeRights computes the rights of applications at work. atWork are the grants of these applications under the
-// others' policy; a grant that is older than the canary has none of the canary's beside it.
+// others' policy. An application with a grant from before the canary may have no grant of the canary yet.
 func (c *canary) computeRights(names []string, atWork map[string]policy.Grant) {
 	if c == nil {
 		return
@@ -89,7 +89,7 @@ func checkCanary(old, new *policy.Policy) error {
 	return nil
 }
 
-// modeOf returns the most that nodes with a policy may do. off: the kill switch is on.
+// modeOf returns the strongest mode that a policy allows its nodes. off means that the kill switch is on.
 func modeOf(p *policy.Policy, off bool) cluster.Mode {
 	switch {
 	case off || p.Mode == policy.ModeOff:

@@ -200,7 +200,8 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 	})
 }
 
-// setWeight changes the weight of an application in a version; 0 removes it. known: the application exists, or somebody says so.
+// setWeight changes the weight of an application in a version; 0 removes it. known means that the application exists, or that
+// the caller says so.
 func (b *Broker) setWeight(v *store.Version, name string, weight int, known bool) error {
 	_, set := v.Weights[name]
 	switch {

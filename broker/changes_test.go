@@ -171,7 +171,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestLimitOfAll: it needs force, also in the broker's policy file.
+// TestLimitOfAll: a limit of all applications needs force, also in the broker's policy file.
 func TestLimitOfAll(t *testing.T) {
 	text := "rules: [{flow: '*', limit: 1MiB}]\n"
 	b, err := New(t.Context(), Options{})

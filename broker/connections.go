@@ -37,8 +37,8 @@ const (
 	// PerCertificate is the default maximum number of connections that the holders of one certificate may have. A node needs
 	// one, and a second one while the first one hangs; an operator's certificate may be in use on several machines.
 	PerCertificate = 64
-	// maxUnauthenticated is the maximum number of connections whose handshake is not complete. All other places are kept for
-	// authenticated peers: those that have none cannot take them, from however many addresses.
+	// maxUnauthenticated is the maximum number of connections without a complete handshake. All other places are kept for
+	// authenticated peers: peers without a certificate cannot take them, from however many addresses.
 	maxUnauthenticated = MaxConnections - maxNodes
 	// handshakeTimeout is the maximum time for the authentication of a connection. It is long
 	// because all nodes connect at once after a broker's restart, and wait for each other.

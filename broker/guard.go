@@ -14,9 +14,9 @@ import (
 	"penstock/broker/roles"
 )
 
-// Each call of an operator passes guarded: it checks the caller's role, and records the call.
+// Each call of an operator goes through guarded, which checks the caller's role and records the call.
 
-// call is what somebody asks for.
+// call describes an operator's call.
 type call struct {
 	name  string // as in the protocol
 	needs roles.Role
@@ -69,9 +69,9 @@ func mayCall(who caller, c call) error {
 	case !who.operator:
 		return errOperator
 	case who.Role == roles.None:
-		return fmt.Errorf("%w: %q has no role in the broker's file of roles (--roles), and %s needs the role of a %v", errRole, who.name, c.name, c.needs)
+		return fmt.Errorf("%w: %q has no role in the broker's file of roles (--roles), and %s needs the role %v", errRole, who.name, c.name, c.needs)
 	case who.Role < c.needs:
-		return fmt.Errorf("%w: %q is a %v, and %s needs the role of an %v; ask an operator, or have the broker's file of roles (--roles) changed", errRole, who.name, who.Role, c.name, c.needs)
+		return fmt.Errorf("%w: %q has the role %v, and %s needs the role %v; ask an operator to do it, or to change the broker's file of roles (--roles)", errRole, who.name, who.Role, c.name, c.needs)
 	}
 	return nil
 }

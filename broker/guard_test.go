@@ -197,7 +197,7 @@ func TestNoChangeWithoutAudit(t *testing.T) {
 	}
 }
 
-// TestExpired: who has connected with a certificate that has expired since may do nothing more.
+// TestExpired: a caller may do nothing more after its certificate has expired.
 func TestExpired(t *testing.T) {
 	b, err := New(t.Context(), Options{})
 	if err != nil {

@@ -51,8 +51,8 @@ func falseServer(p ipc.Peer, v identity.Verdict) error {
 	return fmt.Errorf("process %d connects as a server but is not one: %s", p.PID, v.Detail)
 }
 
-// addServer registers a process as a server. If that takes too long, the process counts as one that is
-// not known, until its identity is known: then a false server is disconnected.
+// addServer registers a process as a server. If that takes too long, the process counts as
+// unknown until its identity is known. A false server is then disconnected.
 func (d *Daemon) addServer(p ipc.Peer) (v identity.Verdict, leave func()) {
 	type server struct {
 		v     identity.Verdict

@@ -243,7 +243,7 @@ func TestABalancerIsKnownByItsUser(t *testing.T) {
 	}
 }
 
-// A client in no container that a rule of the weights file names has the flow of its service, and no user takes turns in it.
+// A client in no container that matches a rule of the weights file has the flow of its service, in which users take no turns.
 // The rules are replaced while the daemon runs; a file with a mistake changes nothing.
 func TestNamedServices(t *testing.T) {
 	self, err := user.Current()
@@ -340,7 +340,7 @@ func TestForwardedBlocks(t *testing.T) {
 	}
 }
 
-// Whoever asks for a block waits for the verdict, but not for longer than he wants.
+// A question about a block waits for the verdict, but not for longer than the caller wants.
 func TestWrittenBlocks(t *testing.T) {
 	var b writtenBlocks
 	if w := b.begin(7, ""); w != nil {

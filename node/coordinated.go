@@ -110,14 +110,14 @@ func (d *Daemon) setRights(rights map[string]coordination.Right) {
 	d.apply()
 }
 
-// setBound puts the most that the cluster's policy lets this node do into force.
+// setBound puts the strongest mode that the cluster's policy allows this node into force.
 func (d *Daemon) setBound(most device.Mode) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.bound = most
 	d.mode = d.wantedMode()
 	d.apply()
-	d.log.Warn("the most that the cluster's policy lets this node do has changed", "most", most.String(), "mode", d.mode.String())
+	d.log.Warn("the strongest mode that the cluster's policy allows this node has changed", "strongest", most.String(), "mode", d.mode.String())
 }
 
 // localPolicy returns the weights file's policy. d.mu is held.

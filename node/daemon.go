@@ -104,7 +104,7 @@ type Daemon struct {
 	mode    device.Mode
 	weights *config.Weights
 	killed  bool        // the kill switch is on
-	bound   device.Mode // the most that the cluster's policy allows
+	bound   device.Mode // the strongest mode that the cluster's policy allows
 	devices map[string]*governed
 	// endedTicks are the ticks of loops that have ended.
 	endedTicks uint64
@@ -425,8 +425,8 @@ func (d *Daemon) govern(dev blockfile.Device, dir string, counters func() (devic
 	return g, err
 }
 
-// dropGone ends the loops of devices without directories that are gone, or in whose place there is another disk by
-// now: its costs may be others. d.mu is held.
+// dropGone ends the loop of each device without directories that is gone, or that another disk has replaced: the other
+// disk may have other costs. d.mu is held.
 func (d *Daemon) dropGone() {
 	for name, g := range d.devices {
 		if g.kept || g.disk == (profile.Device{}) || len(g.directories()) > 0 {

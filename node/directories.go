@@ -23,16 +23,16 @@ import (
 // nearest existing directory, which must belong to the peer's user. From there, the daemon opens
 // files without following links.
 //
-// A peer in a container may have other mounts than the daemon. A DataNode's directories are
-// those that the DataNode sees (/proc/PID/root). Directories of other peers are the daemon's or, if the daemon has none at that
-// path, those that the peer sees. The peer's user must own a directory that only the peer sees, because
-// in a container it may have given any path to any directory.
+// A peer in a container may have other mounts than the daemon. A path of a DataNode is looked up in
+// the DataNode's mounts (/proc/PID/root). A path of another peer is looked up in the daemon's mounts
+// and, if the daemon has no such directory, in the peer's. The peer's user must own a directory that
+// only the peer sees, because in a container any directory can be at any path.
 
-// directoryOwner is whose directory is looked for.
+// directoryOwner is the peer for which a directory is looked up.
 type directoryOwner struct {
 	role wire.Role
 	uid  uint32
-	pid  int // its process, if its mounts are other ones than the daemon's; else 0
+	pid  int // its process, if it has other mounts than the daemon; else 0
 }
 
 // directory is a directory in which files are governed. Its descriptor is closed, so that its file system can be unmounted.
@@ -41,7 +41,7 @@ type directory struct {
 	within string // the requested directory: Dir itself, or a directory below it
 }
 
-// directoryOwnerOf returns whose directories a peer's directories are.
+// directoryOwnerOf returns the owner of a peer's directories.
 func directoryOwnerOf(p ipc.Peer) directoryOwner {
 	o := directoryOwner{role: p.Hello.Role, uid: p.UID}
 	ours, err := os.Readlink(filepath.Join(procfs, "self/ns/mnt"))

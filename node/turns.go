@@ -160,7 +160,7 @@ func (s *storage) device() (*governed, error) {
 		return g, nil
 	}
 	if !s.finding.TryLock() {
-		return nil, errors.New("the disk of storage.directory is being looked for")
+		return nil, errors.New("the daemon is still looking for the disk of storage.directory")
 	}
 	defer s.finding.Unlock()
 	if now := time.Now(); now.Sub(s.tried) >= findAgain {

@@ -15,7 +15,7 @@ import (
 	"penstock/wire"
 )
 
-// soon is the longest duration of what waits for no disk, also on a busy machine.
+// soon is the longest duration of a step that waits for no disk, also on a busy machine.
 const soon = 10 * time.Second
 
 // disconnected waits until the daemon ends the connection.

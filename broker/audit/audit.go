@@ -1,11 +1,11 @@
 // Package audit keeps the broker's audit log: who has changed or read what, from where, and what was refused. The log is a
-// file of JSON lines that is only ever appended to.
+// file of JSON lines. Records are only appended.
 //
 // A change has two records, which have the same id: one that is on disk before the change is made, and one with the
 // outcome. So a broker that is killed in between leaves a trace. Reads and refused calls may come many times a second.
 // Equal ones are recorded at once the first time, and then once a minute with their number.
 //
-// The file is opened for each record. So a program such as logrotate can rename it at any time, and bounds its size.
+// The file is opened for each record. So a program such as logrotate can rename it at any time to bound its size.
 package audit
 
 import (
@@ -52,7 +52,7 @@ type Record struct {
 	Call    string    `json:"call"`
 	What    string    `json:"what,omitempty"` // the change
 	Outcome string    `json:"outcome"`
-	Why     string    `json:"why,omitempty"`     // of what was refused or has failed
+	Why     string    `json:"why,omitempty"`     // the reason for a refusal or a failure
 	Version uint64    `json:"version,omitempty"` // of the policy, after a change
 	Count   int       `json:"count,omitempty"`   // equal calls since the last record about them; 0: this one
 }

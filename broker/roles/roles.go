@@ -40,7 +40,7 @@ type Who struct {
 	UID  string // of the local user; empty: somebody with a certificate, or not known
 }
 
-// Given is the role of somebody, and the queues of a queue administrator.
+// Given is what somebody has: a role and, for a queue administrator, queues.
 type Given struct {
 	Role   Role
 	Queues []string

@@ -40,7 +40,7 @@ func TestRoles(t *testing.T) {
 		{Who{Name: "bob"}, Given{QueueAdministrator, []string{"root.adhoc"}}},
 		{Who{Name: "dave", UID: "1001"}, Given{QueueAdministrator, []string{"root.etl", "root.adhoc.x"}}},
 		{Who{Name: "carol"}, Given{Role: Viewer}},
-		{Who{Name: "uid:0"}, Given{Role: Viewer}}, // a certificate with such a name is nobody's uid
+		{Who{Name: "uid:0"}, Given{Role: Viewer}}, // the name of a certificate never matches a number
 		{Who{}, Given{}},
 	} {
 		if got := f.Of(test.who); !reflect.DeepEqual(got, test.want) {

@@ -15,8 +15,8 @@ const maxRightsChecked = 4096
 // ErrOpen means that others than the brokers can change a znode of the brokers' folder.
 var ErrOpen = errors.New("can be changed by others than the brokers")
 
-// CheckRights returns an error if somebody without the brokers' credentials can change the brokers' folder, or a znode down
-// to some levels below it. Znodes keep the rights that they were created with: by brokers without credentials, or by
+// CheckRights returns an error if somebody without the brokers' credentials can change the brokers' folder, or a znode in the
+// given number of levels below it. Znodes keep the rights that they were created with: by brokers without credentials, or by
 // somebody else. A client without credentials checks nothing. Errors: ErrOpen.
 func (c *Client) CheckRights(ctx context.Context, levels int) error {
 	if c.open {
@@ -57,7 +57,7 @@ func (c *Client) checkRights(ctx context.Context, path string) error {
 	})
 	switch {
 	case errors.Is(err, zk.ErrNoAuth):
-		err = fmt.Errorf("%s in ZooKeeper %w: it is not theirs", path, ErrOpen)
+		err = fmt.Errorf("%s in ZooKeeper %w: the brokers' credentials cannot read its rights", path, ErrOpen)
 	case errors.Is(err, zk.ErrNoNode):
 		return err
 	case err != nil:
@@ -69,7 +69,7 @@ func (c *Client) checkRights(ctx context.Context, path string) error {
 		}
 		err = fmt.Errorf("%s in ZooKeeper %w: %s:%s has rights there", path, ErrOpen, other.Scheme, other.ID)
 	}
-	return fmt.Errorf("%w; if what it contains is right, run in zkCli.sh `addauth digest USER:PASSWORD` and `setAcl -R %s auth::cdrwa`, otherwise delete it", err, c.root)
+	return fmt.Errorf("%w; if its content is right, run `addauth digest USER:PASSWORD` and `setAcl -R %s auth::cdrwa` in zkCli.sh, otherwise delete it", err, c.root)
 }
 
 // foreign returns an entry that lets somebody else change the znode; nil if there is none.

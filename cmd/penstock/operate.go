@@ -124,7 +124,8 @@ func live(cmd *cobra.Command, c *operate.Client, v *cluster.PolicyVersion, begin
 	return err
 }
 
-// notes prints what somebody may have forgotten about the version in force. counted: the nodes of the canary are known.
+// notes prints what the operator may have forgotten about the version in force. counted means that the nodes of the canary are
+// known.
 func (r applied) notes(cmd *cobra.Command, counted bool) {
 	if r.KillSwitch {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note: the cluster's kill switch is on: no node governs anything, until `penstock policy kill-switch off`")

@@ -36,7 +36,8 @@ func newPolicyCanary() *cobra.Command {
 		Use:   "canary",
 		Short: "Show the canary in force, complete it, or take it back",
 		Long: `Show which nodes follow the canary's policy, which "penstock policy apply --canary" has put into
-force at a part of the nodes. "complete" puts it into force at all nodes, "take-back" nowhere.`,
+force at a part of the nodes. "complete" puts it into force at all nodes. With "take-back" its
+nodes follow the other nodes' policy again.`,
 		Example: `  penstock policy apply policy.yaml --canary 10%
   penstock policy canary
   penstock policy canary complete`,
@@ -69,7 +70,7 @@ force at a part of the nodes. "complete" puts it into force at all nodes, "take-
 	a.flags(cmd)
 	cmd.AddCommand(
 		newEndCanary("complete", "Put the canary's policy into force at all nodes", true),
-		newEndCanary("take-back", "Put the others' policy into force at the canary's nodes again", false))
+		newEndCanary("take-back", "Put the other nodes' policy into force at the canary's nodes again", false))
 	return cmd
 }
 
@@ -109,9 +110,9 @@ func newPolicyKillSwitch() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kill-switch on|off",
 		Short: "Stop all governing on the whole cluster, or let it continue",
-		Long: `With "on", no node governs anything any more, until the kill switch is off again: each node
-goes to the mode off with the answer to its next report. Applying another policy does not
-turn it off. The command waits until all nodes report that mode.
+		Long: `With "on", no node governs anything until the kill switch is off again: each node goes to the
+mode off with the answer to its next report. Another policy does not turn the kill switch
+off. The command waits until all nodes report the mode off.
 
 A node that no broker answers keeps its mode; on its machine there is the kill switch of the
 node (docs/operate/enforce.md).

@@ -238,8 +238,8 @@ func (a *Arbiter) giveLease(s *Stream, bytes int64, now time.Duration) (lease in
 }
 
 // grantParked gives leases to the flow's parked writers while there is room, or while there is room
-// in their users' parts. Users take turns; of one user, the longest wait comes first. If many writers
-// are parked, some get their leases only in the next call of Decide.
+// in their users' parts. Users take turns; among a user's writers, the longest wait comes first. If many
+// writers are parked, some get their leases only in the next call of Decide.
 func (a *Arbiter) grantParked(f *flow, now time.Duration) {
 	if f.users.parked == 0 || f.granting {
 		return

@@ -109,7 +109,7 @@ type Config struct {
 	// file descriptor. Default 1,024.
 	LazyFiles int
 
-	// Storage is the part of the device's time that a storage service on this machine is due before
+	// Storage is the part of the device's time that a storage service on this machine gets before
 	// all flows, while it uses the device (storage.go): 0 to 0.99. Default 0: the service's I/O is
 	// foreign I/O like any other, and gets what the kernel gives it.
 	Storage float64

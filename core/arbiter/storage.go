@@ -8,7 +8,7 @@ import (
 
 // The share of a storage service. A server of a parallel file system (a brick process) reads and
 // writes for clients on other machines. This I/O never queues here, so weights cannot protect it.
-// Config.Storage is the part of the device's time that this service is due, before all flows
+// Config.Storage is the part of the device's time that this service gets before all flows
 // together. The flows get what is left: all of the device while the service has no I/O.
 //
 // The arbiter cannot order the service's requests, but it can keep the device free for them. While
@@ -16,8 +16,8 @@ import (
 // fit into the flows' part of the time. So a request of the service waits for at most one quantum.
 // A flow's request also starts when the service has been quiet for storageQuiet. That wait is
 // needed because a client that reads one block after the other leaves gaps of about a millisecond
-// (deceptive idleness, see anticipation.go). A request that starts in such a gap costs the flows
-// nothing of their part.
+// (deceptive idleness, see anticipation.go). A request that starts in such a gap is not charged to
+// the flows' part.
 //
 // How the arbiter knows of the service's I/O: the kernel counts the requests at the device, without
 // owners. While no request of a flow is in flight, each request at the device is foreign. So the
@@ -116,7 +116,7 @@ func (a *Arbiter) Look(now time.Duration, seen Activity) {
 // recent reports whether the service has used the device recently.
 func (t *storage) recent(now time.Duration) bool { return t.seen > 0 && now-t.seen < storageCalm }
 
-// holds reports whether no request may start now, because the device is due to the service.
+// holds reports whether no request may start now, because the device is kept free for the service.
 func (t *storage) holds(a *Arbiter, now time.Duration) bool {
 	t.at, t.contend = 0, false
 	if a.cfg.Storage == 0 {

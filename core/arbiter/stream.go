@@ -65,7 +65,7 @@ type Opening struct {
 	Passing bool
 
 	// Turn is set if the process does the I/O of the stream's requests itself, through a server on
-	// this machine, and File reports when it has ended. The latency of such a request is not the device's.
+	// this machine, and File reports its end. The latency of such a request is not the device's.
 	Turn bool
 
 	// Refusable is set if the operation can still be refused (mark Refused). Threads is the number

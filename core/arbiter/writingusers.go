@@ -11,10 +11,11 @@ import "time"
 //     backlog is full. All parts together are half of the bound. A part is at least one packet; if
 //     there are more users than maxParts, or the bound is too small, no user has one.
 //   - Beyond their parts, users with parked writers take turns by the bytes of their leases, whatever
-//     the number of their writers is. Of one user, the writer that has waited longest goes first.
+//     the number of their writers is. Among the writers of a user, the one that has waited longest
+//     goes first.
 //
-// What a user writes in this way is drained and charged as always: the flow pays for it, and within the
-// flow the user (streamqueue.go). A flow of one user has no parts, and nothing changes for it.
+// These bytes are drained and charged as always: the flow pays for them and, within the flow, the user
+// (streamqueue.go). A flow of one user has no parts, and nothing changes for it.
 type writingUsers struct {
 	byName map[string]*writingUser
 	turns  indexedHeap[*writingUser] // users with parked writers, by tag

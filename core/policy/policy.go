@@ -103,7 +103,7 @@ type Policy struct {
 	Queues  []Queue
 	// Goal is the goal of applications in no queue, as in Queue. A policy with queues has none.
 	Goal string
-	// Mode is the most that nodes may do: ModeOff, ModeObserve or ModeEnforce; empty: ModeEnforce.
+	// Mode is the strongest mode that nodes may have: ModeOff, ModeObserve or ModeEnforce; empty: ModeEnforce.
 	Mode string
 	// Set contains weights of single applications, by flow. They override the rules.
 	Set map[string]int

@@ -1,3 +1,3 @@
-// Package hbase runs a real HBase on a governed DataNode. Its RegionServer is a service: a process in no container, whose
-// client name names no application.
+// Package hbase runs a real HBase on a governed DataNode. Its RegionServer is a service: a process in no
+// container, with a client name that names no application.
 package hbase

@@ -16,8 +16,8 @@ type Program struct {
 	Args      []string
 }
 
-// Start starts a program on the machine of the masters. Stop of the cluster does not wait for it, so the caller stops it
-// before.
+// Start starts a program on the machine of the masters. Stop of the cluster does not wait for it, so the caller must stop it
+// first.
 func (c *Cluster) Start(p Program) (*process.Process, error) {
 	path := strings.Join(append(p.ClassPath, c.confDir("client"), c.cfg.jars(":")), ":")
 	return c.java(jvm{name: p.Name, conf: "client", heapMB: p.HeapMB, env: append(c.cfg.userEnv(p.User), "CLASSPATH="+path), class: p.Class, args: p.Args})

@@ -32,9 +32,9 @@ import (
 // ErrOutside is the error for a path that is not below a registered data directory.
 var ErrOutside = errors.New("path is not below a registered data directory")
 
-// ErrMoved is the error for a directory that its path does not lead to any more: its file system was unmounted, or
-// another one was mounted there.
-var ErrMoved = errors.New("the directory is not at its path any more")
+// ErrMoved is the error for a directory that is no longer at its path: its file system was unmounted, or another one
+// was mounted there.
+var ErrMoved = errors.New("the directory is no longer at its path")
 
 // Dir is one registered data directory and its block device.
 type Dir struct {
@@ -96,8 +96,8 @@ func (d *Dir) openPath() (*os.File, error) {
 }
 
 // Close closes the directory's descriptor, so that it does not prevent the unmounting of its file system. After that,
-// Open opens the directory by its path, as long as a file is being opened, and fails with ErrMoved if the path leads to
-// another directory, or if the directory's owner has changed. So a Dir never has more than one descriptor.
+// Open opens the directory by its path while it opens a file. Open fails with ErrMoved if another directory is at the
+// path, or if the directory's owner has changed. So a Dir never has more than one descriptor.
 func (d *Dir) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

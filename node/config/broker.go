@@ -33,7 +33,7 @@ type Broker struct {
 	Key  string `yaml:"key"`
 	// Period is the time between reports, 100ms to 30s; default 1s.
 	Period settings.Duration `yaml:"period"`
-	// LimitLease is how long limits of the cluster's policy stay in force without an answer of a broker, 1m to 720h;
+	// LimitLease is how long limits of the cluster's policy stay in force without an answer from a broker, 1m to 720h;
 	// default 10m.
 	LimitLease settings.Duration `yaml:"limit_lease"`
 	// Peers is the host:port at which this node answers questions from other nodes about

@@ -40,7 +40,7 @@ type Device struct {
 	Staged    settings.Bytes    `yaml:"staged"`
 	Stuck     settings.Duration `yaml:"stuck_after"`
 	MaxFlows  int               `yaml:"max_flows"`
-	// StorageShare is the part of the device's time that a storage service on this machine is due
+	// StorageShare is the part of the device's time that a storage service on this machine gets
 	// before all flows while it uses the device, 0 to 0.99; default 0: no such service.
 	StorageShare float64 `yaml:"storage_share"`
 }

@@ -11,7 +11,7 @@ type Storage struct {
 	// Directory is where the server keeps its data: a GlusterFS brick, or the disk of a MooseFS chunk
 	// server. Empty: no server runs here, and tasks of this machine take turns at other servers only.
 	Directory string `yaml:"directory"`
-	// Names are further names of this machine, as layouts of the file system name it. Its host name, its
+	// Names are further names that layouts of the file system use for this machine. Its host name, its
 	// name for the broker and the addresses of its interfaces are known without them.
 	Names []string `yaml:"names"`
 }

@@ -8,8 +8,8 @@ import (
 	"penstock/node/mounts"
 )
 
-// examiner finds out whether the file systems of directories may be held. While a disk hangs, the answer is the last
-// one, so that nothing changes there, and holds on other disks can change.
+// examiner finds out whether the file systems of directories may be held. While a disk hangs, the last
+// answer about it stays: nothing changes there, and holds on other disks can change.
 type examiner struct {
 	mayHold func(dir string) error
 	calls   mounts.Calls
@@ -23,9 +23,8 @@ func newExaminer(protected []string) *examiner {
 	return &examiner{mayHold: func(dir string) error { return gate.MayHold(dir, protected) }, last: map[string]error{}}
 }
 
-// of returns why the file systems of the places cannot be held; nil for one that can be. The
-// map is nil if the machine has no gate. It must not be called by several
-// goroutines at a time.
+// of returns why the file systems of the places cannot be held; nil for one that can be. The map is
+// nil if the machine has no gate. Only one goroutine may call it.
 func (e *examiner) of(m ladder.Machine, places []Place) map[string]error {
 	if !m[ladder.Gate].OK && !m[ladder.GateReads].OK {
 		return nil

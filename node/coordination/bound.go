@@ -21,7 +21,7 @@ func wireMode(m arbiter.Mode) cluster.Mode {
 	return cluster.Mode_MODE_UNKNOWN
 }
 
-// bound puts the most that the node may do into force. A mode that this release does not know bounds nothing.
+// bound puts the strongest mode that the node may have into force. A mode that this release does not know bounds nothing.
 func (c *Client) bound(m cluster.Mode) {
 	most, known := modes[m]
 	if !known {
@@ -37,7 +37,7 @@ func (c *Client) bound(m cluster.Mode) {
 }
 
 // endLimits ends the policy's limits if no broker has answered for the lease. Otherwise a limit that was a mistake would
-// hold applications until somebody has been to each node. Weights stay: they hold nobody back on an idle device.
+// hold applications back until somebody has changed each node. Weights stay: they hold nobody back on an idle device.
 func (c *Client) endLimits() {
 	answered := c.State().Answered
 	if c.rights.lapsed || c.o.LimitLease <= 0 || answered.IsZero() || time.Since(answered) < c.o.LimitLease {

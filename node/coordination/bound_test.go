@@ -25,7 +25,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// TestBound: the node follows the most that the policy allows, and keeps it while no broker answers. The broker hears the
+// TestBound: the node follows the strongest mode that the policy allows, and keeps it while no broker answers. The broker hears the
 // mode in force.
 func TestBound(t *testing.T) {
 	var b broker

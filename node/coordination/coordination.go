@@ -118,12 +118,12 @@ type Options struct {
 	// Rights receives the policy's grants for the flows of this node, whenever some of them
 	// change. It receives all of them, including those of flows that have been idle for a while.
 	Rights func(map[string]Right)
-	// Bound receives the most that the node may do, when it changes. nil: not wanted. A bound stays when no broker
-	// answers.
+	// Bound receives the strongest mode that the node may have, when it changes; nil: not wanted. A bound stays when
+	// no broker answers.
 	Bound func(arbiter.Mode)
 	// Mode returns the mode in force at the node, for the broker; nil: not known.
 	Mode func() arbiter.Mode
-	// LimitLease is how long limits of the policy stay in force without an answer of a broker; 0: without end.
+	// LimitLease is how long limits of the policy stay in force without an answer from a broker; 0: without end.
 	LimitLease time.Duration
 	Log        *slog.Logger
 }
@@ -141,7 +141,7 @@ type State struct {
 	Epoch    uint64        // the largest epoch of an accepted answer
 	Refused  uint64        // answers of smaller epochs, which were refused
 	Canary   bool          // the policy is a canary's
-	Bound    arbiter.Mode  // the most that the node may do
+	Bound    arbiter.Mode  // the strongest mode that the node may have
 	Lapsed   bool          // the policy's limits have ended, because no broker has answered for LimitLease
 }
 

@@ -7,9 +7,9 @@ import (
 	"penstock/node/blockfile"
 )
 
-// Elsewhere is the base of a File whose I/O another process does itself. The first request for any of
-// its bytes calls Do, and lasts as long. Do cannot be cut into quanta: later requests find all bytes
-// done.
+// Elsewhere is the base of a File for I/O that another process does itself. The first request for any
+// of its bytes calls Do, and lasts as long as Do. Do cannot be cut into quanta: later requests find
+// all bytes done.
 type Elsewhere struct {
 	End   int64 // of the range, as a position of the stream
 	Write bool

@@ -350,8 +350,8 @@ func (c *Checker) lookHere(l *lookup) {
 	}
 }
 
-// Looking at a process may hang, for example while one of its threads waits for a disk and holds a lock of the kernel. Such
-// a look is given up overrun after its time, and occupies a thread until it ends.
+// A look at a process may hang, for example while one of its threads waits for a disk and holds a lock of the kernel. Such a
+// look is given up overrun after its time, and occupies a thread until it ends.
 const (
 	overrun    = time.Second
 	maxLooking = 256 // looks in progress, including those that were given up
@@ -404,7 +404,7 @@ func (c *Checker) keep(l *lookup, v Verdict, h hold) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.pending, claim)
-	if l.ruleSet == c.ruleSet { // else the verdict may be by rules that are no longer in force
+	if l.ruleSet == c.ruleSet { // else the verdict may come from rules that are no longer in force
 		c.cache.Add(claim, &entry{v, time.Now().Add(age), h})
 	}
 }

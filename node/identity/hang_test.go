@@ -13,10 +13,10 @@ import (
 	"penstock/node/mounts/mountstest"
 )
 
-// soon is the longest duration of what waits for no disk, also on a busy machine.
+// soon is the longest duration of a step that waits for no disk, also on a busy machine.
 const soon = 10 * time.Second
 
-// A local directory whose disk hangs costs the evidence in this directory. Processes with evidence elsewhere are
+// If the disk of a local directory hangs, the evidence in this directory is missing. Processes with evidence elsewhere are
 // identified as before, and nothing waits.
 func TestALocalDirectoryThatHangs(t *testing.T) {
 	w := newWorld(t)
@@ -78,7 +78,7 @@ func TestAProcessThatHangs(t *testing.T) {
 	if err := os.Remove(pipe); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Mkfifo(pipe, 0o600); err != nil { // who opens it waits for a writer
+	if err := unix.Mkfifo(pipe, 0o600); err != nil { // an open for reading waits for a writer
 		t.Fatal(err)
 	}
 	s := w.settings()

@@ -107,8 +107,8 @@ func (e Evidence) proves() bool { return e >= Cgroup && e <= Directory || e == A
 type Verdict struct {
 	State State
 	// Flow is the flow that the evidence names: the claimed one if Confirmed; the application's, a named
-	// service's or `clients` if Corrected or Refuted; if Unknown, the one that a rule gives the client by its
-	// own name. It is "" if there is none.
+	// service's or `clients` if Corrected or Refuted; if Unknown, the flow that a rule gives a client with
+	// this name. It is "" if there is none.
 	Flow     string
 	Evidence Evidence
 	// User is a client's short name, or its number if the machine has no name for it. It is the

@@ -9,10 +9,9 @@ import (
 	"penstock/node/monitor/owner"
 )
 
-// Named services are long-lived clients of HDFS that run in no container, such as HBase's servers or
-// Impala's. Their client names do not distinguish them from a shell. So rules of the operator name
-// them by what the machine knows about their processes. A rule is evidence only as far as its
-// conditions are:
+// Named services are long-lived clients of HDFS that run in no container, such as the servers of HBase
+// and Impala. Their client names do not distinguish them from a shell. So the operator's rules name
+// them by what the machine knows about their processes. A rule is as good evidence as its conditions:
 //
 //   - The user is certain: it comes from the kernel, or from the node of the client, or from a block token.
 //   - The program is what the user's process shows. Any process of that user can show the same.
@@ -55,12 +54,12 @@ func (f *facts) namedService() (flow string, by Evidence, proven bool) {
 	return "", NoEvidence, false
 }
 
-// match reports whether a rule's conditions hold, and by which evidence.
+// match reports whether a rule's conditions hold, and returns the evidence.
 func (r *Rule) match(f *facts) (by Evidence, proven, ok bool) {
 	if r.Client != "" && (f.name == "" || !policy.Match(r.Client, f.name)) {
 		return NoEvidence, false, false
 	}
-	if !f.known { // only a token shows the user, and nothing the program
+	if !f.known { // only a token shows the user, and nothing shows the program
 		switch {
 		case r.Program != "":
 			return NoEvidence, false, false

@@ -71,7 +71,7 @@ func TestNamedServices(t *testing.T) {
 		{"by program", clients, running("ann", "io.trino.server.TrinoServer"), Corrected, Named, "service:trino", "service:trino"},
 		{"by number", clients, numbered, Corrected, Named, "service:numbered", "service:numbered"},
 		{"by another machine's number", clients, numbered.elsewhere(), Confirmed, Outside, clients, clients},
-		// Whoever names an application with an invented number is still the service.
+		// A service that names an application with an invented number is still the service.
 		{"with an application's name", appA, running("impala", "impalad"), Corrected, Named, "service:impala", "service:impala"},
 		{"a forger", appA, running("ann", "impalad"), Refuted, Outside, Unattributed, Unattributed},
 		// The client's name alone is a claim.
@@ -235,7 +235,7 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// Rules can be replaced. Verdicts by the old ones do not count any more, also if their lookup is in progress.
+// Rules can be replaced. Verdicts by the old rules no longer count, also those of lookups in progress.
 func TestRulesAreReplaced(t *testing.T) {
 	self, err := user.Current()
 	if err != nil {

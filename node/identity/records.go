@@ -40,7 +40,7 @@ const early = time.Minute
 // The session is good evidence because a process can inherit or begin a session, but not join one,
 // and because the session remains after the parent has ended.
 //
-// Each local directory is on a disk of its own. A disk that hangs makes the records incomplete, and delays nothing.
+// Each local directory is on a disk of its own. A disk that hangs makes the records incomplete, but delays nothing.
 type records struct {
 	proc   proc
 	calls  *mounts.Calls

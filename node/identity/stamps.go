@@ -3,9 +3,9 @@ package identity
 import "slices"
 
 // A stream begins in the flow of its claim, some milliseconds before the verdict. Hive on Spark invents a new
-// application for each query, so each would leave an empty flow behind, and the broker would look for it in vain. So a
-// claim whose time stamp is not that of an application which was confirmed here begins in `unattributed`,
-// until the verdict. While no application was confirmed, all claims begin in their flows.
+// application for each query, so each query would leave an empty flow behind, and the broker would look for it in vain. So a
+// claim begins in `unattributed`, until the verdict, unless an application with its time stamp was confirmed here.
+// Before the first confirmation, all claims begin in their flows.
 
 // maxStamps is the maximum number of time stamps that are remembered; the one that was confirmed longest ago is dropped
 // first. Each start of a ResourceManager has its own.

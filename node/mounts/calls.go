@@ -15,8 +15,8 @@ var ErrHangs = errors.New("its disk does not answer")
 const (
 	// maxCalls is the maximum number of calls on one device at a time. Each occupies a thread and a descriptor.
 	maxCalls = 16
-	// HangsAfter is the age of the oldest call on a device from which on the device counts as one that hangs. New
-	// calls then fail at once.
+	// A device hangs if its oldest call has lasted for HangsAfter. New calls on the device then fail at
+	// once.
 	HangsAfter = time.Second
 	// tableAge is the age at which the table of mounts is read again.
 	tableAge = time.Second
@@ -38,8 +38,8 @@ type device struct {
 }
 
 // Do runs call, which uses the file system of the path as process pid sees it (0: this process), in a goroutine of
-// its own. It returns call's result, or ErrHangs if call has not ended after patience, or an earlier call on
-// this device hangs. In the first case call continues, and late, if not nil, gets its result.
+// its own. It returns call's result. It returns ErrHangs if call has not ended after patience; call then
+// continues, and late, if not nil, gets its result. It also returns ErrHangs if an earlier call on this device hangs.
 func Do[T any](c *Calls, pid int, path string, patience time.Duration, call func() T, late func(T)) (result T, err error) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
@@ -124,7 +124,7 @@ func (c *Calls) begin(key string, timeout <-chan time.Time) (end func(), err err
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(d.begun, &begun)
-		close(d.ended) // those that wait look again
+		close(d.ended) // the callers that wait look again
 		d.ended = make(chan struct{})
 		leave()
 	}, nil

@@ -1,9 +1,9 @@
 // Package mounts reads the table of mounts, and makes system calls on file systems that may hang.
 //
 // Problem: a call on a disk that hangs, such as open(2) or stat(2), may never return, and nothing ends
-// the thread that waits in it. The daemon must serve the other disks meanwhile, however often it needs
-// the disk. Choice: such a call has a goroutine of its own, and its caller waits only for some time
-// (Do). All calls on one device have common bounds: a few at a time, and none while an earlier
+// the thread that waits in it. Meanwhile the daemon must serve the other disks, even if it often needs
+// the disk that hangs. Choice: such a call has a goroutine of its own, and its caller waits only for
+// some time (Do). All calls on one device have common bounds: a few at a time, and none while an earlier
 // one hangs. So a disk that hangs keeps a few threads, and delays each caller once at most. The device
 // of a path comes from the kernel's table, which is read without a disk.
 package mounts

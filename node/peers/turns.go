@@ -24,13 +24,13 @@ import (
 const (
 	// beatEvery is the time between two heartbeats of a stream of turns.
 	beatEvery = 250 * time.Millisecond
-	// maxTurnStreams is the most streams of turns of one node; a node that has lost its connection opens
-	// another one.
+	// maxTurnStreams is the maximum number of streams of turns of one node. A node that has lost its
+	// connection opens another stream.
 	maxTurnStreams = 4
 	// Messages about turns of one stream, per second and in a burst. A node that sends more waits.
 	turnsPerSecond = 10_000
 	turnsBurst     = 10_000
-	// maxAnswers is the most answers that wait because the caller does not read.
+	// maxAnswers is the maximum number of answers that wait because the caller does not read.
 	maxAnswers = 2 * turns.MaxTurnsOfNode
 )
 
@@ -95,7 +95,7 @@ func (s *Server) Turns(stream grpc.BidiStreamingServer[cluster.TurnRequest, clus
 			}
 			return err
 		case <-ctx.Done():
-			return status.Error(codes.ResourceExhausted, "the caller does not read")
+			return status.Error(codes.ResourceExhausted, "the caller does not read its messages")
 		case <-a.news:
 			for _, answer := range a.take() {
 				if err := stream.Send(answer); err != nil {

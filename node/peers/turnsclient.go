@@ -26,8 +26,8 @@ const (
 	// tasks together.
 	serversPerSecond = 20
 	serversBurst     = maxSessions
-	// silentAfter is the longest time without a message of the other node, as for agents. Then turns that
-	// wait pass, and for turnPause so do all others.
+	// silentAfter is the longest time without a message from the other node, as for agents. After it, turns
+	// that wait pass, and all further ones pass for turnPause.
 	silentAfter = time.Second
 	turnPause   = 10 * time.Second
 	sessionIdle = time.Minute // a stream without turns is closed after this time
@@ -113,7 +113,7 @@ func (t *Turns) Take(server string, r turns.Request, to device.Marker) (*Away, e
 	}
 	a := &Away{session: s, id: s.last, r: r, to: to}
 	if !s.send(&cluster.TurnRequest{Id: a.id, Application: r.Flow, Write: r.Write, Bytes: r.Bytes}) {
-		return nil, fmt.Errorf("the node of %.64q does not read", server)
+		return nil, fmt.Errorf("the node of %.64q does not read its messages", server)
 	}
 	s.open[a.id] = a
 	s.used = time.Now()
@@ -195,7 +195,7 @@ func (s *session) send(m *cluster.TurnRequest) bool {
 	case s.out <- m:
 		return true
 	default:
-		s.cancel(errors.New("the other node does not read"))
+		s.cancel(errors.New("the other node does not read its messages"))
 		return false
 	}
 }
@@ -230,7 +230,7 @@ func (s *session) watch() {
 			s.mu.Unlock()
 			switch {
 			case silent:
-				s.cancel(fmt.Errorf("its node is silent for %v", silentAfter))
+				s.cancel(fmt.Errorf("its node has been silent for %v", silentAfter))
 			case idle:
 				s.cancel(errIdle)
 			}

@@ -94,7 +94,7 @@ type Cluster struct {
 	Epoch    uint64    `json:"epoch"`    // the largest epoch of an accepted answer
 	Refused  uint64    `json:"refused"`  // answers of smaller epochs
 	Canary   bool      `json:"canary"`   // the policy is a canary's, which only a part of the nodes has
-	// ModeBound is the most that the policy lets this node do; the weaker of it and the node's own mode applies.
+	// ModeBound is the strongest mode that the policy allows this node; the weaker of it and the node's own mode applies.
 	ModeBound    string `json:"mode_bound"`
 	LimitsLapsed bool   `json:"limits_lapsed"` // no broker has answered for limit_lease: the policy's limits are no longer in force
 }

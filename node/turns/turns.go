@@ -6,7 +6,7 @@
 // holds the range. A turn is a request of the application's flow, in the same arbiter as everything
 // else on the disk.
 //
-// What is hard: the daemon does not see the I/O of a turn. The task says when it has ended, and may
+// What is hard: the daemon does not see the I/O of a turn. The task reports the end, and may
 // lie, hang or disappear. Choices: a turn occupies its place at the device until its end, or for some
 // times the device time that it is expected to take, whichever is shorter. It is charged for its bytes
 // at the price of a random request. In doubt it passes: if the loop does not run, if the device does
@@ -27,10 +27,10 @@ import (
 )
 
 const (
-	// MaxBytes is the most bytes of a turn.
+	// MaxBytes is the maximum number of bytes of a turn.
 	MaxBytes = 4 << 20
-	// The most turns of one process, and of all processes of another node, with those that were given up
-	// and still queue.
+	// The maximum number of turns of one process, and of all processes of another node. Turns that were
+	// given up and still queue are included.
 	MaxTurns       = 256
 	MaxTurnsOfNode = 2048
 	// patience is the longest wait for a turn. It is shorter than that of a task's gate (55 s), so that
@@ -46,7 +46,7 @@ const (
 	holdMost  = 2 * time.Second
 )
 
-// ErrTooMany is the error of a turn beyond the most turns of a desk.
+// ErrTooMany is the error for a turn beyond the maximum number of turns of a desk.
 var ErrTooMany = errors.New("too many turns at a time")
 
 // Stats are counts since the daemon's start.

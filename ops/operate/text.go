@@ -177,11 +177,12 @@ func CanaryNodes(a *cluster.ListNodesAnswer) (nodes int) {
 	return nodes
 }
 
-// NodesNote explains why nodes may be missing from the answer, or that the kill switch is on; empty if there is nothing to explain.
+// NodesNote explains that the kill switch is on, or why nodes may be missing from the answer; it is empty if there is nothing to
+// explain.
 func NodesNote(a *cluster.ListNodesAnswer) string {
 	switch {
 	case a.GetOff():
-		return "the cluster's kill switch is on: no node governs anything (`penstock policy kill-switch off`)"
+		return "the cluster's kill switch is on: no node governs anything until `penstock policy kill-switch off`"
 	case a.GetSettling():
 		return "the broker began to lead a moment ago: some nodes may not have reported yet"
 	case len(a.GetNodes()) == 0:

@@ -574,7 +574,7 @@ type Answer struct {
 	Epoch uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// The totals of the queues that the node has named.
 	Queues *Queues `protobuf:"bytes,9,opt,name=queues,proto3" json:"queues,omitempty"`
-	// The most that the node may do, whatever its own setting is.
+	// The strongest mode that the node may have, whatever its own setting is.
 	Mode Mode `protobuf:"varint,60,opt,name=mode,proto3,enum=penstock.cluster.Mode" json:"mode,omitempty"`
 	// The rights and the mode come from a canary's policy.
 	Canary        bool `protobuf:"varint,61,opt,name=canary,proto3" json:"canary,omitempty"`
@@ -1014,7 +1014,7 @@ func (x *TurnRequest) GetBytes() int64 {
 type TurnAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint32                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // 0: a heartbeat. There are four a second while the disk's loop runs
-	// The turn is not governed here: the task need not wait, and ends nothing.
+	// The turn is not governed here: the task need not wait, and has no end to report.
 	Refused       bool `protobuf:"varint,2,opt,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1144,7 +1144,7 @@ type Owner struct {
 	Program string `protobuf:"bytes,6,opt,name=program,proto3" json:"program,omitempty"`
 	// The process runs outside of all containers of applications, and of all pods and Mesos containers.
 	OnHost bool `protobuf:"varint,7,opt,name=on_host,json=onHost,proto3" json:"on_host,omitempty"`
-	// Of a server that forwards the block of the question: the flow, and the user, that this node has verified for
+	// If the process is a server that forwards the block of the question: the flow and the user that this node has verified for
 	// the block. Empty: not known.
 	Flow          string `protobuf:"bytes,8,opt,name=flow,proto3" json:"flow,omitempty"`
 	FlowUser      string `protobuf:"bytes,9,opt,name=flow_user,json=flowUser,proto3" json:"flow_user,omitempty"`

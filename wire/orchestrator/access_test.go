@@ -201,7 +201,7 @@ func TestAFileThatHangs(t *testing.T) {
 	}
 }
 
-// otherAuthority returns a certificate that has signed no server's.
+// otherAuthority returns the certificate of an authority that has signed no server's certificate.
 func otherAuthority(t *testing.T) string {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

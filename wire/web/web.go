@@ -20,7 +20,7 @@ import (
 	"penstock/settings/plain"
 )
 
-// UnixPrefix begins an address that is a Unix socket's path.
+// UnixPrefix begins the address of a Unix socket; the socket's path follows.
 const UnixPrefix = "unix:"
 
 const (
@@ -223,7 +223,7 @@ func Get(ctx context.Context, address, page string) (*http.Response, error) {
 	return client.Do(r)
 }
 
-// AddressError means that an address cannot be one.
+// AddressError means that an address has the wrong form.
 type AddressError struct{ Address string }
 
 func (e *AddressError) Error() string {

@@ -69,7 +69,7 @@ public final class Client implements Runnable {
     /** This client's thread looks for passing reads by itself until there was none for this long. */
     private static final long LOOKING_NANOS = SECOND;
     private static final int DEFAULT_STRIDE = 256 << 10;
-    /** Why a connection has ended that is replaced at once by one with the present directories. */
+    /** The reason for the end of a connection that the client replaces at once by one with the present directories. */
     private static final String CHANGED = "the directories of this process have changed";
 
     private final Transport transport;
@@ -159,8 +159,8 @@ public final class Client implements Runnable {
     }
 
     /**
-     * Replaces directories of this process by others, and connects again, so that the daemon examines all directories
-     * again, also if they are the same: the file system of one may have been mounted in the meantime.
+     * Replaces directories of this process by others, and connects again. The daemon then examines all directories
+     * again, also unchanged ones: the file system of one may have been mounted in the meantime.
      */
     synchronized void replace(List<String> before, List<String> now) {
         Set<String> all = new LinkedHashSet<>(directories);

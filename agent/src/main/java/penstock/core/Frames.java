@@ -97,8 +97,8 @@ public final class Frames extends Values {
             if (in.remaining() < HEADER + length) {
                 return;
             }
-            check(version == VERSION, "the daemon has version " + version + " of the frames, this agent " + VERSION + ": "
-                    + (version < VERSION ? "upgrade and restart the daemon" : "restart this process with a newer agent"));
+            check(version == VERSION, "the daemon has version " + version + " of the frames, this agent " + VERSION
+                    + ": " + (version < VERSION ? "upgrade and restart the daemon" : "restart this process with a newer agent"));
             in.position(at + HEADER);
             message(in, type, length, handler);
         }

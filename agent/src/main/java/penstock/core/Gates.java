@@ -144,8 +144,8 @@ public final class Gates {
     }
 
     /**
-     * Called when the volumes of a DataNode that serves have changed, with its former and its present directories. If
-     * they are the same, the daemon examines them again only if {@code again} is set.
+     * Called with the former and the present directories of a running DataNode when its volumes have changed. If they
+     * are the same, the daemon examines them again only if {@code again} is set.
      */
     public static void volumes(List<String> before, List<String> now, boolean again) {
         Client c = client;
@@ -470,7 +470,7 @@ public final class Gates {
      *
      * @param mount a folder of the file system
      * @param server the server's name
-     * @return null if nobody can be asked
+     * @return the turn; null if there is no daemon to ask
      */
     public static Stream takeTurn(boolean write, String flow, File mount, String server, long bytes) {
         Client c = client;
@@ -490,7 +490,7 @@ public final class Gates {
         return s;
     }
 
-    /** Reports whether the daemon has given the turn, and the wait did not end for another reason. */
+    /** Reports whether the daemon has given the turn. If not, the wait ended for another reason. */
     public static boolean hasTurn(Stream s) {
         return s.mark >= s.to;
     }

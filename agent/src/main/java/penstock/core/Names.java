@@ -37,7 +37,8 @@ public final class Names {
     /** Precedes a client's own name. The daemon has the same constant. */
     private static final String OWN_NAME = "client:";
     /** A client's own name. HDFS appends two numbers, which differ for each client and thread. */
-    private static final Pattern OWN_NAME_CLIENT = Pattern.compile("DFSClient_([!-~]{1,100})_-?[0-9]{1,20}_[0-9]{1,20}");
+    private static final Pattern OWN_NAME_CLIENT =
+            Pattern.compile("DFSClient_([!-~]{1,100})_-?[0-9]{1,20}_[0-9]{1,20}");
     private static final int STAMP_DIGITS = 13;
     /**
      * An id of Spark without YARN. A standalone master's: the date to the second, in 14 digits, and a number of four or
@@ -83,7 +84,7 @@ public final class Names {
         return APPLICATION + name.substring(stamp, numberEnd);
     }
 
-    /** The claim of a client whose name is neither HDFS's own nor an application's, and not too long for a claim. */
+    /** Returns the claim of a client with a name of its own, if the name is not too long for a claim. */
     private static String ofOwnName(String name) {
         Matcher client = OWN_NAME_CLIENT.matcher(name);
         return client.matches() ? OWN_NAME + client.group(1) : UNATTRIBUTED;

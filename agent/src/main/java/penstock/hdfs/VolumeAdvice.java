@@ -10,7 +10,7 @@ public final class VolumeAdvice {
     private VolumeAdvice() { }
 
     /**
-     * DataNode.refreshVolumes, for `dfsadmin -reconfig`. With an unchanged list it takes up volumes that have failed.
+     * DataNode.refreshVolumes, for `dfsadmin -reconfig`. With an unchanged list it adds failed volumes again.
      */
     static final class Refresh {
         @Advice.OnMethodEnter(suppress = Throwable.class)

@@ -30,8 +30,8 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
     private final FileTurns turns;
     private long position;
     /**
-     * The most bytes of the next sequential read with turns. After a seek, the first read is small, because its reader
-     * may seek again; each following read is twice as large.
+     * The maximum number of bytes of the next sequential read with turns. After a seek, the first read is small,
+     * because its reader may seek again; each following read is twice as large.
      */
     private int most = FIRST_READ;
 

@@ -147,8 +147,8 @@ public final class Locator {
     }
 
     /**
-     * Returns the server that a reader on this machine probably reads the bytes from start to end from: this machine's,
-     * or else the first that has most of them. Returns null if that is not known.
+     * Returns the server from which a reader on this machine probably reads the bytes from start to end: this
+     * machine's, or else the first that has most of them. Returns null if that is not known.
      */
     public String server(Placement placement, long start, long end) {
         String first = null;
@@ -161,7 +161,7 @@ public final class Locator {
         return first;
     }
 
-    /** Asks for all of the files that are not known, in few questions. */
+    /** Asks for the layouts of all files that are not known, in few questions. */
     public void prepare(List<File> files) {
         List<File> unknown = new ArrayList<>();
         for (File file : files) {

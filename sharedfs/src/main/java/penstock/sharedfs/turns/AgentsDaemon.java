@@ -12,11 +12,11 @@ import penstock.core.Role;
 import penstock.core.Stream;
 
 /**
- * The daemon of this machine, by the agent's connection. This class is apart from {@link Turns}, because it cannot be
- * loaded without the agent's jar.
+ * Asks the daemon of this machine over the agent's connection. This class is apart from {@link Turns}, because it
+ * cannot be loaded without the agent's jar.
  */
 final class AgentsDaemon implements Turns.Daemon {
-    // As for the agent's plug-in for tasks.
+    // The same setting and default as those of the agent's plug-in for tasks.
     private static final String SOCKET = "penstock.socket";
     private static final String DEFAULT_SOCKET = "/run/penstock/agent.sock";
     private static final Logger LOG = LoggerFactory.getLogger(Turns.class);

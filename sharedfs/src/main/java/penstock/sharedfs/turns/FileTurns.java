@@ -38,8 +38,8 @@ public final class FileTurns {
             // The version differs each time, so that the answer is new.
             placement = locator.placement(file.at(start));
             String server = locator.server(placement, start, end);
-            // Not at the beginning of the next block, of which there is nothing yet. A file system may also know a new
-            // file's server only after a while.
+            // Not at the beginning of the next block, which is still empty. A file system may also know a new file's
+            // server only after a while.
             again = server == null ? Math.max(2 * start, start + 4 * Turns.MOST)
                 : (start / locator.blockSize() + 1) * locator.blockSize() + Turns.MOST;
             return server;

@@ -9,21 +9,21 @@ import penstock.sharedfs.layout.Counts;
 import penstock.sharedfs.layout.Locator;
 
 /**
- * Takes turns for this process, which is a container of YARN. Safe for use by several threads. Nothing here throws, and
- * the daemon's client bounds each wait.
+ * Takes turns for this process, which runs in a container of YARN. Safe for use by several threads. Nothing here throws,
+ * and the daemon's client bounds each wait.
  */
 public final class Turns {
     /** Setting: whether to take turns. */
     public static final String ENABLED = "penstock.sharedfs.turns";
-    /** The most bytes of a turn. */
+    /** The maximum number of bytes of a turn. */
     public static final int MOST = 1 << 20;
     /** Reads and writes of fewer bytes do not ask: the question would cost more than it is worth. */
     public static final int LEAST = 64 << 10;
     private static final Logger LOG = LoggerFactory.getLogger(Turns.class);
 
-    /** How the daemon is asked. */
+    /** Gives turns. */
     interface Daemon {
-        /** Waits for a turn, and returns what ends it; null if nobody can be asked. */
+        /** Waits for a turn and returns it; null if there is no daemon to ask. */
         Held take(boolean write, String server, long bytes);
     }
 
