@@ -45,7 +45,7 @@ func TestHadoop(t *testing.T) {
 func scenario(t *testing.T, c *cluster) {
 	for i := range nodes {
 		a := c.agent(t, i)
-		if a.State != "woven" || len(a.WovenMethods) != 15 || !a.Connected || a.Mode != "enforce" {
+		if a.State != "woven" || len(a.WovenMethods) != 17 || !a.Connected || a.Mode != "enforce" {
 			t.Fatalf("the agent in DataNode %d is not at work: %+v", i, a)
 		}
 	}
