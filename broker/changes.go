@@ -187,7 +187,9 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 		case weight > policy.MaxWeight:
 			return nil, invalidRequest(fmt.Errorf("weight %d: use 1 to %d", weight, policy.MaxWeight))
 		}
-		if queue := o.b.options.Facts(name).Queue; who.Role == roles.QueueAdministrator && !who.Administers(queue) {
+		facts := o.b.options.Facts(name)
+		facts.Flow = name
+		if queue := facts.Queue; who.Role == roles.QueueAdministrator && !who.Administers(queue) {
 			if queue == "" {
 				queue = "not known"
 			}
@@ -195,9 +197,37 @@ func (o operators) SetWeight(ctx context.Context, r *cluster.SetWeightRequest) (
 		}
 		known := o.b.known(name)
 		return o.b.change(ctx, 0, who, func(v *store.Version) error {
+			if who.Role == roles.QueueAdministrator {
+				if err := checkOwnWeight(*v, facts, who); err != nil {
+					return err
+				}
+			}
 			return o.b.setWeight(v, name, int(weight), known || r.GetForce())
 		})
 	})
+}
+
+// checkOwnWeight returns an error unless an application whose weight is set competes only with applications in queues that the
+// caller administers: the nearest queue with a weight must be one of them, under all policies of a version.
+func checkOwnWeight(v store.Version, f policy.Facts, who caller) error {
+	p, err := parse(v)
+	if err != nil {
+		return err
+	}
+	policies := []*policy.Policy{p}
+	if trial, err := newCanary(v); err != nil {
+		return err
+	} else if trial != nil {
+		policies = append(policies, trial.policy)
+	}
+	for _, p := range policies {
+		p.Set = map[string]int{f.Flow: 1}
+		if !who.Administers(p.Grant(f).Queue) {
+			return fmt.Errorf("%w: %q administers %q, and no queue of these that has %s has a weight: its weight would count against applications of other queues; ask an operator to give the queue a weight",
+				errRole, who.name, who.Queues, f.Flow)
+		}
+	}
+	return nil
 }
 
 // setWeight changes the weight of an application in a version; 0 removes it. known means that the application exists, or that

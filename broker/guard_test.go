@@ -130,6 +130,14 @@ func TestQueueAdministrator(t *testing.T) {
 	b, records := guardedBroker(t, "operators: [alice]\nqueue_administrators: [{name: bob, queues: [root.adhoc]}]")
 	bob := certified("bob", certs.Operator)
 	o := operators{b: b}
+	text := "rules: [{user: x, weight: 2}]\nqueues: [{queue: root.etl, weight: 3}, {queue: root.adhoc, weight: 1}%s]\n"
+	apply := func(ctx context.Context, more string, percent uint32) error {
+		_, err := o.Apply(ctx, &cluster.ApplyRequest{Text: fmt.Appendf(nil, text, more), CanaryPercent: percent})
+		return err
+	}
+	if err := apply(certified("alice", certs.Operator), "", 0); err != nil {
+		t.Fatal(err)
+	}
 	if v, err := o.SetWeight(bob, &cluster.SetWeightRequest{Application: "a", Weight: 3}); err != nil || v.GetAuthor() != "bob" {
 		t.Errorf("an application in the own queue: %v, %v", v, err)
 	}
@@ -138,14 +146,6 @@ func TestQueueAdministrator(t *testing.T) {
 		if status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
-	}
-	text := "rules: [{user: x, weight: 2}]\nqueues: [{queue: root.etl, weight: 3}, {queue: root.adhoc, weight: 1}%s]\n"
-	apply := func(ctx context.Context, more string, percent uint32) error {
-		_, err := o.Apply(ctx, &cluster.ApplyRequest{Text: fmt.Appendf(nil, text, more), CanaryPercent: percent})
-		return err
-	}
-	if err := apply(certified("alice", certs.Operator), "", 0); err != nil {
-		t.Fatal(err)
 	}
 	if err := apply(bob, ", {queue: root.adhoc.x, weight: 2}", 0); err != nil {
 		t.Errorf("a queue below the own one: %v", err)
@@ -158,11 +158,39 @@ func TestQueueAdministrator(t *testing.T) {
 	if err := apply(bob, ", {queue: root.adhoc.y, weight: 2}", 10); status.Code(err) != codes.PermissionDenied {
 		t.Errorf("a canary: %v", err)
 	}
-	all := records()[:6]
-	if len(all) != 6 || all[0].Outcome != audit.Begun || all[1].Outcome != audit.Done || all[1].Version != 1 || all[0].ID != all[1].ID || all[3].Outcome != audit.Refused ||
+	all := records()[2:8]
+	if len(all) != 6 || all[0].Outcome != audit.Begun || all[1].Outcome != audit.Done || all[1].Version != 2 || all[0].ID != all[1].ID || all[3].Outcome != audit.Refused ||
 		all[1].What != `weight of "a" set to 3, force false` || all[1].Role != "queue administrator" {
 		t.Errorf("%+v", all)
 	}
+}
+
+// TestQueueAdministratorWithoutWeights: where the own queue has no weight, its applications compete with those of other queues. So
+// their weights are not the queue administrator's, in the policy in force or in a canary.
+func TestQueueAdministratorWithoutWeights(t *testing.T) {
+	b, _ := guardedBroker(t, "operators: [alice]\nqueue_administrators: [{name: bob, queues: [root.adhoc]}]")
+	alice, bob, o := certified("alice", certs.Operator), certified("bob", certs.Operator), operators{b: b}
+	const own, above = "queues: [{queue: root.adhoc, weight: 1}]", "queues: [{queue: root, weight: 1}]"
+	apply := func(text string, percent uint32) {
+		t.Helper()
+		if _, err := o.Apply(alice, &cluster.ApplyRequest{Text: []byte(text), CanaryPercent: percent}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(policy string, may bool) {
+		t.Helper()
+		_, err := o.SetWeight(bob, &cluster.SetWeightRequest{Application: "a", Weight: 1_000_000})
+		if (err == nil) != may || err != nil && (status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "root.adhoc")) {
+			t.Errorf("%s: %v", policy, err)
+		}
+	}
+	set("no policy", false)
+	apply(above, 0)
+	set("a weight of a queue above only", false)
+	apply(own, 0)
+	set("a weight of the own queue", true)
+	apply(above, 10)
+	set("a canary without it", false)
 }
 
 // TestNoChangeWithoutAudit: a change that cannot be recorded is not made, except the one to turn the kill switch on.
