@@ -142,6 +142,10 @@ func (s *Server) receiveTurns(ctx context.Context, stream grpc.BidiStreamingServ
 		if id == 0 || open[id] != nil {
 			return status.Errorf(codes.InvalidArgument, "turn %d: use a number above 0 that no other turn has", id)
 		}
+		if len(open) >= turns.MaxTurnsOfNode { // the desk no longer counts those whose time at the device is over
+			a.put(&cluster.TurnAnswer{Id: id, Refused: true})
+			continue
+		}
 		t, err := desk.Take(target, turns.Request{ID: id, Flow: flowOf(m.GetApplication()), Write: m.GetWrite(), Bytes: m.GetBytes()})
 		if err != nil {
 			a.put(&cluster.TurnAnswer{Id: id, Refused: true})

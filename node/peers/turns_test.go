@@ -32,10 +32,13 @@ type disk struct {
 	stop func()
 }
 
-func newDisk(t *testing.T) *disk {
+func newDisk(t *testing.T) *disk { return diskIn(t, device.Enforce) }
+
+// diskIn returns a disk whose loop has that mode.
+func diskIn(t *testing.T, mode device.Mode) *disk {
 	t.Helper()
 	line := depth.Line{Fixed: time.Millisecond, PerMiB: 10 * time.Millisecond}
-	loop, err := device.New(device.Options{Name: "test", Mode: device.Enforce, Log: slog.New(slog.DiscardHandler),
+	loop, err := device.New(device.Options{Name: "test", Mode: mode, Log: slog.New(slog.DiscardHandler),
 		Config: device.Config{Algorithm: "sfqd", FixedDepth: 1, Depth: depth.Config{Read: line, Write: line}},
 		Policy: func(string) device.Rule { return device.Rule{Weight: 1, Mode: device.Enforce} }})
 	if err != nil {
@@ -299,6 +302,42 @@ func TestHostileTurns(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+// A node that never ends its turns has a bounded number of them, also if each passes at once.
+func TestTurnsThatNeverEnd(t *testing.T) {
+	files, d := authority(t, "asks", "answers"), diskIn(t, device.Off)
+	_, address := answering(t, answered, files("answers"), nil, func(s *Server) { s.Target = func() (turns.Target, error) { return d.Target, nil } })
+	s := turnsStream(t, address, files("asks"))
+	ask := func(id uint32, write bool) (refused bool) {
+		t.Helper()
+		if err := s.Send(&cluster.TurnRequest{Id: id, Bytes: mib, Application: app, Write: write}); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				t.Fatalf("turn %d: %v", id, err)
+			}
+			if m.GetId() == id {
+				return m.GetRefused()
+			}
+		}
+	}
+	for id := range uint32(turns.MaxTurnsOfNode) {
+		if ask(id+1, id%2 == 0) {
+			t.Fatalf("turn %d is refused", id+1)
+		}
+	}
+	if !ask(turns.MaxTurnsOfNode+1, true) {
+		t.Error("one turn more")
+	}
+	if err := s.Send(&cluster.TurnRequest{Id: 1, End: true}); err != nil {
+		t.Fatal(err)
+	}
+	if ask(turns.MaxTurnsOfNode+2, true) {
+		t.Error("a turn after the end of another one is refused")
 	}
 }
 
