@@ -28,9 +28,10 @@ func (d *Daemon) newRemote() error {
 		return nil
 	}
 	if b.Peers != "" {
-		d.answers = peers.NewServer(func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error) {
-			return d.identity.Whose(ctx, local, remote, block)
+		d.answers = peers.NewServer(func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error) {
+			return d.identity.Whose(ctx, local, remote)
 		}, d.log)
+		d.answers.Written = d.written.verified
 		if d.storage != nil && d.settings.Storage.Directory != "" {
 			d.answers.Target = d.storage.target
 		}

@@ -81,9 +81,8 @@ func (c *Checker) who(ctx context.Context, claim Claim) (Peer, error) {
 
 // Whose answers other nodes: it returns the process of this machine that has the end at local of a
 // connection, with its User, and with its application if there is evidence. The statistics do not
-// count the question as a claim. If the process is a DataNode that forwards the block of the given name, the
-// result has the flow of the block. The error is ErrNobody if there is no such connection here.
-func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort, block string) (Peer, error) {
+// count the question as a claim. The error is ErrNobody if there is no such connection here.
+func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort) (Peer, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.settings.Budget)
 	defer cancel()
 	began := time.Now()
@@ -97,9 +96,7 @@ func (c *Checker) Whose(ctx context.Context, local, remote netip.AddrPort, block
 	p, _, err := c.holders(ctx, s, "", began)
 	switch {
 	case err == nil:
-		if p.User, _ = userName(p.UID); p.Server && block != "" && c.settings.Written != nil {
-			p.Flow, p.FlowUser = c.settings.Written(ctx, p.PID, block)
-		}
+		p.User, _ = userName(p.UID)
 	case errors.Is(err, errTime), errors.Is(err, ErrNobody):
 		return Peer{}, err
 	default: // a process has the socket, but nothing else is known

@@ -238,7 +238,7 @@ func TestWhose(t *testing.T) {
 	c := newChecker(t, w.settings())
 	server := netip.MustParseAddrPort(serverEnd)
 	whose := func(n int) (Peer, error) {
-		return c.Whose(t.Context(), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.7:%d", 40000+n)), server, "")
+		return c.Whose(t.Context(), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.7:%d", 40000+n)), server)
 	}
 	name, _ := userName(me)
 	if p, err := whose(0); err != nil || p.Application != appA || p.Evidence != Session || p.User != name || p.Outside {
@@ -248,24 +248,15 @@ func TestWhose(t *testing.T) {
 		t.Errorf("a shell's: %+v, %v", p, err)
 	}
 	c.inspect.servers = func(l life) bool { return l.pid == 103 }
-	c.settings.Written = func(_ context.Context, pid int, block string) (string, string) {
-		return fmt.Sprint(pid, " ", block), "ann"
-	}
-	if p, err := whose(2); err != nil || !p.Server || p.Flow != "" {
+	if p, err := whose(2); err != nil || !p.Server || p.PID != 103 {
 		t.Errorf("a server's: %+v, %v", p, err)
-	}
-	for n, want := range map[int]string{1: "", 2: "103 blk_1"} {
-		p, err := c.Whose(t.Context(), netip.MustParseAddrPort(fmt.Sprintf("10.0.0.7:%d", 40000+n)), server, "blk_1")
-		if err != nil || p.Flow != want || (p.FlowUser == "ann") != (want != "") {
-			t.Errorf("a block of %d: %+v, %v", 101+n, p, err)
-		}
 	}
 	for n, what := range map[int]string{3: "closed", 4: "held by nobody", 5: "not there"} {
 		if p, err := whose(n); !errors.Is(err, ErrNobody) {
 			t.Errorf("%s: %+v, %v", what, p, err)
 		}
 	}
-	if p, err := c.Whose(expired(), netip.MustParseAddrPort("10.0.0.7:40000"), server, ""); !errors.Is(err, errTime) {
+	if p, err := c.Whose(expired(), netip.MustParseAddrPort("10.0.0.7:40000"), server); !errors.Is(err, errTime) {
 		t.Errorf("out of time: %+v, %v", p, err)
 	}
 	// If nothing else can be found, at least the user is known.

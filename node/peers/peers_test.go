@@ -47,7 +47,7 @@ func authority(t *testing.T, names ...string) func(name string) cluster.Files {
 	}
 }
 
-type whose func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error)
+type whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error)
 
 // answering runs a node at an address, until the test ends.
 func answering(t *testing.T, at string, files cluster.Files, w whose, change ...func(*Server)) (*Server, string) {
@@ -162,11 +162,18 @@ func TestWhatIsAnswered(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	var say identity.Peer
 	var fail error
-	_, address := answering(t, answered, files("answers"), func(_ context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error) {
-		if from, to := ends(40000); local != from || remote != to || block != "blk_7" {
-			return identity.Peer{}, fmt.Errorf("asked about %v and %v, block %s", local, remote, block)
+	_, address := answering(t, answered, files("answers"), func(_ context.Context, local, remote netip.AddrPort) (identity.Peer, error) {
+		if from, to := ends(40000); local != from || remote != to {
+			return identity.Peer{}, fmt.Errorf("asked about %v and %v", local, remote)
 		}
 		return say, fail
+	}, func(s *Server) {
+		s.Written = func(_ context.Context, pid int, block string) (flow, user string) {
+			if pid != say.PID || block != "blk_7" {
+				return "", fmt.Sprintf("asked about %d and %s", pid, block)
+			}
+			return say.Flow, say.FlowUser
+		}
 	})
 	c := client(t, files("asks"), &broker{node: &cluster.Node{Name: "answers", Address: address}})
 	for _, want := range []identity.Peer{
@@ -228,12 +235,81 @@ func whoseOf(t *testing.T, address, from string, files cluster.Files, name strin
 	return err
 }
 
+// A verdict on a forwarded block may need an answer of the very node that asks. While questions wait for it, others
+// are answered, and a bounded number waits.
+func TestVerdictsDelayNoLookup(t *testing.T) {
+	files := authority(t, "asks", "answers")
+	const first = 40000 // of clients; from the next port on, DataNodes
+	begun, verdict := make(chan struct{}, 100), make(chan struct{})
+	_, address := answering(t, answered, files("answers"), func(_ context.Context, local, _ netip.AddrPort) (identity.Peer, error) {
+		return identity.Peer{PID: int(local.Port()), User: "ann", Outside: true, Server: local.Port() > first}, nil
+	}, func(s *Server) {
+		s.Written = func(ctx context.Context, pid int, _ string) (flow, user string) {
+			begun <- struct{}{}
+			select {
+			case <-verdict:
+				return app, "ann"
+			case <-time.After(patience):
+				t.Error("the test has not ended in time")
+			}
+			return "", ""
+		}
+	})
+	ask := func(port int) (*cluster.Owner, error) {
+		secure, err := files("asks").Client()
+		if err != nil {
+			return nil, err
+		}
+		secure.ServerName = "answers"
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(asking)}}
+		conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+			grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) { return dialer.DialContext(ctx, "tcp", a) }))
+		if err != nil {
+			return nil, err
+		}
+		defer conn.Close()
+		from, to := ends(port)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		return cluster.NewPeersClient(conn).Whose(ctx, &cluster.Connection{Local: from.String(), Remote: to.String(), Block: "blk_7"})
+	}
+	flows := make(chan string, maxOfOne)
+	for i := range maxOfOne {
+		go func() {
+			o, err := ask(first + 1 + i)
+			if err != nil {
+				t.Error(err)
+			}
+			flows <- o.GetFlow()
+		}()
+	}
+	for range maxOfOne {
+		select {
+		case <-begun:
+		case <-time.After(patience):
+			t.Fatal("questions about blocks wait for each other")
+		}
+	}
+	if o, err := ask(first); err != nil || o.GetUser() != "ann" {
+		t.Errorf("a client's connection: %v, %v", o, err)
+	}
+	if o, err := ask(first + 100); err != nil || !o.GetServer() || o.GetFlow() != "" {
+		t.Errorf("one block too many: %v, %v", o, err)
+	}
+	close(verdict)
+	for range maxOfOne {
+		if flow := <-flows; flow != app {
+			t.Errorf("flow %q", flow)
+		}
+	}
+}
+
 // TestNobodySpies: a node gets answers only about its own connections, and a caller that is not a
 // node gets none.
 func TestNobodySpies(t *testing.T) {
 	files, others := authority(t, "asks", "answers"), authority(t, "asks", "answers")
 	looked := 0
-	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
+	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
 		looked++
 		return identity.Peer{User: "ann"}, nil
 	})
@@ -275,7 +351,7 @@ func TestNobodySpies(t *testing.T) {
 // certificate of another authority.
 func TestTheWrongNode(t *testing.T) {
 	files, others := authority(t, "asks", "answers", "liar"), authority(t, "answers")
-	yes := func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
+	yes := func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
 		return identity.Peer{User: "ann", Application: app, Evidence: identity.Cgroup}, nil
 	}
 	for what, f := range map[string]cluster.Files{"another node": files("liar"), "another authority": others("answers")} {
@@ -298,7 +374,7 @@ func TestTheWrongNode(t *testing.T) {
 // there is no node.
 func TestTheBrokersWord(t *testing.T) {
 	files := authority(t, "asks", "answers")
-	_, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
+	_, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
 		return identity.Peer{User: "ann"}, nil
 	})
 	b := &broker{err: status.Error(codes.NotFound, "nobody lives there")}
@@ -352,7 +428,7 @@ func TestANodeThatDoesNotAnswer(t *testing.T) {
 	files := authority(t, "asks", "answers")
 	hang := make(chan struct{})
 	var asked atomic.Int64
-	_, address := answering(t, answered, files("answers"), func(ctx context.Context, _, _ netip.AddrPort, _ string) (identity.Peer, error) {
+	_, address := answering(t, answered, files("answers"), func(ctx context.Context, _, _ netip.AddrPort) (identity.Peer, error) {
 		asked.Add(1)
 		select {
 		case <-hang:
@@ -424,7 +500,7 @@ func TestANodeThatComesBack(t *testing.T) {
 	if l, err = net.Listen("tcp", address); err != nil {
 		t.Fatal(err)
 	}
-	s := NewServer(func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
+	s := NewServer(func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
 		return identity.Peer{User: "ann"}, nil
 	}, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -486,7 +562,7 @@ func TestFewWaitInVain(t *testing.T) {
 
 func TestQuestionsHaveARate(t *testing.T) {
 	files := authority(t, "asks", "other", "answers")
-	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort, string) (identity.Peer, error) {
+	s, address := answering(t, answered, files("answers"), func(context.Context, netip.AddrPort, netip.AddrPort) (identity.Peer, error) {
 		return identity.Peer{User: "ann"}, nil
 	})
 	now := time.Now()

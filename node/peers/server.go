@@ -46,6 +46,7 @@ const (
 	maxWaiting  = 64   // questions that wait for a lookup, of all callers
 	maxOfOne    = 8    // waiting questions of one caller; one at a time is looked up
 	waitMost    = time.Second
+	verdictMost = 500 * time.Millisecond // for the verdict on the writer of a block that is forwarded
 	maxQuestion = 4 << 10 // bytes
 	maxIdle     = 2 * time.Minute
 	maxConns    = 4096
@@ -61,9 +62,14 @@ type Server struct {
 	// before Serve is called.
 	Target func() (turns.Target, error)
 
+	// Written returns the flow and the user of the block that a DataNode of this machine writes, once they are
+	// verified; "" if they are not, or not before ctx ends. nil: they are not known. It must be set before Serve
+	// is called.
+	Written func(ctx context.Context, pid int, block string) (flow, user string)
+
 	turnStreams turnStreams
 
-	whose   func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error)
+	whose   func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error)
 	log     *slog.Logger
 	lookups chan struct{}
 	waiting atomic.Int64
@@ -78,10 +84,11 @@ type asker struct {
 	*rate.Limiter
 	waiting atomic.Int64
 	turn    chan struct{} // holds one element while a question of this node is being looked up or waits for a free lookup
+	blocks  atomic.Int64  // answered questions that wait for the verdict on a block's writer
 }
 
 // NewServer returns a server; whose is the method Whose of identity.Checker.
-func NewServer(whose func(ctx context.Context, local, remote netip.AddrPort, block string) (identity.Peer, error), log *slog.Logger) *Server {
+func NewServer(whose func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error), log *slog.Logger) *Server {
 	return &Server{whose: whose, log: log, lookups: make(chan struct{}, atOnce), callers: map[string]*asker{}}
 }
 
@@ -138,8 +145,11 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	p, err := s.whose(ctx, local, remote, c.GetBlock())
+	p, err := s.whose(ctx, local, remote)
+	done() // a verdict may need an answer of the caller's node
+	if err == nil && p.Server {
+		p.Flow, p.FlowUser = s.flowOf(ctx, who, p.PID, c.GetBlock())
+	}
 	switch {
 	case errors.Is(err, identity.ErrNobody):
 		return &cluster.Owner{}, nil
@@ -153,6 +163,21 @@ func (s *Server) answer(ctx context.Context, c *cluster.Connection) (*cluster.Ow
 		o.Evidence = p.Evidence.String()
 	}
 	return o, nil
+}
+
+// flowOf returns the verified flow and user of a block that a DataNode forwards; "" if they are not known, or if too
+// many questions of the caller wait for such a verdict.
+func (s *Server) flowOf(ctx context.Context, who *asker, pid int, block string) (flow, user string) {
+	if block == "" || s.Written == nil {
+		return "", ""
+	}
+	defer who.blocks.Add(-1)
+	if who.blocks.Add(1) > maxOfOne {
+		return "", ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, verdictMost)
+	defer cancel()
+	return s.Written(ctx, pid, block)
 }
 
 // turn waits until a lookup may begin. At any time, only one question of each caller is looked up

@@ -146,7 +146,7 @@ func (s *Server) receiveTurns(ctx context.Context, stream grpc.BidiStreamingServ
 			a.put(&cluster.TurnAnswer{Id: id, Refused: true})
 			continue
 		}
-		t, err := desk.Take(target, turns.Request{ID: id, Flow: flowOf(m.GetApplication()), Write: m.GetWrite(), Bytes: m.GetBytes()})
+		t, err := desk.Take(target, turns.Request{ID: id, Flow: flowOfTask(m.GetApplication()), Write: m.GetWrite(), Bytes: m.GetBytes()})
 		if err != nil {
 			a.put(&cluster.TurnAnswer{Id: id, Refused: true})
 			continue
@@ -155,8 +155,8 @@ func (s *Server) receiveTurns(ctx context.Context, stream grpc.BidiStreamingServ
 	}
 }
 
-// flowOf returns the flow of a task on another node.
-func flowOf(application string) string {
+// flowOfTask returns the flow of a task on another node.
+func flowOfTask(application string) string {
 	if !identity.IsApplication(application) {
 		return device.UnattributedFlow
 	}
