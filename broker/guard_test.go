@@ -244,6 +244,9 @@ func TestExpired(t *testing.T) {
 			if (err == nil) != (left > 0) || err != nil && !strings.Contains(err.Error(), "has expired") {
 				t.Errorf("%s with %v left: %v", name, left, err)
 			}
+			if err := b.checkNode(ctx); name != "alice" && (status.Code(err) == codes.PermissionDenied) != (left < 0) {
+				t.Errorf("a look-up by %s with %v left: %v", name, left, err)
+			}
 		}
 	}
 }

@@ -162,6 +162,9 @@ func (b *Broker) checkNode(ctx context.Context) error {
 	if !secure {
 		return nil // no TLS: see checkPeer
 	}
+	if err := inTime(info.State); err != nil {
+		return answerError(err)
+	}
 	machines := cluster.MachinesOf(info.State)
 	for _, name := range machines {
 		if b.sessions[name] != nil {

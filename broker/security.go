@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"time"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -16,6 +15,7 @@ import (
 	"penstock/broker/certs"
 	"penstock/broker/roles"
 	"penstock/broker/store"
+	"penstock/wire/cluster"
 )
 
 // checkPeer checks that a node's certificate contains the node's name. Without TLS, it accepts any
@@ -49,7 +49,7 @@ func checkPeer(ctx context.Context, name string) error {
 // inTime returns an error if the certificate of a connection has expired since the connection was opened. The peer then
 // connects again, with its present certificate.
 func inTime(state tls.ConnectionState) error {
-	if len(state.PeerCertificates) == 0 || time.Now().Before(state.PeerCertificates[0].NotAfter) {
+	if !cluster.Expired(state) {
 		return nil
 	}
 	return fmt.Errorf("%w: the certificate %q has expired; connect again with a new one", errIdentity, state.PeerCertificates[0].Subject.CommonName)

@@ -47,7 +47,7 @@ const (
 	maxOfOne    = 8    // waiting questions of one caller; one at a time is looked up
 	waitMost    = time.Second
 	verdictMost = 500 * time.Millisecond // for the verdict on the writer of a block that is forwarded
-	maxQuestion = 4 << 10 // bytes
+	maxQuestion = 4 << 10                // bytes
 	maxIdle     = 2 * time.Minute
 	maxConns    = 4096
 )
@@ -240,6 +240,9 @@ func caller(ctx context.Context) (name string, from netip.Addr, err error) {
 	at, tcp := p.Addr.(*net.TCPAddr)
 	if !secure || !tcp {
 		return "", netip.Addr{}, status.Error(codes.PermissionDenied, "a call without a certificate")
+	}
+	if cluster.Expired(info.State) {
+		return "", netip.Addr{}, status.Error(codes.PermissionDenied, "the certificate has expired; connect again with a new one")
 	}
 	for _, name := range cluster.MachinesOf(info.State) {
 		if name != "" {

@@ -103,6 +103,9 @@ func (s *Server) Turns(stream grpc.BidiStreamingServer[cluster.TurnRequest, clus
 				}
 			}
 		case <-ticker.C:
+			if _, _, err := caller(stream.Context()); err != nil { // its certificate has expired
+				return err
+			}
 			if !target.Loop.Alive() {
 				continue
 			}

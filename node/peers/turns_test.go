@@ -2,10 +2,14 @@ package peers
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -16,6 +20,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"penstock/core/depth"
@@ -302,6 +307,39 @@ func TestHostileTurns(t *testing.T) {
 			}
 			break
 		}
+	}
+}
+
+// openTurns is a stream of turns on which nothing arrives.
+type openTurns struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (o openTurns) Context() context.Context { return o.ctx }
+
+func (openTurns) Send(*cluster.TurnAnswer) error { return nil }
+
+func (o openTurns) Recv() (*cluster.TurnRequest, error) {
+	<-o.ctx.Done()
+	return nil, o.ctx.Err()
+}
+
+// A certificate that expires ends the stream that was opened with it.
+func TestTurnsWithAnExpiredCertificate(t *testing.T) {
+	d := newDisk(t)
+	s := NewServer(nil, slog.New(slog.DiscardHandler))
+	s.Target = func() (turns.Target, error) { return d.Target, nil }
+	leaf := &x509.Certificate{Subject: pkix.Name{CommonName: "asks"}, NotAfter: time.Now().Add(3 * beatEvery)}
+	state := tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}, VerifiedChains: [][]*x509.Certificate{{leaf}}}
+	ctx, cancel := context.WithTimeout(peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 7), Port: 1},
+		AuthInfo: credentials.TLSInfo{State: state}}), patience)
+	defer cancel()
+	if err := s.Turns(openTurns{ctx: ctx}); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "has expired") {
+		t.Errorf("%v", err)
+	}
+	if _, _, err := caller(ctx); status.Code(err) != codes.PermissionDenied {
+		t.Errorf("a question: %v", err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/credentials"
 
@@ -211,4 +212,9 @@ func MachinesOf(state tls.ConnectionState) (names []string) {
 		}
 	}
 	return names
+}
+
+// Expired reports whether the certificate of the other side has expired since the connection was opened.
+func Expired(state tls.ConnectionState) bool {
+	return len(state.PeerCertificates) > 0 && !time.Now().Before(state.PeerCertificates[0].NotAfter)
 }
