@@ -43,9 +43,21 @@ type device struct {
 func Do[T any](c *Calls, pid int, path string, patience time.Duration, call func() T, late func(T)) (result T, err error) {
 	timeout := time.NewTimer(patience)
 	defer timeout.Stop()
-	end, err := c.begin(c.deviceOf(pid, path), timeout.C)
+	key, err := c.deviceOf(pid, path, timeout.C)
+	if err == nil {
+		result, err = do(c, key, timeout.C, call, late)
+	}
 	if err != nil {
 		return result, fmt.Errorf("%s: %w", path, err)
+	}
+	return result, nil
+}
+
+// do is Do for a device.
+func do[T any](c *Calls, key string, timeout <-chan time.Time, call func() T, late func(T)) (result T, err error) {
+	end, err := c.begin(key, timeout)
+	if err != nil {
+		return result, err
 	}
 	got, left := make(chan T), make(chan struct{})
 	go func() {
@@ -62,23 +74,29 @@ func Do[T any](c *Calls, pid int, path string, patience time.Duration, call func
 	select {
 	case result = <-got:
 		return result, nil
-	case <-timeout.C:
+	case <-timeout:
 		close(left)
-		return result, fmt.Errorf("%s: %w", path, ErrHangs)
+		return result, ErrHangs
 	}
 }
 
-// deviceOf returns the key of the device of a path.
-func (c *Calls) deviceOf(pid int, path string) string {
+// deviceOf returns the key of the device of a path. The links of another process are in that process's root file system, which may
+// hang as well.
+func (c *Calls) deviceOf(pid int, path string, timeout <-chan time.Time) (string, error) {
 	if pid != 0 {
-		return read(filepath.Join("/proc", strconv.Itoa(pid), "mountinfo")).deviceOf(path)
+		process := filepath.Join("/proc", strconv.Itoa(pid))
+		t := read(filepath.Join(process, "mountinfo"))
+		if point := t.pointOf(filepath.Clean(path)); point != "/" {
+			return t[point], nil
+		}
+		return do(c, t["/"], timeout, func() string { return t.deviceOf(filepath.Join(process, "root"), path) }, nil)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if time.Since(c.readAt) > tableAge {
 		c.table, c.readAt = read("/proc/self/mountinfo"), time.Now()
 	}
-	return c.table.deviceOf(path)
+	return c.table.deviceOf("", path), nil
 }
 
 // begin takes a place for a call on a device; end gives it back.

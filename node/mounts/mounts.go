@@ -79,15 +79,15 @@ func read(mountinfo string) table {
 const maxLinks = 16
 
 // deviceOf returns the device of an absolute path's file system, "" if it is not known. It reads links only outside of
-// the mounts in the table, that is in the root file system.
-func (t table) deviceOf(path string) string {
+// the mounts in the table, that is in the root file system, which is at root.
+func (t table) deviceOf(root, path string) string {
 	path = filepath.Clean(path)
 	for range maxLinks {
 		point := t.pointOf(path)
 		if point != "/" {
 			return t[point]
 		}
-		next, linked := followOne(path)
+		next, linked := followOne(root, path)
 		if !linked {
 			break
 		}
@@ -105,12 +105,12 @@ func (t table) pointOf(path string) string {
 }
 
 // followOne replaces the first component of the path that is a link by its target.
-func followOne(path string) (next string, linked bool) {
+func followOne(root, path string) (next string, linked bool) {
 	for end := 1; end <= len(path); end++ {
 		if end < len(path) && path[end] != '/' {
 			continue
 		}
-		target, err := os.Readlink(path[:end])
+		target, err := os.Readlink(root + path[:end])
 		if err != nil {
 			continue
 		}

@@ -45,16 +45,23 @@ func TestDeviceOf(t *testing.T) {
 		"/": "8:2", "/data": "8:2", "/data/1": "8:16", "/data/10": "8:2", "/data/1/dfs/../x": "8:16", "/data/1/nested/x": "8:48",
 		root + "/one/data": "8:16", root + "/relative/data": "8:16", root + "/loop/data": "8:2", root + "/none": "8:2",
 	} {
-		if got := all.deviceOf(path); got != want {
+		if got := all.deviceOf("", path); got != want {
 			t.Errorf("%s is on %s, want %s", path, got, want)
 		}
 	}
-	if got := (table)(nil).deviceOf("/x"); got != "" {
+	// The links of a process in a container are in its root file system, and not in the daemon's.
+	for path, want := range map[string]string{"/one/data": "8:16", "/relative/data": "8:16", root + "/one/data": "8:2"} {
+		if got := all.deviceOf(root, path); got != want {
+			t.Errorf("%s below another root is on %s, want %s", path, got, want)
+		}
+	}
+	if got := (table)(nil).deviceOf("", "/x"); got != "" {
 		t.Errorf("without a table: %q", got)
 	}
 	var c Calls
-	if device := c.deviceOf(0, root); device == "" || device != c.deviceOf(os.Getpid(), root) {
-		t.Errorf("this process's mount has the device %q", device)
+	device, _ := c.deviceOf(0, root, nil)
+	if same, err := c.deviceOf(os.Getpid(), root, nil); device == "" || device != same || err != nil {
+		t.Errorf("this process's mount has the device %q, and by its number %q: %v", device, same, err)
 	}
 }
 
