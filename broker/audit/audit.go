@@ -93,9 +93,9 @@ func Open(file, broker string, log *slog.Logger) (*Log, error) {
 }
 
 func (l *Log) open() (*os.File, error) {
-	f, err := os.OpenFile(l.file, os.O_WRONLY|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(l.file, os.O_RDWR|os.O_APPEND|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
-		if f, err = os.OpenFile(l.file, os.O_WRONLY|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600); err == nil {
+		if f, err = os.OpenFile(l.file, os.O_RDWR|os.O_APPEND|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600); err == nil {
 			err = syncDir(filepath.Dir(l.file))
 		}
 	}
@@ -146,11 +146,26 @@ func (l *Log) write(r Record) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(line, '\n'))
+	line = append(line, '\n')
+	if torn(f) {
+		line = append([]byte{'\n'}, line...)
+	}
+	_, err = f.Write(line)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
 	return nil
+}
+
+// torn reports whether the last line is incomplete: the disk was full, or the machine stopped.
+func torn(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return false
+	}
+	var last [1]byte
+	_, err = f.ReadAt(last[:], info.Size()-1)
+	return err == nil && last[0] != '\n'
 }
 
 // Note adds a record about a call that changes nothing. Equal calls within interval are counted. An error is logged.
