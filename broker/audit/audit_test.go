@@ -67,6 +67,36 @@ func TestAppend(t *testing.T) {
 	}
 }
 
+// TestAfterAnIncompleteLine: the records after a line that was cut have lines of their own.
+func TestAfterAnIncompleteLine(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.jsonl")
+	l, _ := open(t, file)
+	for _, text := range []string{"", "{}\n", `{"time":"20`} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := l.Write(Record{Who: "alice", Call: "Apply", Outcome: Begun}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		good := 0
+		for line := range bytes.Lines(got) {
+			var r Record
+			if json.Unmarshal(line, &r) == nil && r.Who == "alice" {
+				good++
+			}
+		}
+		if lines := bytes.Count(got, []byte("\n")); good != 2 || lines != 2+min(len(text), 1) {
+			t.Errorf("after %q: %s", text, got)
+		}
+	}
+}
+
 func TestNoRegularFile(t *testing.T) {
 	dir := t.TempDir()
 	target := filepath.Join(dir, "target")
