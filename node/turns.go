@@ -30,9 +30,9 @@ type storage struct {
 	pacer  turns.Pacer
 	away   *peers.Turns // nil: no turns at servers of other machines
 
-	found   atomic.Pointer[governed] // the device of the server's directory; nil: not found yet
-	finding sync.Mutex               // held while the disk is looked for, which may take long
-	tried   time.Time                // protected by finding, as mistake is
+	found   atomic.Pointer[foundDisk] // of the server's directory; nil: not found yet
+	finding sync.Mutex                // held while the disk is looked for, which may take long
+	tried   time.Time                 // protected by finding, as mistake is
 	mistake error
 
 	mu    sync.Mutex
@@ -40,11 +40,19 @@ type storage struct {
 	named time.Time // when names was made
 }
 
+// foundDisk is the device of the storage server's directory, as found at a time.
+type foundDisk struct {
+	*governed
+	at time.Time
+}
+
 const (
 	// Time between two attempts to find the storage server's disk, which may not be mounted yet.
 	findAgain = time.Second
-	// nameAge is how long the addresses of this machine are remembered.
+	// nameAge is how long the addresses of this machine are remembered, and diskAge the disk of the directory: another
+	// one may have been mounted there.
 	nameAge = time.Minute
+	diskAge = time.Minute
 )
 
 func newStorage(d *Daemon) *storage {
@@ -154,30 +162,64 @@ func (s *storage) target() (turns.Target, error) {
 	return turns.Target{Loop: g.loop, Expect: g.expect, Pacer: &s.pacer, Stats: &s.stats}, nil
 }
 
-// device returns the device of the storage server's directory.
+// device returns the device of the storage server's directory. It waits only until the disk was found for the first
+// time.
 func (s *storage) device() (*governed, error) {
-	if g := s.found.Load(); g != nil {
-		return g, nil
+	known := s.found.Load()
+	if known != nil && time.Since(known.at) < diskAge {
+		return known.governed, nil
 	}
-	if !s.finding.TryLock() {
-		return nil, errors.New("the daemon is still looking for the disk of storage.directory")
+	switch {
+	case !s.finding.TryLock():
+		if known == nil {
+			return nil, errors.New("the daemon is still looking for the disk of storage.directory")
+		}
+		return known.governed, nil
+	case known != nil:
+		go func() {
+			defer s.finding.Unlock()
+			s.look()
+		}()
+		return known.governed, nil
 	}
 	defer s.finding.Unlock()
-	if now := time.Now(); now.Sub(s.tried) >= findAgain {
-		s.tried = now
-		g, err := s.find()
-		if s.mistake = err; err == nil {
-			s.found.Store(g)
-			return g, nil
-		}
+	s.look()
+	if known = s.found.Load(); known == nil {
+		return nil, s.mistake
 	}
-	return nil, s.mistake
+	return known.governed, nil
 }
 
-func (s *storage) find() (*governed, error) {
-	path := s.daemon.settings.Storage.Directory
+// look looks for the disk, unless it has just done so. If the disk hangs, the known one stays. s.finding is held.
+func (s *storage) look() {
+	now := time.Now()
+	if now.Sub(s.tried) < findAgain {
+		return
+	}
+	s.tried = now
+	known, dir := s.found.Load(), s.daemon.settings.Storage.Directory
+	dev, err := s.find(dir)
+	if s.mistake = err; known != nil && errors.Is(err, mounts.ErrHangs) {
+		return
+	}
+	if known != nil { // a device that is gone, or whose disk was replaced, ends when it has no directory
+		known.addDir(dir, -1)
+	}
+	var g *governed
+	if err == nil {
+		g, err = s.daemon.device(dev, dir)
+	}
+	if s.mistake = err; err != nil {
+		s.found.Store(nil)
+		return
+	}
+	s.found.Store(&foundDisk{g, now})
+}
+
+// find returns the block device of a directory.
+func (s *storage) find(path string) (blockfile.Device, error) {
 	if path == "" {
-		return nil, errors.New("a turn at the storage server of this machine: give storage.directory in the settings")
+		return blockfile.Device{}, errors.New("a turn at the storage server of this machine: give storage.directory in the settings")
 	}
 	type found struct {
 		dev blockfile.Device
@@ -191,12 +233,12 @@ func (s *storage) find() (*governed, error) {
 		return found{dir.Device, dir.Close()}
 	}, nil)
 	if err = errors.Join(err, f.err); err != nil {
-		return nil, fmt.Errorf("storage.directory: %w", err)
+		return blockfile.Device{}, fmt.Errorf("storage.directory: %w", err)
 	}
 	if !f.dev.Local {
-		return nil, fmt.Errorf("storage.directory %s is not on a disk of this machine", path)
+		return blockfile.Device{}, fmt.Errorf("storage.directory %s is not on a disk of this machine", path)
 	}
-	return s.daemon.device(f.dev, "")
+	return f.dev, nil
 }
 
 // expect returns how long the device takes for a request at a random place, or for one that continues

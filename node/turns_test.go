@@ -3,17 +3,23 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"penstock/broker/certs"
+	"penstock/node/blockfile"
 	"penstock/node/device"
+	"penstock/node/mounts"
+	"penstock/node/mounts/mountstest"
 	"penstock/node/peers"
+	"penstock/node/profile"
 	"penstock/node/turns"
 	"penstock/wire"
 	"penstock/wire/cluster"
@@ -86,6 +92,58 @@ func TestHostileTurns(t *testing.T) {
 	}
 	if got := task.metric("penstock_agent_other_flows_total"); got != "1" {
 		t.Errorf("%s other flows", got)
+	}
+}
+
+// The storage server's disk is looked for again from time to time: another one may have been mounted there. While it
+// hangs, the known one stays.
+func TestTheStorageServersDiskIsReplaced(t *testing.T) {
+	r := startStorage(t, "")
+	d, dir := r.daemon, filepath.Join(filepath.Dir(r.dir), "brick")
+	gone := blockfile.Device{Name: "gone"}
+	old, err := d.govern(gone, dir, nil, func() (device.Config, error) { return d.deviceConfig(gone) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	old.disk = profile.Device{Name: "gone", Bytes: 1 << 30}
+	d.mu.Unlock()
+	is := func(g *governed) func() bool {
+		return func() bool {
+			now, err := d.storage.device()
+			return now == g && (g != nil) == (err == nil)
+		}
+	}
+	grow := func(g *governed) { d.storage.found.Store(&foundDisk{g, time.Now().Add(-diskAge)}) }
+	answer := mountstest.Hang(t, &d.calls, dir)
+	grow(old)
+	r.until("a look at a disk that hangs", func() bool {
+		if !is(old)() {
+			t.Fatal("the disk was given up while it hangs")
+		}
+		d.storage.finding.Lock()
+		defer d.storage.finding.Unlock()
+		return errors.Is(d.storage.mistake, mounts.ErrHangs)
+	})
+	answer()
+	r.until("another disk", func() bool { return !is(old)() })
+	now, err := d.storage.device()
+	if err != nil || !slices.Contains(now.directories(), dir) || now.kept || len(old.directories()) > 0 {
+		t.Errorf("%v on %v, and on %v", err, now.directories(), old.directories())
+	}
+	r.until("the end of the old device", func() bool {
+		_, runs := old.loop.Snapshot()
+		return !runs
+	})
+	grow(now)
+	r.until("the same disk again", func() bool { return is(now)() && time.Since(d.storage.found.Load().at) < diskAge })
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	grow(now)
+	r.until("no disk", is(nil))
+	if slices.Contains(now.directories(), dir) {
+		t.Errorf("a disk without the directory still has it: %v", now.directories())
 	}
 }
 

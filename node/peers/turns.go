@@ -106,6 +106,9 @@ func (s *Server) Turns(stream grpc.BidiStreamingServer[cluster.TurnRequest, clus
 			if _, _, err := caller(stream.Context()); err != nil { // its certificate has expired
 				return err
 			}
+			if now, err := s.Target(); err != nil || now.Loop != target.Loop {
+				return status.Error(codes.Unavailable, "the storage server has another disk by now, or none")
+			}
 			if !target.Loop.Alive() {
 				continue
 			}
