@@ -267,6 +267,7 @@ func (b *Broker) Run(ctx context.Context) {
 	defer watching.Wait()
 	watching.Go(func() { b.watchStore(ctx) })
 	watching.Go(func() { b.keepLearned(ctx) })
+	watching.Go(func() { b.sweepAudit(ctx) }) // its disk may be slow
 	ticker := time.NewTicker(rightsInterval)
 	defer ticker.Stop()
 	for {
@@ -294,7 +295,6 @@ func (b *Broker) Run(ctx context.Context) {
 				}
 			}
 			b.connections.sweep(now)
-			b.options.Audit.Sweep()
 			b.reportLimits.sweep(now)
 		}
 	}

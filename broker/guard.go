@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -98,6 +99,23 @@ func (b *Broker) audited(r audit.Record, urgent bool, change func() (version uin
 		b.log.Error("the outcome of a change is not in the audit log", "call", r.Call, "who", r.Who, "version", version, "outcome", r.Outcome, "why", cmp.Or(r.Why, "-"), "error", lost)
 	}
 	return err
+}
+
+// auditInterval is the time between two looks for counted calls that are due.
+const auditInterval = 10 * time.Second
+
+// sweepAudit records counted calls that are due, until ctx ends.
+func (b *Broker) sweepAudit(ctx context.Context) {
+	ticker := time.NewTicker(auditInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			b.options.Audit.Sweep()
+		}
+	}
 }
 
 // answerErrorOf is answerError for an error that may be nil.

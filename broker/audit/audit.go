@@ -5,7 +5,8 @@
 // outcome. So a broker that is killed in between leaves a trace. Reads and refused calls may come many times a second.
 // Equal ones are recorded at once the first time, and then once a minute with their number.
 //
-// The file is opened for each record. So a program such as logrotate can rename it at any time to bound its size.
+// The file is opened for each record. So a program such as logrotate can rename it at any time to bound its size. Its disk may
+// hang. Then a record fails after a bounded time, and further ones at once, so that the broker continues.
 package audit
 
 import (
@@ -18,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +30,8 @@ const (
 	interval = time.Minute
 	// maxKinds is the maximum number of kinds of calls that are counted. Further ones are counted together.
 	maxKinds = 1024
+	// patience is the maximum time of one record. A disk that is only busy needs a part of it.
+	patience = 2 * time.Second
 	// maxText is the maximum length of one text of a record, in bytes.
 	maxText = 2048
 )
@@ -67,10 +71,17 @@ type Log struct {
 	log    *slog.Logger
 	now    func() time.Time
 	most   int // kinds
+	wait   time.Duration
+	add    func(line []byte) error // makes a line the file's last one
+
+	writing chan struct{} // holds one element while add runs
+	began   atomic.Int64  // when add was called, Unix nanoseconds; 0: it does not run
 
 	mu    sync.Mutex
 	kinds map[kind]*counted
 }
+
+var errHangs = errors.New("audit log: the disk of its file does not answer")
 
 type counted struct {
 	last  Record
@@ -81,7 +92,8 @@ type counted struct {
 // Open returns the log in a file, which it creates if there is none. Without a file, records of changes and refusals go to
 // the program's log. broker is the name of this broker.
 func Open(file, broker string, log *slog.Logger) (*Log, error) {
-	l := &Log{file: file, broker: broker, log: log, now: time.Now, most: maxKinds, kinds: map[kind]*counted{}}
+	l := &Log{file: file, broker: broker, log: log, now: time.Now, most: maxKinds, wait: patience, writing: make(chan struct{}, 1), kinds: map[kind]*counted{}}
+	l.add = l.append
 	if file == "" {
 		return l, nil
 	}
@@ -121,15 +133,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// Write adds a record. When it returns nil, the record is on disk.
+// Write adds a record. When it returns nil, the record is on disk. It waits at most for some seconds.
 func (l *Log) Write(r Record) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.write(r)
-}
-
-// write adds a record. l.mu is held.
-func (l *Log) write(r Record) error {
 	r.Time, r.Broker = l.now().UTC(), l.broker
 	for _, text := range []*string{&r.Who, &r.What, &r.Why} {
 		*text = (*text)[:min(len(*text), maxText)]
@@ -142,11 +147,37 @@ func (l *Log) write(r Record) error {
 	if err != nil {
 		return fmt.Errorf("audit log: %w", err)
 	}
+	if began := l.began.Load(); began != 0 && time.Since(time.Unix(0, began)) > l.wait {
+		return errHangs
+	}
+	late := time.NewTimer(l.wait)
+	defer late.Stop()
+	select {
+	case l.writing <- struct{}{}:
+	case <-late.C:
+		return errHangs
+	}
+	l.began.Store(time.Now().UnixNano())
+	done := make(chan error, 1)
+	go func() {
+		err := l.add(append(line, '\n'))
+		l.began.Store(0)
+		<-l.writing
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-late.C:
+		return errHangs
+	}
+}
+
+func (l *Log) append(line []byte) error {
 	f, err := l.open()
 	if err != nil {
 		return err
 	}
-	line = append(line, '\n')
 	if torn(f) {
 		line = append([]byte{'\n'}, line...)
 	}
@@ -173,28 +204,35 @@ func (l *Log) Note(r Record) {
 	if l.file == "" && r.Outcome == Done && !l.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
+	for _, r := range l.count(r) {
+		l.noted(r)
+	}
+}
+
+// count counts a call, and returns the records that are due.
+func (l *Log) count(r Record) []Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	l.sweep(now)
+	due := l.due(now)
 	at := kind{r.Who, r.From, r.Call, r.Outcome}
 	if c := l.kinds[at]; c != nil {
 		c.since++
-		return
+		return due
 	}
 	if len(l.kinds) >= l.most {
 		r.Who, r.From, r.What, r.Why = "others", "", "", fmt.Sprintf("more than %d kinds of calls in %v", l.most, interval)
 		if at = (kind{r.Who, r.From, r.Call, r.Outcome}); l.kinds[at] != nil {
 			l.kinds[at].since++
-			return
+			return due
 		}
 	}
 	l.kinds[at] = &counted{last: r, at: now}
-	l.noted(r)
+	return append(due, r)
 }
 
-// sweep writes the records of counted calls that are due, and forgets kinds without calls. l.mu is held.
-func (l *Log) sweep(now time.Time) {
+// due returns the records of counted calls that are due, and forgets kinds without calls. l.mu is held.
+func (l *Log) due(now time.Time) (due []Record) {
 	for at, c := range l.kinds {
 		if now.Sub(c.at) < interval {
 			continue
@@ -204,19 +242,23 @@ func (l *Log) sweep(now time.Time) {
 			continue
 		}
 		c.last.Count, c.since, c.at = c.since, 0, now
-		l.noted(c.last)
+		due = append(due, c.last)
 	}
+	return due
 }
 
 func (l *Log) noted(r Record) {
-	if err := l.write(r); err != nil {
-		l.log.Error("a call is not in the audit log", "call", r.Call, "who", r.Who, "outcome", cmp.Or(r.Outcome, Done), "error", err)
+	if err := l.Write(r); err != nil {
+		l.log.Error("a call is not in the audit log", "call", r.Call, "who", r.Who, "outcome", cmp.Or(r.Outcome, Done), "count", r.Count, "error", err)
 	}
 }
 
 // Sweep writes the records of counted calls that are due. The broker calls it from time to time.
 func (l *Log) Sweep() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.sweep(l.now())
+	due := l.due(l.now())
+	l.mu.Unlock()
+	for _, r := range due {
+		l.noted(r)
+	}
 }

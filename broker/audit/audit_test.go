@@ -165,3 +165,36 @@ func TestWithoutFile(t *testing.T) {
 		t.Errorf("a change: %v, %s", err, out.String())
 	}
 }
+
+// TestADiskThatHangs: a record fails in time, further ones fail at once, and nobody waits who only counts.
+func TestADiskThatHangs(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit")
+	l, now := open(t, file)
+	hold, add := make(chan struct{}), l.add
+	l.wait, l.add = 50*time.Millisecond, func(line []byte) error { <-hold; return add(line) }
+	r := Record{Who: "alice", Call: "KillSwitch", Outcome: Begun}
+	for range 3 {
+		if err := l.Write(r); err != errHangs {
+			t.Errorf("%v", err)
+		}
+	}
+	l.wait = time.Hour
+	l.began.Store(1) // long ago
+	for range 100 {
+		if err := l.Write(r); err != errHangs {
+			t.Fatalf("%v", err)
+		}
+		l.Note(Record{Who: "bob", Call: "Policy", Outcome: Done})
+		*now = now.Add(interval)
+		l.Sweep()
+	}
+	close(hold)
+	for deadline := time.Now().Add(time.Minute); l.Write(r) != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no record after the hang")
+		}
+	}
+	if all := records(t, file); len(all) != 2 { // the one that was late, and the last one
+		t.Errorf("%+v", all)
+	}
+}
