@@ -67,6 +67,30 @@ func TestALocalDirectoryThatHangs(t *testing.T) {
 	check("both answer again", sound)
 }
 
+// A disk that begins to hang after its records were read makes the processes of these records uncertain. They do not
+// count as processes in no container.
+func TestADiskThatHangsAfterItsRecordsWereRead(t *testing.T) {
+	w := newWorld(t)
+	w.container("ann", contA, 100)
+	r := w.inspector(nil).records
+	self, err := proc(w.proc).life(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	since := time.Now()
+	lookup := func(want string, certain bool) {
+		t.Helper()
+		if container, complete := r.lookup([]life{self}, since); container != want || complete != certain {
+			t.Errorf("container %q, complete %v", container, complete)
+		}
+	}
+	lookup(contA, true)
+	answer := mountstest.Hang(t, r.calls, w.local)
+	lookup("", false)
+	answer()
+	lookup(contA, true)
+}
+
 // A process that cannot be examined is unknown after a while. Others are examined meanwhile, and the checker can be
 // closed.
 func TestAProcessThatHangs(t *testing.T) {

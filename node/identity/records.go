@@ -154,14 +154,16 @@ func (r *records) lookup(line []life, since time.Time) (container string, comple
 
 // find looks up the sessions of the processes in line. doubt reports that a session's number
 // matches a record but the times do not: the number may belong to another session by now, or the
-// clock was changed.
+// clock was changed. It also reports a record that cannot be read, because its disk hangs.
 func (r *records) find(line []life) (container string, doubt bool) {
 	for _, l := range line {
 		nearest := time.Duration(-1)
 		for _, number := range r.managers.numbers(r.proc, l) {
 			for _, rec := range r.sessions[number] {
-				if !r.isThere(rec) {
-					continue // the container has ended
+				there, err := r.isThere(rec)
+				doubt = doubt || err != nil
+				if !there {
+					continue // the container has ended, or its disk hangs
 				}
 				before, ok := r.leads(l.session, rec)
 				if !ok {
@@ -192,13 +194,12 @@ func (r *records) leads(session int, rec record) (before time.Duration, ok bool)
 	return rec.written.Sub(l.began(boot)), err == nil
 }
 
-// isThere reports whether a record's file is still as it was read.
-func (r *records) isThere(rec record) bool {
-	there, _ := mounts.Do(r.calls, 0, rec.path, diskPatience, func() bool {
+// isThere reports whether a record's file is still as it was read. The error is mounts.ErrHangs.
+func (r *records) isThere(rec record) (bool, error) {
+	return mounts.Do(r.calls, 0, rec.path, diskPatience, func() bool {
 		now, err := os.Stat(rec.path)
 		return err == nil && now.ModTime().Equal(rec.written)
 	}, nil)
-	return there
 }
 
 // listing is what one local directory contains.
