@@ -308,9 +308,7 @@ func TestConnectFlood(t *testing.T) {
 	for range processBurst + 50 {
 		c.connect(502, "", 77).Close()
 	}
-	if c.Stats.Hurried.Load() == hurried {
-		t.Error("a process in a hurry was let in each time")
-	}
+	eventually(t, "a refusal of a process in a hurry", func() bool { return c.Stats.Hurried.Load() > hurried }) // accepting may lag behind
 	if _, in := c.enter(502, "", 78, task); !in {
 		t.Error("another process of the user was refused")
 	}
