@@ -92,6 +92,7 @@ type Daemon struct {
 	remote                 *peers.Client            // the same, or nil if claims are not verified
 	answers                *peers.Server            // nil: this daemon answers no other nodes
 	calls                  mounts.Calls             // calls on file systems that may hang
+	taskCalls              mounts.Calls             // those for directories that tasks name: a link there may lead to a file system that hangs
 	storage                *storage                 // nil: tasks take no turns at storage servers
 	stride                 uint32
 	rights                 [2]sync.Once // log a missing permission once: for servers, for tasks

@@ -74,7 +74,11 @@ func (d *Daemon) search(o directoryOwner, path string, patience time.Duration, f
 		directory
 		err error
 	}
-	f, err := mounts.Do(&d.calls, o.pid, path, patience, func() (f found) {
+	calls := &d.calls
+	if !ipc.Serves(o.role) { // what a task can make hang must not delay the servers on the same disk
+		calls = &d.taskCalls
+	}
+	f, err := mounts.Do(calls, o.pid, path, patience, func() (f found) {
 		if f.Dir, f.within, f.err = find(o, path); f.err == nil {
 			f.err = f.Close()
 		}

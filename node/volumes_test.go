@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"penstock/node/device"
 	"penstock/node/ipc"
+	"penstock/node/mounts"
 	"penstock/node/mounts/mountstest"
 	"penstock/node/status"
 	"penstock/wire"
@@ -90,6 +92,23 @@ func TestADiskThatHangs(t *testing.T) {
 	agent, devices = r.welcomed(r.dir, other)
 	if !bytes.Equal(devices, []uint8{1, 2}) || !agent.governs(1, other) {
 		t.Errorf("devices %v", devices)
+	}
+}
+
+// A task can name a directory that leads to another file system, which hangs. Servers on the disk of the name are governed
+// meanwhile.
+func TestADirectoryOfATaskThatHangs(t *testing.T) {
+	r := startWith(t, "enforce", "")
+	mountstest.Hang(t, &r.daemon.taskCalls, r.dir)
+	find := func(role wire.Role) error {
+		_, err := r.daemon.findDirectory(directoryOwner{role: role, uid: uint32(os.Getuid())}, r.dir, soon)
+		return err
+	}
+	if err := find(wire.RoleTask); !errors.Is(err, mounts.ErrHangs) {
+		t.Errorf("a task's: %v", err)
+	}
+	if err := find(wire.RoleDataNode); err != nil {
+		t.Errorf("a DataNode's: %v", err)
 	}
 }
 
