@@ -245,7 +245,7 @@ func (a *Arbiter) Done(now time.Duration, r *Request, result Result) {
 			result.Earlier = max(0, min(result.Earlier, written-r.Offset))
 		}
 	}
-	price := a.pricing.finished(r, result, now)
+	price := a.pricing.finished(r, result, a.depth, now)
 	if result.Moved > 0 && !s.Turn {
 		a.noteSeek(r, a.pricing.goesOn, result.Moved)
 	}

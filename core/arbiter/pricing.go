@@ -161,12 +161,17 @@ func (p *pricing) started(r *Request, now time.Duration) {
 	p.tracker.Start(now, r.predicted, r.part)
 }
 
-// finished returns the price of a completed request, or 0 if the device had no work.
-func (p *pricing) finished(r *Request, result Result, now time.Duration) (paid price) {
+// finished returns the price of a completed request, or 0 if the device had no work. depth is the number of requests
+// that may be at the device.
+func (p *pricing) finished(r *Request, result Result, depth int, now time.Duration) (paid price) {
 	if r.Stream.Turn {
 		// The process's I/O comes between that of others, and at another time than the request's.
 		if bytes := result.Moved + result.Earlier; bytes > 0 {
 			paid = p.unscheduled(r.Write, bytes)
+		}
+		// It may keep its place for longer than its bytes take, or do no I/O at all. Others do without that place.
+		if held := result.Latency / time.Duration(max(1, depth)); held > time.Duration(paid.service) {
+			paid = price{tag: max(paid.tag, p.tagOf(held)), service: int64(held)}
 		}
 		return paid
 	}

@@ -28,8 +28,22 @@ func work(r *arbiter.Request) result {
 	}
 	begin := time.Now()
 	out.Err = file.Stage(r.Offset, r.Length)
-	out.Latency = time.Since(begin)
+	out.Latency = file.kept(time.Since(begin))
 	return out
+}
+
+// keeper is a file whose I/O another process does.
+type keeper interface {
+	// Kept returns for how long the process has kept its place at the device.
+	Kept() time.Duration
+}
+
+// kept returns how much of the time of a request the device was kept.
+func (f facts) kept(took time.Duration) time.Duration {
+	if k, ok := f.File.(keeper); ok {
+		return min(took, k.Kept())
+	}
+	return took
 }
 
 func drainWork(file facts, r *arbiter.Request, out *arbiter.Result) {
@@ -45,5 +59,5 @@ func drainWork(file facts, r *arbiter.Request, out *arbiter.Result) {
 	}
 	begin := time.Now()
 	out.Err = file.Drain(r.Offset, r.Length)
-	out.Latency = time.Since(begin)
+	out.Latency = file.kept(time.Since(begin))
 }

@@ -9,8 +9,9 @@
 // What is hard: the daemon does not see the I/O of a turn. The task reports the end, and may
 // lie, hang or disappear. Choices: a turn occupies its place at the device until its end, or for some
 // times the device time that it is expected to take, whichever is shorter. It is charged for its bytes
-// at the price of a random request. In doubt it passes: if the loop does not run, if the device does
-// not answer, and after patience.
+// at the price of a random request, or for its part of the time in which it has kept its place, whichever
+// is more. In doubt it passes: if the loop does not run, if the device does not answer, and after
+// patience.
 //
 // A server keeps written bytes in its page cache, so the end of a write says nothing about the disk.
 // Turns that write therefore follow each other at the speed of the device (Pacer).
@@ -149,6 +150,8 @@ type Turn struct {
 	since  time.Time
 	timer  *time.Timer
 
+	kept atomic.Int64 // nanoseconds for which the asking side has kept the place at the device
+
 	mu      sync.Mutex
 	granted bool
 	gone    bool          // the asking side has ended the turn
@@ -168,6 +171,9 @@ func (f *file) Deleted() bool {
 	defer f.turn.mu.Unlock()
 	return f.turn.gone && !f.turn.granted
 }
+
+// Kept returns for how long the asking side has kept the place at the device.
+func (f *file) Kept() time.Duration { return time.Duration(f.turn.kept.Load()) }
 
 // Close implements device.File. The stream has ended, or was never governed.
 func (f *file) Close() error {
@@ -253,6 +259,7 @@ func (t *Turn) do() {
 	case <-late.C:
 		t.target.Stats.Overdue.Add(1)
 	}
+	t.kept.Store(int64(time.Since(begin))) // the wait for earlier writes is not the turn's doing
 	if t.r.Write {
 		if paced := t.target.Pacer.wait(begin, t.target.Expect(true, true, t.r.Bytes)); time.Since(begin) < paced {
 			time.Sleep(paced - time.Since(begin))

@@ -140,6 +140,62 @@ func TestTurnsFollowEachOther(t *testing.T) {
 	}
 }
 
+// A turn that keeps its place at the device is charged for it. Its flow takes no more than its share from others, however
+// few its bytes are.
+func TestTurnsThatAreHeld(t *testing.T) {
+	desk, asker, target, _ := newDesk(t, device.Config{FixedDepth: 2}, true)
+	target.Expect = func(bool, bool, int64) time.Duration { return time.Millisecond }
+	const first, limit = 1_000_000, 20 // the first honest turn's number, and the number of turns that are held
+	held := NewDesk(asker, first)
+	hold := func(id uint32) {
+		if _, err := held.Take(target, Request{ID: id, Flow: "hostile", Bytes: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turns, next := map[uint32]*Turn{}, uint32(first)
+	take := func() {
+		turns[next] = desk.take(t, target, next, "honest", false)
+		next++
+	}
+	for id := range uint32(8) {
+		hold(id + 1)
+		take()
+	}
+	for n := uint32(0); n < limit; {
+		if id := asker.next(t); id < first {
+			n++
+			hold(n + 8)
+		} else {
+			turns[id].Close(mib)
+			delete(turns, id)
+			take()
+		}
+	}
+	if honest := int(next) - first - len(turns); honest < 2*limit {
+		t.Errorf("%d turns beside %d that were held for %v each", honest, limit, holdLeast)
+	}
+}
+
+// A write that waits for earlier writes is charged for its bytes, and not for the wait.
+func TestAWaitForEarlierWritesIsFree(t *testing.T) {
+	desk, asker, target, snapshot := newDesk(t, device.Config{FixedDepth: 1}, true)
+	target.Expect = func(_, inOrder bool, _ int64) time.Duration {
+		if inOrder {
+			return time.Second
+		}
+		return time.Minute // it may be held for long
+	}
+	turn := desk.take(t, target, 1, "a", true)
+	asker.next(t)
+	turn.Close(mib)
+	until(t, "it to be charged", func() bool { _, written := bytesOf(snapshot(), "a"); return written == mib })
+	for _, f := range snapshot().Flows {
+		if f.Name == "a" && f.Service > 500*time.Millisecond {
+			t.Errorf("charged for %v", f.Service)
+		}
+	}
+}
+
 // A turn whose end is never reported loses its place.
 func TestTurnWithoutEnd(t *testing.T) {
 	desk, asker, target, _ := newDesk(t, device.Config{FixedDepth: 1}, true)
