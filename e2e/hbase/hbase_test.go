@@ -2,6 +2,8 @@ package hbase
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -21,15 +23,20 @@ var (
 	server *hbase.HBase
 )
 
-// flow is the flow of the RegionServer.
-const flow = "clients"
+// flow is the flow of HBase's servers, which weights names.
+const flow = "service:hbase"
+
+// weights returns a weights file that names HBase's servers, which run as this user.
+func weights() string {
+	return fmt.Sprintf("default: 1\nservices:\n  - {name: hbase, user: \"%[1]d\", program: HRegionServer}\n  - {name: hbase, user: \"%[1]d\", program: HMaster}\n", os.Getuid())
+}
 
 func TestMain(m *testing.M) {
 	fixture.Main(m, &shared, stand.Spec{
 		Name:      "hbase",
 		ZooKeeper: true,
 		Disks:     []disk.Options{{Name: "disk", Size: 4 << 30}},
-		Nodes:     func(*stand.Stand) []daemon.Options { return []daemon.Options{{Mode: "enforce"}} },
+		Nodes:     func(*stand.Stand) []daemon.Options { return []daemon.Options{{Mode: "enforce", Weights: weights()}} },
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			return hadoop.Config{NoYARN: true, DataNodes: s.GovernedDataNodes("dfs"), Settings: hadoop.SmallDisks}
 		},
@@ -102,8 +109,10 @@ func TestBytes(t *testing.T) {
 	if more := fixture.Streamed(doc, flow, "persistent").Read - saw.Read; more < rows*1000 {
 		t.Errorf("%d rows were scanned, but Penstock saw %d bytes", rows, more)
 	}
-	if n := fixture.Streamed(doc, "unattributed", "persistent"); n.Read+n.Written > 0 {
-		t.Errorf("unattributed: %+v", n)
+	for _, other := range []string{"unattributed", "clients"} {
+		if n := fixture.Streamed(doc, other, "persistent"); n.Read+n.Written > 0 {
+			t.Errorf("%s: %+v", other, n)
+		}
 	}
 }
 
