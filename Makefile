@@ -30,6 +30,9 @@ CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leaders
 NODE   := ./e2e/node
 ASIDE  := ./e2e/failover ./e2e/queues ./e2e/kerberos ./e2e/hbase ./e2e/packages ./e2e/prometheus ./e2e/guest
 
+# These tests are in `make soak` only, because `make verify` must stay short.
+SOAKED := ^TestKilledBrick$$
+
 # These can be set on the command line:
 # make demo DEMO_ARGS='--against terasort'
 DEMO_ARGS ?=
@@ -61,7 +64,7 @@ test: setup build unit node ## Run unit, property, golden, fuzz-seed and Java te
 .PHONY: verify
 verify: setup build sim-thousand ## Run all other end-to-end tests, each package on a cluster of its own, and the simulator's scenarios with a thousand nodes
 	go test -count=1 -timeout 30m -p 2 -v $(ASIDE)
-	go test -count=1 -timeout 40m -p 1 -v $$(go list ./e2e/... | grep -v $(ASIDE:./%=-e '/%$$') $(NODE:./%=-e '/%$$'))
+	go test -count=1 -timeout 40m -p 1 -skip '$(SOAKED)' -v $$(go list ./e2e/... | grep -v $(ASIDE:./%=-e '/%$$') $(NODE:./%=-e '/%$$'))
 
 .PHONY: unit
 unit: unit-go unit-java ## Run the tests that need no cluster

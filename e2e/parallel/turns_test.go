@@ -47,7 +47,7 @@ func TestTurns(t *testing.T) {
 	if sum := c.check(t, 2, "output", hadoop.RowCheck{Sorted: true}); sum != want {
 		t.Errorf("the rows have the checksum %s, want %s", sum, want)
 	}
-	bytes, err := d.Metric(t.Context(), "penstock_turn_bytes_total")
+	bytes, err := d.Metric(t.Context(), "turn_bytes_total")
 	fixture.Must(t, err)
 	t.Logf("turns for %.0f bytes", bytes)
 	// The rows are written and read by TeraGen and by maps, read in place by reduces, and written by them.
