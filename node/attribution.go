@@ -172,7 +172,7 @@ func (d *Daemon) attribute(m wire.Open, block string, written *writtenBlock) (fl
 	user = identity.ShortName(m.User) // the DataNode has checked the token
 	claimed, name := identity.Claimed(m.Flow)
 	c = &claim{claimed: claimed}
-	asked := identity.Claim{Flow: claimed, Name: name, Client: m.Client, Server: m.Server, User: m.User, Block: block}
+	asked := identity.Claim{Flow: claimed, Name: name, Client: m.Client, Server: m.Server, User: m.User, Block: block, Writing: written.id()}
 	if m.Client == wire.Own {
 		asked = identity.Claim{Flow: claimed, Own: true}
 	}

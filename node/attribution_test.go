@@ -334,7 +334,7 @@ func TestForwardedBlocks(t *testing.T) {
 		r.send(wire.Close{Stream: uint32(i + 1)})
 	}
 	r.until("the end of the blocks", func() bool { return streams("service:sleeper") == "2" })
-	flow, user := r.daemon.written.verified(t.Context(), os.Getpid(), "blk_0")
+	flow, user := r.daemon.written.verified(t.Context(), os.Getpid(), "blk_0", 0)
 	if flow != "" || user != "" || len(r.daemon.written.of) != 0 {
 		t.Errorf("%s, %s, %d blocks", flow, user, len(r.daemon.written.of))
 	}
@@ -351,7 +351,10 @@ func TestWrittenBlocks(t *testing.T) {
 		defer late.end()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if flow, _ := b.verified(ctx, 7, "blk_1"); flow != "" || ctx.Err() == nil {
+		if flow, _ := b.verified(ctx, 7, "blk_1", late.number); flow != "" || ctx.Err() != nil {
+			t.Errorf("%q, %v: a writer waits for itself", flow, ctx.Err())
+		}
+		if flow, _ := b.verified(ctx, 7, "blk_1", 0); flow != "" || ctx.Err() == nil {
 			t.Errorf("%q before the verdict", flow)
 		}
 	})
@@ -359,16 +362,16 @@ func TestWrittenBlocks(t *testing.T) {
 	second.settle(identity.Verify, "clients", identity.Verdict{State: identity.Confirmed, Flow: "clients", User: "bob"})
 	second.end()
 	first.settle(identity.Verify, "clients", identity.Verdict{State: identity.Confirmed, Flow: "clients", User: "ann"})
-	if flow, user := b.verified(t.Context(), 7, "blk_1"); flow != "clients" || user != "ann" {
+	if flow, user := b.verified(t.Context(), 7, "blk_1", 0); flow != "clients" || user != "ann" {
 		t.Errorf("%s, %s", flow, user)
 	}
-	if flow, _ := b.verified(t.Context(), 8, "blk_1"); flow != "" {
+	if flow, _ := b.verified(t.Context(), 8, "blk_1", 0); flow != "" {
 		t.Errorf("another process's block: %s", flow)
 	}
 	first.end()
 	unsure := b.begin(7, "blk_1")
 	unsure.settle(identity.Verify, app, identity.Verdict{})
-	if flow, _ := b.verified(t.Context(), 7, "blk_1"); flow != "" {
+	if flow, _ := b.verified(t.Context(), 7, "blk_1", 0); flow != "" {
 		t.Errorf("an unverified claim: %s", flow)
 	}
 	unsure.end()

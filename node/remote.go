@@ -31,7 +31,9 @@ func (d *Daemon) newRemote() error {
 		d.answers = peers.NewServer(func(ctx context.Context, local, remote netip.AddrPort) (identity.Peer, error) {
 			return d.identity.Whose(ctx, local, remote)
 		}, d.log)
-		d.answers.Written = d.written.verified
+		d.answers.Written = func(ctx context.Context, pid int, block string) (flow, user string) {
+			return d.written.verified(ctx, pid, block, 0)
+		}
 		if d.storage != nil && d.settings.Storage.Directory != "" {
 			d.answers.Target = d.storage.target
 		}

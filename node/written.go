@@ -14,8 +14,9 @@ import (
 // pipeline, whose daemon knows only that a DataNode has the connection. So it asks for the flow that was verified
 // for the same block here.
 type writtenBlocks struct {
-	mu sync.Mutex
-	of map[blockKey]*writtenBlock
+	mu    sync.Mutex
+	of    map[blockKey]*writtenBlock
+	begun int64 // number of the last one
 }
 
 // blockKey is a block that a DataNode writes.
@@ -28,6 +29,7 @@ type blockKey struct {
 type writtenBlock struct {
 	all        *writtenBlocks
 	key        blockKey
+	number     int64         // above 0, different for each one
 	settled    chan struct{} // closed once the claim is checked
 	flow, user string        // "" if nothing is certain
 }
@@ -52,6 +54,8 @@ func (b *writtenBlocks) begin(pid int, block string) *writtenBlock {
 	if b.of == nil {
 		b.of = map[blockKey]*writtenBlock{}
 	}
+	b.begun++
+	w.number = b.begun
 	if b.of[w.key] == nil { // several DataNodes may share a process: then the first of the pipeline counts
 		b.of[w.key] = w
 	}
@@ -82,13 +86,22 @@ func (w *writtenBlock) end() {
 	}
 }
 
+// id returns the block's number; 0 if there is no block.
+func (w *writtenBlock) id() int64 {
+	if w == nil {
+		return 0
+	}
+	return w.number
+}
+
 // verified waits for the verdict on the claim of a block's writer until ctx ends, and returns the block's flow and user;
-// "" if they are not verified.
-func (b *writtenBlocks) verified(ctx context.Context, pid int, block string) (flow, user string) {
+// "" if they are not verified. If the block has the number of the asker, nothing is verified, and nothing is waited for: a
+// DataNode that is its own client, as for WebHDFS, would wait for itself.
+func (b *writtenBlocks) verified(ctx context.Context, pid int, block string, asker int64) (flow, user string) {
 	b.mu.Lock()
 	w := b.of[blockKey{pid, block}]
 	b.mu.Unlock()
-	if w == nil {
+	if w == nil || w.number == asker {
 		return "", ""
 	}
 	select {

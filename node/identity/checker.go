@@ -41,8 +41,8 @@ type Settings struct {
 	Users       Users  // nil: only the local directories are evidence
 	Remote      Remote // nil: peers on other nodes are unknown
 	// Written returns the flow and the user of the block that a DataNode of this machine writes, once they are
-	// verified; "" if they are not, or not before ctx ends. nil: they are not known.
-	Written func(ctx context.Context, pid int, block string) (flow, user string)
+	// verified; "" if they are not, not before ctx ends, or if the asker is this operation itself (Claim.Writing). nil: they are not known.
+	Written func(ctx context.Context, pid int, block string, asker int64) (flow, user string)
 	// Containers are those of Kubernetes and Mesos; nil: they are not known.
 	Containers Containers
 	Log        *slog.Logger

@@ -30,8 +30,10 @@ type Claim struct {
 	User string // of the block token; "" without a token
 	// Name is the name that the client gives itself, if it names no application; "" if it is not known.
 	Name string
-	// Block is the name of the block's file that a DataNode writes for its client; "" for other operations.
-	Block string
+	// Block is the name of the block's file that a DataNode writes for its client; "" for other operations. Writing is a
+	// number of this operation, above 0, so that its verdict does not wait for itself.
+	Block   string
+	Writing int64
 }
 
 // State is the result of checking a claim.

@@ -43,7 +43,7 @@ func (c *Checker) askNode(l *lookup) {
 		f.owner = c.inspect.user(l.claim.Flow)
 	}
 	if l.server.PID != 0 {
-		l.server.Flow, l.server.FlowUser = c.settings.Written(ctx, l.server.PID, l.claim.Block)
+		l.server.Flow, l.server.FlowUser = c.settings.Written(ctx, l.server.PID, l.claim.Block, l.claim.Writing)
 		f.examined(l.server)
 		c.end(l, f.verdict(l.claim.Flow), l.own)
 		return

@@ -301,10 +301,10 @@ func TestForwardedBlocks(t *testing.T) {
 			s := w.settings()
 			s.Rules = rules
 			asked := claim(appA)
-			asked.Block = c.block
-			s.Written = func(_ context.Context, pid int, block string) (string, string) {
-				if pid != 60 || block != "blk_1" {
-					t.Errorf("%s: asked about %s of %d", c.name, block, pid)
+			asked.Block, asked.Writing = c.block, 9
+			s.Written = func(_ context.Context, pid int, block string, asker int64) (string, string) {
+				if pid != 60 || block != "blk_1" || asker != 9 {
+					t.Errorf("%s: %d asked about %s of %d", c.name, asker, block, pid)
 				}
 				return c.flow, c.user
 			}
