@@ -31,7 +31,7 @@ NODE   := ./e2e/node
 ASIDE  := ./e2e/failover ./e2e/queues ./e2e/kerberos ./e2e/hbase ./e2e/packages ./e2e/prometheus ./e2e/guest
 
 # These tests are in `make soak` only, because `make verify` must stay short.
-SOAKED := ^TestKilledBrick$$
+SOAKED := ^(TestKilledBrick|TestStarvedReaders|TestFarWeights)$$
 
 # These can be set on the command line:
 # make demo DEMO_ARGS='--against terasort'
@@ -94,6 +94,7 @@ soak: setup build ## Send a million messages over joined sockets, kill the gate'
 	PENSTOCK_JOIN_MESSAGES=1000000 PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run 'TestStreamsAreIdentical|TestLoadingAndUnloadingUnderLoad' ./node/control/join
 	PENSTOCK_JAVA=8,11,17,21 PENSTOCK_HADOOP=3.1.4,3.2.4,3.3.6,3.4.2,3.4.3,3.5.0 go test -count=1 -timeout 60m -v ./e2e/java
 	PENSTOCK_FILE_SYSTEMS=gluster,moosefs go test -count=1 -timeout 30m -v ./e2e/parallel
+	go test -count=1 -timeout 30m -v -run '$(SOAKED)' ./e2e/shares
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
 	bin/penstock-lab soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
