@@ -1,9 +1,9 @@
-// Package audit keeps the broker's audit log: who has changed or read what, from where, and what was refused. The log is a
-// file of JSON lines. Records are only appended.
+// Package audit keeps the broker's audit log. Each record names the user, the user's address, the call and its outcome;
+// refused calls have records, too. The log is a file of JSON lines. Records are only appended.
 //
 // A change has two records, which have the same id: one that is on disk before the change is made, and one with the
 // outcome. So a broker that is killed in between leaves a trace. Reads and refused calls may come many times a second.
-// Equal ones are recorded at once the first time, and then once a minute with their number.
+// The first of several equal calls is recorded at once. The others are counted, and their number is recorded once a minute.
 //
 // The file is opened for each record. So a program such as logrotate can rename it at any time to bound its size. Its disk may
 // hang. Then a record fails after a bounded time, and further ones at once, so that the broker continues.

@@ -118,8 +118,8 @@ func TestUsersThatWriteHaveEqualParts(t *testing.T) {
 	}
 }
 
-// TestAUserOwesNothingForUnusedRoom checks that a user who has written alone for a while gets half as soon as another
-// user writes as well, and that many small writes of a user cost him no later turns.
+// TestAUserOwesNothingForUnusedRoom checks two things. If a user has written alone, and another user begins to
+// write, each gets half at once. And many small writes of a user do not delay the user's later turns.
 func TestAUserOwesNothingForUnusedRoom(t *testing.T) {
 	for _, alone := range []string{"ann", "bob"} {
 		w := usersWorld(t, 1, 0)
