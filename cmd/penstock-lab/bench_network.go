@@ -19,6 +19,8 @@ name of a row is PART-SET-UP. The parts are:
 
   streams  Figure 3: transmit, receive and both; throughput and CPU time per GB
   trips    Figure 4: requests of 100 bytes and answers of 200 bytes over TCP and UDP
+  awake    the same, while processes at idle priority keep the CPUs from halting: waking a halted
+           CPU takes longer than the network does, above all in a virtual machine
   pairs    Figure 5: 1 to 32 pairs of containers that share one CPU: round trip, delay in the run
            queue and context switches
   busy     the same, while each container performs 1,000 small MapReduce operations per minute
@@ -33,7 +35,7 @@ The set-ups are:
   joined         bridge-nat, with the two sockets of each connection joined
 
 The table and the report have the paper's figures beside these. A run of all rows takes about
-five minutes. With --resume, an interrupted measurement continues. The namespaces end with the
+three minutes. With --resume, an interrupted measurement continues. The namespaces end with the
 processes that use them.
 
 Needs root and iptables. The set-up runc also needs the program runc, and the set-up joined needs

@@ -35,6 +35,8 @@ on Docker Containers":
 
   streams  Figure 3: transmit, receive and both; throughput and CPU seconds per GB
   trips    Figure 4: requests of 100 bytes and answers of 200 bytes over TCP and UDP
+  awake    the same, while processes at idle priority keep the CPUs from halting: waking a halted
+           CPU takes longer than the network does, above all in a virtual machine
   pairs    Figure 5: round trips against the number of pairs of containers on one CPU, with the
            delay in the run queue, context switches and CPU time of both ends per trip
   busy     the same, while each container performs 1,000 small MapReduce operations per minute

@@ -97,12 +97,13 @@ type Part string
 const (
 	PartStreams Part = "streams" // Figure 3
 	PartTrips   Part = "trips"   // Figure 4
+	PartAwake   Part = "awake"   // Figure 4, while no CPU halts
 	PartPairs   Part = "pairs"   // Figure 5, the network alone
 	PartBusy    Part = "busy"    // Figure 5, while each container performs operations
 )
 
 // Parts returns all parts.
-func Parts() []Part { return []Part{PartStreams, PartTrips, PartPairs, PartBusy} }
+func Parts() []Part { return []Part{PartStreams, PartTrips, PartAwake, PartPairs, PartBusy} }
 
 // Ways of streams, from the view of the client.
 const (
@@ -127,7 +128,8 @@ type Trip struct {
 	Protocol string `json:"protocol"`
 	Pairs    int    `json:"pairs"`
 	OneCPU   bool   `json:"one_cpu"`
-	Busy     bool   `json:"busy,omitempty"` // the containers also performed operations
+	Busy     bool   `json:"busy,omitempty"`  // the containers also performed operations
+	Awake    bool   `json:"awake,omitempty"` // no CPU halted
 
 	Trips     int64   `json:"trips"`
 	Lost      int64   `json:"lost,omitempty"`
@@ -170,9 +172,16 @@ func Measure(ctx context.Context, setUp SetUp, part Part, setup Setup) (f Figure
 	switch part {
 	case PartStreams:
 		f.Streams, err = site.streams(ctx, setup)
-	case PartTrips:
+	case PartTrips, PartAwake:
+		if part == PartAwake {
+			stop, failed := keepAwake()
+			if failed != nil {
+				return f, failed
+			}
+			defer func() { err = errors.Join(err, stop()) }()
+		}
 		for _, protocol := range []string{TCP, UDP} {
-			t, err := site.trips(ctx, setup, Trip{Protocol: protocol, Pairs: 1})
+			t, err := site.trips(ctx, setup, Trip{Protocol: protocol, Pairs: 1, Awake: part == PartAwake})
 			if err != nil {
 				return f, err
 			}

@@ -58,7 +58,7 @@ func TestGoals(t *testing.T) {
 			}
 		}
 	}
-	if goals != 4+6+1 {
+	if goals != 2*4+6+1 {
 		t.Errorf("%d claims have goals", goals)
 	}
 	change := func(part network.Part, f func(*Turn)) func(*Result) {
@@ -74,6 +74,7 @@ func TestGoals(t *testing.T) {
 		"joined: p50 of round trips / bridge-nat":                     change(network.PartTrips, func(t *Turn) { t.Trips[0].P50US = 12.1 }),
 		"joined: p50 of round trips / host":                           change(network.PartTrips, func(t *Turn) { t.Trips[0].P50US = 12.1 }),
 		"joined: p99 of round trips / host":                           change(network.PartTrips, func(t *Turn) { t.Trips[0].P99US = 24.1 }),
+		"joined: p99 of round trips, CPUs kept awake / host":          change(network.PartAwake, func(t *Turn) { t.Trips[0].P99US = 24.1 }),
 		"joined: throughput, both / bridge-nat":                       change(network.PartStreams, func(t *Turn) { t.Streams[2].MBPerSecond = 1999 }),
 		"joined: CPU time per byte, transmit / bridge-nat":            change(network.PartStreams, func(t *Turn) { t.Streams[0].MachineCPU = 0.71 }),
 		"joined: mean round trip of 16 pairs on one CPU / bridge-nat": change(network.PartPairs, func(t *Turn) { t.Trips[4].MeanUS = 193 }),
@@ -111,7 +112,7 @@ func TestClaimsWithoutTheCure(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	for name, want := range map[string]float64{"tcp: what rules and translation add to the median round trip": 0, "transmit, bridge-nat: CPU time per byte / host": 1,
+	for name, want := range map[string]float64{"tcp: what rules and translation add to the median round trip, CPUs kept awake": 0, "transmit, bridge-nat: CPU time per byte / host": 1,
 		"pairs, bridge-nat: mean round trip of 32 on one CPU": 640, "pairs, bridge: part of the growth that is delay in the run queue": 1} {
 		if c, ok := byName[name]; !ok || c.Value != want {
 			t.Errorf("%s: %+v, want %v", name, c, want)

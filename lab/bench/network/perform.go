@@ -85,7 +85,7 @@ func (t Turn) String() string {
 	}
 	for _, x := range t.Trips {
 		what := fmt.Sprintf("%d pairs", x.Pairs)
-		if t.Part == network.PartTrips {
+		if t.Part == network.PartTrips || t.Part == network.PartAwake {
 			what = x.Protocol
 		} else if !x.OneCPU {
 			what += " on all CPUs"

@@ -36,15 +36,20 @@ func (r Result) WriteTable(w io.Writer) error {
 			return err
 		}
 	}
-	var columns []column
-	for _, protocol := range []string{network.TCP, network.UDP} {
-		name := strings.ToUpper(protocol)
-		columns = append(columns, column{name + " mean", trips(network.PartTrips, protocol, 1, mean)}, column{"p50", trips(network.PartTrips, protocol, 1, p50)},
-			column{"p99 us", trips(network.PartTrips, protocol, 1, p99)})
-	}
-	if err := r.table(w, fmt.Sprintf("Figure 4: round trips of one pair, %d bytes and %d bytes.", r.Setup.RequestBytes, r.Setup.AnswerBytes),
-		"Docker's layer adds about 5 us; a virtual machine adds 30 us, which is 80 %; TCP and UDP very similar", columns); err != nil {
-		return err
+	for _, part := range []network.Part{network.PartTrips, network.PartAwake} {
+		title := fmt.Sprintf("Figure 4: round trips of one pair, %d bytes and %d bytes", r.Setup.RequestBytes, r.Setup.AnswerBytes)
+		if part == network.PartAwake {
+			title += ", while no CPU halts"
+		}
+		var columns []column
+		for _, protocol := range []string{network.TCP, network.UDP} {
+			name := strings.ToUpper(protocol)
+			columns = append(columns, column{name + " mean", trips(part, protocol, 1, mean)}, column{"p50", trips(part, protocol, 1, p50)},
+				column{"p99 us", trips(part, protocol, 1, p99)})
+		}
+		if err := r.table(w, title+".", "Docker's layer adds about 5 us; a virtual machine adds 30 us, which is 80 %; TCP and UDP very similar", columns); err != nil {
+			return err
+		}
 	}
 	for _, part := range []network.Part{network.PartPairs, network.PartBusy} {
 		title := "Figure 5: round trips of N pairs of containers that share one CPU"
@@ -60,7 +65,7 @@ func (r Result) WriteTable(w io.Writer) error {
 			{"CPU time of both ends per trip, us", func(t network.Trip) float64 { return t.CPUUS }},
 			{"context switches of both ends per trip", func(t network.Trip) float64 { return t.Switches }},
 		} {
-			columns = nil
+			var columns []column
 			for _, n := range r.Setup.Pairs {
 				columns = append(columns, column{fmt.Sprintf("N = %d", n), trips(part, network.TCP, n, x.of)})
 			}
@@ -129,8 +134,10 @@ func (r Result) findings() []string {
 		if v := r.each(network.PartStreams, value(ofStream(network.Transmit, threadsCPU)), name); len(v) > 0 {
 			m.Streams = append(m.Streams, network.Stream{Way: network.Transmit, ThreadsCPU: figures.Median(v)})
 		}
-		if v := r.each(network.PartTrips, value(ofTrip(network.TCP, 1, p50)), name); len(v) > 0 {
-			m.Trips = append(m.Trips, network.Trip{Protocol: network.TCP, Pairs: 1, P50US: figures.Median(v)})
+		for _, part := range []network.Part{network.PartTrips, network.PartAwake} {
+			if v := r.each(part, value(ofTrip(network.TCP, 1, p50)), name); len(v) > 0 {
+				m.Trips = append(m.Trips, network.Trip{Protocol: network.TCP, Pairs: 1, Awake: part == network.PartAwake, P50US: figures.Median(v)})
+			}
 		}
 		for _, n := range r.Setup.Pairs {
 			us := r.each(network.PartPairs, value(ofTrip(network.TCP, n, mean)), name)
@@ -147,7 +154,7 @@ func (r Result) findings() []string {
 // Report returns the HTML page.
 func (r Result) Report() report.Report {
 	headline := "What a container network costs"
-	if added := r.each(network.PartTrips, difference(ofTrip(network.TCP, 1, p50)), network.BridgeNAT, network.Host); len(added) > 0 {
+	if added := r.each(network.PartAwake, difference(ofTrip(network.TCP, 1, p50)), network.BridgeNAT, network.Host); len(added) > 0 {
 		headline = fmt.Sprintf("Bridge and NAT add %.1f us to a round trip", figures.Median(added))
 	}
 	return report.Report{Headline: headline, Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup, Charts: r.charts(),
@@ -171,8 +178,14 @@ func (r Result) charts() (all []chart.Chart) {
 	median := chart.Bars{Title: "Figure 4: median round trip of one pair", X: "us", Width: 660}
 	tail := chart.Bars{Title: "Figure 4: p99 of round trips of one pair", X: "us", Width: 660}
 	for _, protocol := range []string{network.TCP, network.UDP} {
-		median.Rows = r.row(median.Rows, strings.ToUpper(protocol), network.PartTrips, ofTrip(protocol, 1, p50))
-		tail.Rows = r.row(tail.Rows, strings.ToUpper(protocol), network.PartTrips, ofTrip(protocol, 1, p99))
+		for _, part := range []network.Part{network.PartTrips, network.PartAwake} {
+			name := strings.ToUpper(protocol)
+			if part == network.PartAwake {
+				name += ", CPUs kept awake"
+			}
+			median.Rows = r.row(median.Rows, name, part, ofTrip(protocol, 1, p50))
+			tail.Rows = r.row(tail.Rows, name, part, ofTrip(protocol, 1, p99))
+		}
 	}
 	for _, b := range []chart.Bars{cpu, speed, median, tail} {
 		if len(b.Rows) > 0 {

@@ -75,7 +75,7 @@ func blocking(t testing.TB, c *net.TCPConn) int {
 func readFull(fd int, b []byte) error {
 	for len(b) > 0 {
 		n, err := unix.Read(fd, b)
-		if err == unix.EINTR {
+		if err == unix.EINTR || err == unix.EAGAIN { // a signal of Go's scheduler; EAGAIN: of a joined socket
 			continue
 		}
 		if err != nil {
@@ -182,6 +182,9 @@ func benchmarkStream(b *testing.B, send func(fd int) error) {
 				var total int64
 				for {
 					n, err := unix.Read(s, buffer)
+					if err == unix.EINTR || err == unix.EAGAIN { // a signal of Go's scheduler; EAGAIN: of a joined socket
+						continue
+					}
 					if n <= 0 || err != nil {
 						read <- total
 						return
