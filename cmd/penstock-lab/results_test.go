@@ -16,6 +16,7 @@ import (
 	"penstock/lab/bench/isolation"
 	"penstock/lab/bench/latency"
 	"penstock/lab/bench/monitor"
+	"penstock/lab/bench/network"
 	"penstock/lab/bench/overhead"
 	"penstock/lab/bench/sharedfs"
 	"penstock/lab/bench/shortest"
@@ -33,7 +34,7 @@ func knownClaims(t *testing.T) map[string][]claims.Claim {
 		"broker": broker.KnownClaims(10_000), "containers": containers.KnownClaims(), "sharedfs": sharedfs.KnownClaims(), "coordination": coordination.KnownClaims(),
 		"forecast":   forecast.KnownClaims(),
 		"guarantees": guarantees.KnownClaims(), "latency": latency.KnownClaims(), "latency-80": latency.KnownClaims(), "profiles": forecast.KnownClaims(),
-		"monitor": monitor.KnownClaims(), "overhead": overhead.KnownClaims(), "soak": soak.KnownClaims(),
+		"monitor": monitor.KnownClaims(), "network": network.KnownClaims(), "overhead": overhead.KnownClaims(), "soak": soak.KnownClaims(),
 	}
 	for _, disk := range []string{isolation.HDD, isolation.SSD} {
 		more, err := isolation.KnownClaims("wordcount", "teragen", disk)

@@ -58,7 +58,7 @@ func TestGoals(t *testing.T) {
 			}
 		}
 	}
-	if goals != 2*4+6+1 {
+	if goals != 3*4+6+1 {
 		t.Errorf("%d claims have goals", goals)
 	}
 	change := func(part network.Part, f func(*Turn)) func(*Result) {
@@ -112,7 +112,7 @@ func TestClaimsWithoutTheCure(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	for name, want := range map[string]float64{"tcp: what rules and translation add to the median round trip, CPUs kept awake": 0, "transmit, bridge-nat: CPU time per byte / host": 1,
+	for name, want := range map[string]float64{"tcp: what rules and translation add to the mean round trip of one pair on one CPU": 0, "transmit, bridge-nat: CPU time per byte / host": 1,
 		"pairs, bridge-nat: mean round trip of 32 on one CPU": 640, "pairs, bridge: part of the growth that is delay in the run queue": 1} {
 		if c, ok := byName[name]; !ok || c.Value != want {
 			t.Errorf("%s: %+v, want %v", name, c, want)

@@ -154,7 +154,7 @@ func (r Result) findings() []string {
 // Report returns the HTML page.
 func (r Result) Report() report.Report {
 	headline := "What a container network costs"
-	if added := r.each(network.PartAwake, difference(ofTrip(network.TCP, 1, p50)), network.BridgeNAT, network.Host); len(added) > 0 {
+	if added := r.each(network.PartPairs, difference(ofTrip(network.TCP, 1, mean)), network.BridgeNAT, network.Host); len(added) > 0 {
 		headline = fmt.Sprintf("Bridge and NAT add %.1f us to a round trip", figures.Median(added))
 	}
 	return report.Report{Headline: headline, Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup, Charts: r.charts(),
