@@ -33,7 +33,7 @@ ASIDE  := ./e2e/parallel ./e2e/kerberos ./e2e/hbase ./e2e/failover ./e2e/queues 
 
 # These tests are in `make soak` only, because `make verify` must stay short. Of each kind, another
 # test is in `make verify` (docs/testing.md).
-SOAKED := ^(TestKilledBrick|TestStarvedReaders|TestFarWeights|TestSparkStandalone|TestThreeKills)$$|^TestReservation$$/^40%$$|^TestThreeWeights$$/^writers$$|^TestHadoop$$/^3\.4\.3$$
+SOAKED := ^(TestKilledBrick|TestStarvedReaders|TestFarWeights|TestSparkStandalone|TestThreeKills|TestFromABareMachine)$$|^TestReservation$$/^40%$$|^TestThreeWeights$$/^writers$$|^TestHadoop$$/^3\.4\.3$$
 
 # The simulator's scenarios of `make verify`, the longest ones first. equal-thousand is in sim-large.
 SCENARIOS := lab/sim/scenarios
@@ -101,7 +101,7 @@ soak: setup build ## Send a million messages over joined sockets, kill the gate'
 	PENSTOCK_JOIN_MESSAGES=1000000 PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run 'TestStreamsAreIdentical|TestLoadingAndUnloadingUnderLoad' ./node/control/join
 	PENSTOCK_JAVA=8,11,17,21 PENSTOCK_HADOOP=3.1.4,3.2.4,3.3.6,3.4.2,3.4.3,3.5.0 go test -count=1 -timeout 60m -v ./e2e/java
 	PENSTOCK_FILE_SYSTEMS=gluster,moosefs go test -count=1 -timeout 30m -v ./e2e/parallel
-	go test -count=1 -timeout 40m -p 1 -v -run '$(SOAKED)' ./e2e/shares ./e2e/phases ./e2e/versions ./e2e/soak
+	go test -count=1 -timeout 40m -p 1 -v -run '$(SOAKED)' ./e2e/shares ./e2e/phases ./e2e/versions ./e2e/soak ./e2e/packages
 	PENSTOCK_HANG=20s go test -count=1 -timeout 20m -v -run '^TestDiskHangs$$' ./e2e/failure
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json

@@ -1,6 +1,7 @@
 // Package packages tests the packages for Debian and Red Hat. dpkg installs, upgrades, removes and
 // purges the Debian package in an empty root, so that the machine stays as it is; no service runs
-// there. The package for Red Hat is built and read, and not installed.
+// there. The package for Red Hat is built and read, and not installed. In `make soak`, a bare Debian
+// machine becomes a governed DataNode.
 package packages
 
 import (
@@ -15,6 +16,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"penstock/lab/disk"
+	"penstock/lab/stand"
 )
 
 // built has the paths of the packages of a version.
@@ -26,9 +30,13 @@ var (
 	kept   = map[string]built{}
 )
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
+func TestMain(m *testing.M) {
+	disk.ServeIfChild()
+	os.Exit(run(m))
+}
 
 func run(m *testing.M) int {
+	stand.Recover()
 	var err error
 	if folder, err = os.MkdirTemp("", "penstock-packages-"); err != nil {
 		fmt.Println(err)
