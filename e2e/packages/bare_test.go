@@ -72,8 +72,8 @@ var nodeSettings = strings.NewReplacer(
 // Hadoop's jars.
 type bareMachine struct {
 	*testing.T
-	*bare.Machine
-	steps []step
+	machine *bare.Machine
+	steps   []step
 }
 
 // step is a command of the installation, or several of one purpose.
@@ -107,13 +107,13 @@ func newBareMachine(t *testing.T, packages string) *bareMachine {
 		Folders: map[string]string{"/data/1": d.Mount(), "/opt/hadoop/lib": lib, "/srv/penstock": packages}})
 	fixture.Must(t, err)
 	t.Cleanup(m.Stop)
-	return &bareMachine{T: t, Machine: m}
+	return &bareMachine{T: t, machine: m}
 }
 
 // must runs a script, which must succeed, and returns what it prints.
 func (m *bareMachine) must(script string) string {
 	m.Helper()
-	out, err := m.Run(m.Context(), script)
+	out, err := m.machine.Run(m.Context(), script)
 	if err != nil {
 		m.Fatalf("%s: %v\n%s", script, err, out)
 	}
@@ -157,7 +157,7 @@ func (m *bareMachine) table() string {
 
 // status returns the daemon's document.
 func (m *bareMachine) status() (*status.Document, error) {
-	out, err := m.Run(m.Context(), "penstock status --json")
+	out, err := m.machine.Run(m.Context(), "penstock status --json")
 	doc, bad := status.Parse([]byte(out))
 	if bad != nil {
 		return nil, fmt.Errorf("penstock status --json: %w: %v: %s", bad, err, out)
@@ -196,7 +196,7 @@ func TestFromABareMachine(t *testing.T) {
 		m.must(asHDFS + "namenode -format -nonInteractive")
 		m.start("namenode", asHDFS+"namenode")
 		fixture.Eventually(t, "the NameNode answers", func() bool {
-			_, err := m.Run(t.Context(), "exec 3<>/dev/tcp/127.0.0.1/8020")
+			_, err := m.machine.Run(t.Context(), "exec 3<>/dev/tcp/127.0.0.1/8020")
 			return err == nil
 		})
 	})
@@ -230,11 +230,11 @@ func TestFromABareMachine(t *testing.T) {
 	})
 	m.step("status and doctor", "penstock status\npenstock doctor", func() {
 		for _, c := range []string{"penstock status", "penstock doctor"} {
-			out, err := m.Run(t.Context(), c) // an exit code of 1 means that something needs attention
+			out, err := m.machine.Run(t.Context(), c) // an exit code of 1 means that something needs attention
 			t.Logf("%s: %v\n%s", c, err, out)
 		}
 	})
-	out, err := m.Run(t.Context(), "penstock doctor --json")
+	out, err := m.machine.Run(t.Context(), "penstock doctor --json")
 	var r doctor.Report
 	if bad := json.Unmarshal([]byte(out), &r); bad != nil {
 		t.Fatalf("penstock doctor --json: %v, %v\n%s", bad, err, out)
@@ -258,7 +258,7 @@ func TestFromABareMachine(t *testing.T) {
 // start starts a server, whose log is shown if the test fails.
 func (m *bareMachine) start(name, script string) {
 	m.Helper()
-	p, err := m.Start(name, "exec "+script)
+	p, err := m.machine.Start(name, "exec "+script)
 	fixture.Must(m, err)
 	m.Cleanup(func() {
 		if m.Failed() {
