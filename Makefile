@@ -26,12 +26,19 @@ CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leaders
 
 # End-to-end tests by purpose. The tests of NODE share one cluster that is started once; together
 # with the unit tests they are `make test`. `make verify` runs all others. Those in ASIDE measure no
-# shares of a disk and mostly wait, so they run in parallel.
+# shares of a disk, judge no times, change no kernel parameter and mostly wait, so they run in
+# parallel. The longest ones come first, so that no long one is left alone at the end.
 NODE   := ./e2e/node
-ASIDE  := ./e2e/failover ./e2e/queues ./e2e/kerberos ./e2e/hbase ./e2e/packages ./e2e/prometheus ./e2e/guest
+ASIDE  := ./e2e/parallel ./e2e/kerberos ./e2e/hbase ./e2e/failover ./e2e/queues ./e2e/packages ./e2e/guest ./e2e/remote ./e2e/prometheus
 
-# These tests are in `make soak` only, because `make verify` must stay short.
-SOAKED := ^(TestKilledBrick|TestStarvedReaders|TestFarWeights)$$
+# These tests are in `make soak` only, because `make verify` must stay short. Of each kind, another
+# test is in `make verify` (docs/testing.md).
+SOAKED := ^(TestKilledBrick|TestStarvedReaders|TestFarWeights|TestSparkStandalone|TestThreeKills|TestFromABareMachine)$$|^TestReservation$$/^40%$$|^TestThreeWeights$$/^writers$$|^TestHadoop$$/^3\.4\.3$$
+
+# The simulator's scenarios of `make verify`, the longest ones first. equal-thousand is in sim-large.
+SCENARIOS := lab/sim/scenarios
+LONG      := $(SCENARIOS)/deadline-thousand.yaml $(SCENARIOS)/shortest-thousand.yaml
+THOUSAND  := $(LONG) $(filter-out $(LONG) $(SCENARIOS)/equal-thousand.yaml,$(wildcard $(SCENARIOS)/*-thousand.yaml))
 
 # These can be set on the command line:
 # make demo DEMO_ARGS='--against terasort'
@@ -63,7 +70,7 @@ test: setup build unit node ## Run unit, property, golden, fuzz-seed and Java te
 
 .PHONY: verify
 verify: setup build sim-thousand ## Run all other end-to-end tests, each package on a cluster of its own, and the simulator's scenarios with a thousand nodes
-	go test -count=1 -timeout 30m -p 2 -v $(ASIDE)
+	go test -count=1 -timeout 30m -p 2 -skip '$(SOAKED)' -v $(ASIDE)
 	go test -count=1 -timeout 40m -p 1 -skip '$(SOAKED)' -v $$(go list ./e2e/... | grep -v $(ASIDE:./%=-e '/%$$') $(NODE:./%=-e '/%$$'))
 
 .PHONY: unit
@@ -94,7 +101,8 @@ soak: setup build ## Send a million messages over joined sockets, kill the gate'
 	PENSTOCK_JOIN_MESSAGES=1000000 PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run 'TestStreamsAreIdentical|TestLoadingAndUnloadingUnderLoad' ./node/control/join
 	PENSTOCK_JAVA=8,11,17,21 PENSTOCK_HADOOP=3.1.4,3.2.4,3.3.6,3.4.2,3.4.3,3.5.0 go test -count=1 -timeout 60m -v ./e2e/java
 	PENSTOCK_FILE_SYSTEMS=gluster,moosefs go test -count=1 -timeout 30m -v ./e2e/parallel
-	go test -count=1 -timeout 30m -v -run '$(SOAKED)' ./e2e/shares
+	go test -count=1 -timeout 40m -p 1 -v -run '$(SOAKED)' ./e2e/shares ./e2e/phases ./e2e/versions ./e2e/soak ./e2e/packages
+	PENSTOCK_HANG=20s go test -count=1 -timeout 20m -v -run '^TestDiskHangs$$' ./e2e/failure
 	bin/penstock-lab soak --phases --seed $(SOAK_SEED) --kills 50 \
 	  --resume report/phases-$(SOAK_SEED).jsonl --json report/phases-$(SOAK_SEED).json
 	bin/penstock-lab soak --seed $(SOAK_SEED) --kills $(SOAK_KILLS) \
@@ -116,8 +124,9 @@ sim: go-build ## Play the scenarios in lab/sim/scenarios, all that take seconds
 	@for s in lab/sim/scenarios/*.yaml; do case "$$s" in *scale-10000*|*equal-thousand*) continue;; esac; echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
 
 .PHONY: sim-thousand
-sim-thousand: go-build # part of verify: fails if an expectation is not met
-	@for s in lab/sim/scenarios/*-thousand.yaml; do echo "== $$s"; bin/penstock-lab sim "$$s" --seed 1; done
+sim-thousand: go-build # part of verify: fails if an expectation is not met. A simulation uses one core
+	@printf '%s\n' $(THOUSAND) | xargs -P 2 -I '{}' bash -c \
+	  'code=0; out=$$(bin/penstock-lab sim "$$1" --seed 1 2>&1) || code=$$?; printf "== %s\n%s\n" "$$1" "$$out"; exit $$code' sim '{}'
 
 .PHONY: sim-large
 sim-large: go-build ## Play 10,000 nodes with 100 applications, with the broker and without, and equal slowdowns on 1,000 (minutes)

@@ -55,6 +55,7 @@ type operation struct {
 	sign     time.Time // when the operation was well past from
 	reached  int64     // the stop at which the client waits; 0: none
 	ended    bool
+	endedAt  time.Time
 	answer   string
 	failure  string
 }
@@ -107,9 +108,9 @@ func (o *operation) take(name, value string) {
 	case "reached":
 		o.reached, _ = strconv.ParseInt(value, 10, 64)
 	case "done":
-		o.ended, o.answer = true, value
+		o.ended, o.endedAt, o.answer = true, time.Now(), value
 	case "error":
-		o.ended, o.failure = true, value
+		o.ended, o.endedAt, o.failure = true, time.Now(), value
 	}
 	if o.sign.IsZero() && (o.progress >= o.from+onTheWay || o.reached > 0 || o.ended) {
 		o.sign = time.Now()
@@ -164,6 +165,13 @@ func (o *operation) end(t *testing.T) string {
 	t.Helper()
 	o.await(t, "success", func() bool { return o.ended && o.failure == "" })
 	return o.answer
+}
+
+// took returns the time from begin to the end of an operation that has ended.
+func (o *operation) took(begin time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.endedAt.Sub(begin)
 }
 
 // fails waits for failure and returns the client's error.

@@ -1,6 +1,7 @@
 package failure
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -308,44 +309,76 @@ func onDisk(t *testing.T, f transfer, length int64) {
 // crawl is a disk that hangs. To make it answer outstanding requests, a test must set the zero model.
 var crawl = disk.Model{BytesPerSecond: 4096, Channels: 1}
 
-// A disk hangs for a while in the middle of a write, without a daemon and with one. A file on the other disk is read
-// meanwhile. Nothing is lost, and after the hang the daemon delays the writer by no more than usual.
+// hangLength returns how long a disk hangs: PENSTOCK_HANG, such as 20s, or 6 s. After 12 s, the daemon counts the disk as stuck.
+func hangLength(t *testing.T) time.Duration {
+	t.Helper()
+	d, err := time.ParseDuration(cmp.Or(os.Getenv("PENSTOCK_HANG"), "6s"))
+	if err != nil || d < time.Second || d > time.Minute {
+		t.Fatalf("PENSTOCK_HANG is %q: use a time from 1s to 1m (%v)", os.Getenv("PENSTOCK_HANG"), err)
+	}
+	return d
+}
+
+// A disk hangs for a while in the middle of a write and a read, without a daemon and with one. A file on the other disk is
+// read meanwhile. Nothing is lost, and after the hang the daemon delays the writer and the reader by no more than usual.
 func TestDiskHangs(t *testing.T) {
-	const hang = 6 * time.Second
+	const (
+		otherMax = 6 * time.Second // for the file on the other disk
+		limit    = 8 * fixture.MiB
+	)
+	hang := hangLength(t)
 	dir := begin(t)
-	scene := func(name string, seed int64) (after time.Duration) {
+	// scene returns how long after the hang the writer and the reader ended.
+	scene := func(name string, seed int64) (after [2]time.Duration) {
 		t.Helper()
 		other := transfer{app: newApplication(), path: dir + "/other-" + name, bytes: 16 * fixture.MiB, seed: seed, node: 1}
-		put(t, other).endIntact(t, other)
+		old := transfer{app: newApplication(), path: dir + "/read-" + name, bytes: 48 * fixture.MiB, seed: seed + 1, node: 0}
+		for _, f := range []transfer{other, old} {
+			put(t, f).endIntact(t, f)
+		}
 		fixture.Must(t, shared.Forget())
-		f := transfer{app: newApplication(), path: dir + "/written-" + name, bytes: 48 * fixture.MiB, seed: seed + 1, replication: 2, limit: 8 * fixture.MiB}
-		writer := put(t, f)
-		writer.awaitStop(t, 8*fixture.MiB)
+		f := transfer{app: newApplication(), path: dir + "/written-" + name, bytes: 48 * fixture.MiB, seed: seed + 2, replication: 2, limit: limit}
+		old.app, old.limit = newApplication(), limit
+		both := []*operation{put(t, f), get(t, old)}
+		for _, o := range both {
+			o.awaitStop(t, limit)
+		}
 		fixture.Must(t, shared.SetModel(crawl, shared.Disks[0]))
 		begin := time.Now()
-		writer.to(-1)
+		for _, o := range both {
+			o.to(-1)
+		}
 		other.app = newApplication()
 		get(t, other).endIntact(t, other)
 		read := time.Since(begin)
-		if read > hang {
+		if read > otherMax {
 			t.Errorf("%s: 16 MiB of the other disk took %v", name, read)
 		}
 		time.Sleep(time.Until(begin.Add(hang)))
+		if at := both[1].at(); at >= old.bytes {
+			t.Errorf("%s: the reader has %d bytes of %d: this test has shown nothing", name, at, old.bytes)
+		}
 		fixture.Must(t, shared.SetModel(disk.Model{}, shared.Disks[0]))
 		fixture.Must(t, shared.SetModel(usual, shared.Disks[0]))
 		begin = time.Now()
-		writer.endIntact(t, f)
-		after = time.Since(begin)
-		t.Logf("%s: the other disk's file was read in %v; the writer ended %v after the hang", name, read, after)
+		for i, f := range []transfer{f, old} {
+			both[i].endIntact(t, f)
+			after[i] = both[i].took(begin)
+		}
+		t.Logf("%s: a hang of %v; the other disk's file was read in %v; after the hang the writer ended in %v, the reader in %v", name, hang, read, after[0], after[1])
 		replicated(t, f)
 		readBack(t, f)
 		return after
 	}
 	native := scene("native", 70)
 	d := startGoverning(t)
-	if governed := scene("governed", 80); governed > native+heldUpMax {
-		t.Errorf("the writer ended %v after the hang, natively %v", governed, native)
+	governed := scene("governed", 80)
+	for i, what := range []string{"writer", "reader"} {
+		if governed[i] > native[i]+heldUpMax {
+			t.Errorf("the %s ended %v after the hang, natively %v", what, governed[i], native[i])
+		}
 	}
 	d.awaitMetric(t, is(0), "flow_streams")
+	d.awaitMetric(t, is(0), "device_stuck")
 	d.checkHealthy(t)
 }

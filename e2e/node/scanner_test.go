@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,7 +37,11 @@ func TestScanner(t *testing.T) {
 	}
 	t.Cleanup(func() { restart(nil) })
 	before := fixture.Flow(fixture.Device(t, shared.Look(t), d), scanner)
-	restart(map[string]string{"dfs.datanode.scan.period.hours": "504"})
+	restart(map[string]string{
+		"dfs.datanode.scan.period.hours": "504",
+		// By default the scanner reads 1 MiB/s, and then pauses for half a minute.
+		"dfs.block.scanner.volume.bytes.per.second": strconv.Itoa(1 << 30),
+	})
 	scanned := func() int64 {
 		return fixture.Flow(fixture.Device(t, shared.Look(t), d), scanner).Bytes.Read - before.Bytes.Read
 	}

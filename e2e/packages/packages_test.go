@@ -1,6 +1,7 @@
 // Package packages tests the packages for Debian and Red Hat. dpkg installs, upgrades, removes and
 // purges the Debian package in an empty root, so that the machine stays as it is; no service runs
-// there. The package for Red Hat is built and read, and not installed.
+// there. The package for Red Hat is built and read, and not installed. In `make soak`, a bare Debian
+// machine becomes a governed DataNode.
 package packages
 
 import (
@@ -15,12 +16,50 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"penstock/lab/disk"
+	"penstock/lab/stand"
 )
 
-// build builds the packages into a new folder and returns their paths.
+// built has the paths of the packages of a version.
+type built struct{ deb, rpm string }
+
+// kept has the packages that several tests use, by version. They are in folder, which the package's tests share.
+var (
+	folder string
+	kept   = map[string]built{}
+)
+
+func TestMain(m *testing.M) {
+	disk.ServeIfChild()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	stand.Recover()
+	var err error
+	if folder, err = os.MkdirTemp("", "penstock-packages-"); err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer os.RemoveAll(folder)
+	return m.Run()
+}
+
+// build returns the packages of a version, which are built at the first call.
 func build(t *testing.T, version string) (deb, rpm string) {
 	t.Helper()
-	dir := t.TempDir()
+	p, found := kept[version]
+	if !found {
+		p.deb, p.rpm = buildInto(t, filepath.Join(folder, version), version)
+		kept[version] = p
+	}
+	return p.deb, p.rpm
+}
+
+// buildInto builds the packages into a folder and returns their paths.
+func buildInto(t *testing.T, dir, version string) (deb, rpm string) {
+	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "../../scripts/packages", dir, version).CombinedOutput()
 	if err != nil {
 		t.Fatalf("scripts/packages: %v\n%s", err, out)
@@ -49,7 +88,7 @@ func read(t *testing.T, path string) []byte {
 
 func TestTheSameFilesMakeTheSamePackages(t *testing.T) {
 	deb, rpm := build(t, "1.0.0")
-	deb2, rpm2 := build(t, "1.0.0")
+	deb2, rpm2 := buildInto(t, t.TempDir(), "1.0.0")
 	if !bytes.Equal(read(t, deb), read(t, deb2)) {
 		t.Error("two builds made different packages for Debian")
 	}

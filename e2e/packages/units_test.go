@@ -12,10 +12,16 @@ import (
 )
 
 // unit returns the settings of a unit's section [Service], in order; a name may occur several times.
-func unit(t *testing.T, name string) (settings [][2]string) {
+func unit(t *testing.T, name string) [][2]string {
+	t.Helper()
+	return service(t, name, string(read(t, "../../deploy/systemd/"+name)))
+}
+
+// service returns the same of a unit's text.
+func service(t *testing.T, name, text string) (settings [][2]string) {
 	t.Helper()
 	section := ""
-	for n, line := range strings.Split(string(read(t, "../../deploy/systemd/"+name)), "\n") {
+	for n, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)
 		switch key, value, ok := strings.Cut(line, "="); {
 		case line == "" || strings.HasPrefix(line, "#"):
@@ -88,22 +94,29 @@ func TestTheCapabilitiesOfTheUnitSuffice(t *testing.T) {
 		}
 		return a
 	}
-	var capabilities []string
-	for _, s := range unit(t, "penstock-node.service") {
-		if s[0] == "CapabilityBoundingSet" {
-			for _, c := range strings.Fields(s[1]) {
-				if !regexp.MustCompile(`^CAP_[A-Z_]+$`).MatchString(c) {
-					t.Errorf("capability %q", c)
-				}
-				capabilities = append(capabilities, "+"+strings.ToLower(strings.TrimPrefix(c, "CAP_")))
-			}
-		}
-	}
 	all := check()
-	if got := check("setpriv", "--bounding-set", "-all,"+strings.Join(capabilities, ","), "--no-new-privs"); !reflect.DeepEqual(got, all) {
+	if got := check("setpriv", "--bounding-set", boundingSet(t, unit(t, "penstock-node.service")), "--no-new-privs"); !reflect.DeepEqual(got, all) {
 		t.Errorf("with the unit's capabilities:\n%+v\nwith all of root's:\n%+v", got, all)
 	}
 	if none := check("setpriv", "--bounding-set", "-all"); os.Geteuid() == 0 && reflect.DeepEqual(none, all) {
 		t.Errorf("this check sees no difference without any capability: %+v", none)
 	}
+}
+
+// boundingSet returns a unit's capabilities, as setpriv wants them.
+func boundingSet(t *testing.T, settings [][2]string) string {
+	t.Helper()
+	set := "-all"
+	for _, s := range settings {
+		if s[0] != "CapabilityBoundingSet" {
+			continue
+		}
+		for _, c := range strings.Fields(s[1]) {
+			if !regexp.MustCompile(`^CAP_[A-Z_]+$`).MatchString(c) {
+				t.Errorf("capability %q", c)
+			}
+			set += ",+" + strings.ToLower(strings.TrimPrefix(c, "CAP_"))
+		}
+	}
+	return set
 }

@@ -47,10 +47,11 @@ func start(t *testing.T, m *storage.Machines, layout string, change ...func(*had
 			"penstock.sharedfs.hosts":                     names,
 			"penstock.sharedfs.shuffle.dirs":              filepath.Join(m.Mount, "local", "{host}"),
 			"yarn.scheduler.capacity.node-locality-delay": "40",
-			// An application master may lose its NodeManager, and that is noticed soon.
+			// An application master may lose its NodeManager, and that is noticed soon, but not if other tests keep the
+			// machine busy for some seconds.
 			"yarn.resourcemanager.am.max-attempts":               "3",
 			"mapreduce.am.max-attempts":                          "3",
-			"yarn.nm.liveness-monitor.expiry-interval-ms":        "5000",
+			"yarn.nm.liveness-monitor.expiry-interval-ms":        "10000",
 			"mapreduce.reduce.shuffle.connect.timeout":           "5000",
 			"mapreduce.reduce.shuffle.retry-delay.max.ms":        "2000",
 			"mapreduce.job.reduce.shuffle.consumer.plugin.class": "org.apache.hadoop.mapreduce.task.reduce.Shuffle",

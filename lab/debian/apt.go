@@ -1,7 +1,8 @@
-// Package debian unpacks programs of Debian into folders. Nothing is installed.
+// Package debian unpacks programs of Debian into folders, and makes bare systems in folders. Nothing is installed on
+// the machine.
 //
-// apt-get has lists, state and a cache of its own, so the machine's packages and lists do not change.
-// None of the packages' scripts runs. The archive's address, its keys and proxies are those of the
+// apt-get has lists, state and a cache of its own, so the machine's packages and lists do not change. The packages'
+// scripts run only in the folder of a bare system. The archive's address, its keys and proxies are those of the
 // machine's apt configuration.
 package debian
 
@@ -139,25 +140,44 @@ func (p *Packages) Unpack(ctx context.Context, what, into string) error {
 	if len(debs) != 1 {
 		return fmt.Errorf("apt-get download %s: %d files, expected one", what, len(debs))
 	}
-	return extract(ctx, debs[0], into)
+	return errors.Join(extract(ctx, debs[0], into), os.Remove(debs[0]))
 }
 
 // UnpackAll downloads packages of the machine's own suite, and the packages that they need and the machine does not
 // have, and unpacks all of them into one folder. The folder has the form of a machine whose /bin, /lib and /sbin
 // are links into /usr.
 func (p *Packages) UnpackAll(ctx context.Context, into string, names ...string) error {
+	debs, err := p.download(ctx, names, "-o", "Dir::State::Status=/var/lib/dpkg/status")
+	if err != nil {
+		return err
+	}
+	if err := extractAll(ctx, debs, into); err != nil {
+		return err
+	}
+	for _, deb := range debs {
+		if err := os.Remove(deb); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// download downloads packages and all that they need and the system does not have. It returns the paths of all files
+// that were downloaded since the packages were opened. By default, the system has nothing.
+func (p *Packages) download(ctx context.Context, names []string, options ...string) ([]string, error) {
+	args := append(options, "install", "--yes", "--download-only", "--no-install-recommends")
+	if err := p.get(ctx, append(args, names...)...); err != nil {
+		return nil, err
+	}
+	return filepath.Glob(filepath.Join(p.work, "cache", "archives", "*.deb"))
+}
+
+// extractAll unpacks the files of packages into an empty folder, whose /bin, /lib and /sbin become links into /usr.
+func extractAll(ctx context.Context, debs []string, into string) error {
 	for _, name := range []string{"bin", "lib", "lib64", "sbin"} {
 		if err := errors.Join(os.MkdirAll(filepath.Join(into, "usr", name), 0o755), os.Symlink("usr/"+name, filepath.Join(into, name))); err != nil {
 			return err
 		}
-	}
-	args := []string{"-o", "Dir::State::Status=/var/lib/dpkg/status", "install", "--yes", "--download-only", "--no-install-recommends"}
-	if err := p.get(ctx, append(args, names...)...); err != nil {
-		return err
-	}
-	debs, err := filepath.Glob(filepath.Join(p.work, "cache", "archives", "*.deb"))
-	if err != nil {
-		return err
 	}
 	for _, deb := range debs {
 		if err := extract(ctx, deb, into); err != nil {
@@ -167,7 +187,7 @@ func (p *Packages) UnpackAll(ctx context.Context, into string, names ...string) 
 	return nil
 }
 
-// extract unpacks a package's file into a folder and deletes the file. A link to a folder stays a link.
+// extract unpacks a package's file into a folder. A link to a folder stays a link.
 func extract(ctx context.Context, deb, into string) error {
 	if err := os.MkdirAll(into, 0o755); err != nil {
 		return err
@@ -189,7 +209,7 @@ func extract(ctx context.Context, deb, into string) error {
 	if err := errors.Join(err, unpack.Wait()); err != nil {
 		return fmt.Errorf("unpack %s: %w: %s", filepath.Base(deb), err, &problems)
 	}
-	return os.Remove(deb)
+	return nil
 }
 
 // Program returns the path of a program. If the machine lacks it, Program downloads the package of this name.
