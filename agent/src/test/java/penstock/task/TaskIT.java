@@ -66,21 +66,27 @@ class TaskIT {
     }
 
     private void start(boolean inContainer) throws Exception {
+        start(inContainer, SmallJob.class, directory.resolve("in").toString(), directory.resolve("out").toString(),
+                local.toString(), daemon.socket.toString());
+    }
+
+    private void start(boolean inContainer, Class<?> main, String... arguments) throws Exception {
         List<String> classPath = new ArrayList<>(List.of(JAR));
         for (String entry : System.getProperty("java.class.path").split(File.pathSeparator)) {
             if (entry.endsWith(".jar") && !entry.contains("junit") && !entry.contains("byte-buddy")) {
                 classPath.add(entry);
             }
         }
-        Path own = Path.of(SmallJob.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+        Path own = Path.of(main.getProtectionDomain().getCodeSource().getLocation().toURI());
         assertFalse(Files.exists(own.resolve("penstock/task/GovernedLocalFileSystem.class")), own.toString());
         classPath.add(own.toString());
-        ProcessBuilder builder = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+        List<String> command = new ArrayList<>(List.of(
+                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
                 "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
                 "--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED",
-                "-cp", String.join(File.pathSeparator, classPath), SmallJob.class.getName(),
-                directory.resolve("in").toString(), directory.resolve("out").toString(), local.toString(),
-                daemon.socket.toString());
+                "-cp", String.join(File.pathSeparator, classPath), main.getName()));
+        command.addAll(List.of(arguments));
+        ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment().keySet().removeIf(k -> k.equals("CONTAINER_ID") || k.equals("LOCAL_DIRS"));
         if (inContainer) {
             builder.environment().put("CONTAINER_ID", "container_1700000000000_0042_01_000002");
@@ -123,15 +129,10 @@ class TaskIT {
         assertEquals(in, out);
     }
 
-    @Test
-    void spillsAndMergesAreGoverned() throws Exception {
-        daemon.generous = true;
-        start(true);
-        String log = ended();
-        assertTrue(log.contains("file system penstock.task.GovernedLocalFileSystem penstock.task.GovernedRaw"), log);
-        rightOutput();
-        assertTrue(figure(log, "spilled") >= 3 * LINES, log); // each record is spilled by spill, merge and reduce
+    /** The files that the daemon has heard of, by name, and the bytes of their streams. */
+    private record Moved(Set<String> written, Set<String> read, long bytesWritten, long bytesRead) { }
 
+    private Moved moved() throws Exception {
         Heard hello = daemon.next(TestDaemon.HELLO);
         assertEquals(APPLICATION, hello.flow());
         Map<Integer, Heard> open = new HashMap<>();
@@ -155,13 +156,45 @@ class TaskIT {
                 }
             }
         }
-        assertTrue(written.contains("spill0.out") && written.contains("file.out"), written.toString());
-        assertTrue(read.contains("spill0.out") && read.contains("file.out"), read.toString());
-        assertTrue(written.stream().anyMatch(n -> n.startsWith("map_") && n.contains(".out")), written.toString());
+        return new Moved(written, read, bytesWritten, bytesRead);
+    }
+
+    @Test
+    void spillsAndMergesAreGoverned() throws Exception {
+        daemon.generous = true;
+        start(true);
+        String log = ended();
+        assertTrue(log.contains("file system penstock.task.GovernedLocalFileSystem penstock.task.GovernedRaw"), log);
+        rightOutput();
+        assertTrue(figure(log, "spilled") >= 3 * LINES, log); // each record is spilled by spill, merge and reduce
+
+        Moved moved = moved();
+        assertTrue(moved.written.contains("spill0.out") && moved.written.contains("file.out"), moved.toString());
+        assertTrue(moved.read.contains("spill0.out") && moved.read.contains("file.out"), moved.toString());
+        assertTrue(moved.written.stream().anyMatch(n -> n.startsWith("map_") && n.contains(".out")), moved.toString());
         // MapReduce also counts its input, output and staging files, which are local files here.
         long data = Files.size(directory.resolve("in/part0")) + Files.size(directory.resolve("in/part1"));
-        assertTrue(bytesWritten > 3 * data && bytesWritten < figure(log, "written"), bytesWritten + " " + log);
-        assertTrue(bytesRead > 3 * data, bytesRead + " bytes of " + data);
+        assertTrue(moved.bytesWritten > 3 * data && moved.bytesWritten < figure(log, "written"), moved + " " + log);
+        assertTrue(moved.bytesRead > 3 * data, moved + " of " + data);
+    }
+
+    /**
+     * Tasks of Tez use the same file system. A task that reads what another task has written on this node opens the
+     * other task's file.
+     */
+    @Test
+    void tasksOfTezAreGoverned() throws Exception {
+        daemon.generous = true;
+        start(true, SmallTez.class, local.toString(), daemon.socket.toString());
+        String log = ended();
+        Moved moved = moved();
+        assertTrue(moved.written.containsAll(Set.of("file.out", "file.out.index")), moved.toString());
+        assertTrue(moved.read.containsAll(Set.of("file.out", "file.out.index")), moved.toString());
+        long direct = figure(log, "direct");
+        long spilled = figure(log, "spilled");
+        assertTrue(direct > SmallTez.BYTES && spilled > SmallTez.BYTES, log);
+        assertTrue(moved.bytesWritten >= direct + spilled, moved + " " + log);
+        assertTrue(moved.bytesRead >= direct + spilled, moved + " " + log);
     }
 
     @Test
