@@ -28,7 +28,7 @@ CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leaders
 # with the unit tests they are `make test`. `make verify` runs all others. Those in ASIDE measure no
 # shares of a disk and mostly wait, so they run in parallel.
 NODE   := ./e2e/node
-ASIDE  := ./e2e/failover ./e2e/queues ./e2e/kerberos ./e2e/hbase ./e2e/packages ./e2e/prometheus ./e2e/guest
+ASIDE  := ./e2e/failover ./e2e/queues ./e2e/kerberos ./e2e/hbase ./e2e/hive ./e2e/packages ./e2e/prometheus ./e2e/guest
 
 # These tests are in `make soak` only, because `make verify` must stay short.
 SOAKED := ^(TestKilledBrick|TestStarvedReaders|TestFarWeights)$$

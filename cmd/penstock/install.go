@@ -25,7 +25,7 @@ func newInstallCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Prepare the configuration folders of Hadoop and Spark, or restore them",
+		Short: "Prepare the configuration folders of Hadoop, Spark and Tez, or restore them",
 		Long: `Shows, as a unified diff, the changes that a configuration folder needs for Penstock to
 govern the I/O of Hadoop's daemons, of jobs and of applications. --apply writes them:
 
@@ -34,6 +34,7 @@ govern the I/O of Hadoop's daemons, of jobs and of applications. --apply writes 
   hdfs-site.xml               turns off the DataNodes' own readahead
   spark-defaults.conf         executors, and the name of an application's HDFS I/O
   spark-env.sh                the jar on Spark's class path
+  tez-site.xml                tasks of Tez: their local files
 
 With --disk-bandwidth, also the changes that make disk bandwidth a YARN resource, like
 CPU and memory (docs/operate/yarn-bandwidth.md):
@@ -54,7 +55,8 @@ same command again.
 The jar and the socket must exist on the machines that use the folder, not necessarily on
 this one. Where the jar is missing, daemons and tasks run ungoverned. Spark's executors do
 not start without it, so with --spark-conf the jar must also exist here. --force confirms
-that it exists on the other machines.
+that it exists on the other machines. Tasks of Tez are governed if the JVM that submits them
+has a system property (docs/operate/install.md).
 
 If a tool writes the folders, --for prints the same settings for the fields of this tool, and where to paste them:
 Ambari (2.7 and later), Cloudera Manager (6 and 7), or variables of your own Ansible roles. With --for, the command
@@ -106,6 +108,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.HadoopConf, "hadoop-conf", "", "Hadoop's configuration folder `DIR`")
 	flags.StringVar(&o.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR`")
+	flags.StringVar(&o.TezConf, "tez-conf", "", "Tez's configuration folder `DIR`")
 	flags.StringVar(&o.AgentJar, "agent-jar", "", "`PATH` of penstock-agent.jar on the machines (default: beside this binary)")
 	flags.StringVar(&o.Socket, "socket", "/run/penstock/agent.sock", "`PATH` of the daemon's socket on the machines")
 	flags.StringVar(&o.DiskBandwidth, "disk-bandwidth", "", "disk bandwidth in `MB/S` that YARN may allocate on a NodeManager, such as 200M; 0 removes the resource (default: the value of an earlier --apply)")

@@ -23,6 +23,7 @@ import (
 	"penstock/lab/client"
 	"penstock/lab/hadoop"
 	"penstock/lab/process"
+	"penstock/ops/install"
 )
 
 // Config describes a Hive. The zero value of a field is its default.
@@ -67,6 +68,12 @@ func New(ctx context.Context, cfg Config) (*Hive, error) {
 	for name, settings := range map[string]map[string]string{"hive-site.xml": h.hiveSettings(), "tez-site.xml": h.tezSettings()} {
 		if err := os.WriteFile(filepath.Join(h.confDir(), name), hadoop.SiteXML(settings), 0o644); err != nil {
 			return nil, fmt.Errorf("hive: %w", err)
+		}
+	}
+	if g := cfg.Governed; g != nil {
+		r, err := install.Apply(install.Options{TezConf: h.confDir(), AgentJar: g.AgentJar, Socket: g.Socket})
+		if err != nil {
+			return nil, fmt.Errorf("hive: prepare the configuration: %w: %s", err, strings.Join(r.Conflicts, "; "))
 		}
 	}
 	if err := client.CompileSources(ctx, cfg.Libraries.Hive, h.classes, map[string][]byte{"Statements.java": source}); err != nil {
@@ -121,8 +128,7 @@ func (h *Hive) hiveSettings() map[string]string {
 }
 
 func (h *Hive) tezSettings() map[string]string {
-	jars := filepath.Join(h.cfg.Libraries.Tez, "*")
-	settings := map[string]string{
+	return map[string]string{
 		"tez.ignore.lib.uris":                         "true", // the jars are on the one machine
 		"tez.use.cluster.hadoop-libs":                 "true",
 		"tez.queue.name":                              h.cfg.Queue,
@@ -133,17 +139,9 @@ func (h *Hive) tezSettings() map[string]string {
 		"tez.am.am-rm.heartbeat.interval-ms.max":      "200",
 		"tez.am.container.idle.release-timeout-min.millis": "1000",
 		// The master would write a log to HDFS from which another master could continue. No counter contains these bytes.
-		"tez.dag.recovery.enabled": "false",
+		"tez.dag.recovery.enabled":                "false",
+		"tez.cluster.additional.classpath.prefix": filepath.Join(h.cfg.Libraries.Tez, "*"),
 	}
-	if g := h.cfg.Governed; g != nil {
-		jars += ":" + g.AgentJar
-		settings["fs.file.impl"] = "${penstock.file.impl}"
-		settings["penstock.file.impl"] = "org.apache.hadoop.fs.LocalFileSystem"
-		settings["penstock.socket"] = g.Socket
-		settings["tez.runtime.ifile.readahead"] = "false"
-	}
-	settings["tez.cluster.additional.classpath.prefix"] = jars
-	return settings
 }
 
 // Session is a session that has ended.

@@ -168,6 +168,19 @@ func sparkTargets(o Options) []target {
 	}
 }
 
+// tezTargets returns the file of Tez's clients. Tez reads it after the files of Hadoop, which it overrides.
+func tezTargets(o Options) []target {
+	return []target{
+		{path: "tez-site.xml", format: hadoopXML, behind: true, wants: []want{
+			{key: "fs.file.impl", set: "${penstock.file.impl}", byDefault: defaultFiles},
+			{key: "penstock.file.impl", set: defaultFiles, byDefault: defaultFiles},
+			{key: "penstock.socket", set: o.Socket},
+			{key: "tez.runtime.ifile.readahead", set: "false", byDefault: "true"},
+			{key: "tez.cluster.additional.classpath.prefix", add: o.AgentJar, sep: ":"},
+		}, restart: "the services that submit to Tez, such as HiveServer2"},
+	}
+}
+
 // shellProfile returns the file in deploy/ with the paths and the oldest Java inserted.
 func shellProfile(o Options) string {
 	return strings.NewReplacer(
