@@ -1,4 +1,4 @@
-package penstock.task;
+package penstock.tez;
 
 import java.util.EnumSet;
 import java.util.Random;
@@ -21,6 +21,7 @@ import org.apache.tez.runtime.library.api.KeyValuesReader;
 import org.apache.tez.runtime.library.conf.OrderedPartitionedKVEdgeConfig;
 import org.apache.tez.runtime.library.partitioner.HashPartitioner;
 import org.apache.tez.runtime.library.processor.SimpleProcessor;
+import penstock.task.GovernedLocalFileSystem;
 
 /**
  * The main class of a JVM that runs a graph of Tez: two tasks write random records, with a sort buffer so small that they
