@@ -164,7 +164,7 @@ func (h *Hive) Run(ctx context.Context, sessions ...[]string) ([]Session, error)
 		files = append(files, file)
 	}
 	path := []string{h.classes, h.confDir(), filepath.Join(h.cfg.Libraries.Hive, "*"), filepath.Join(h.cfg.Libraries.Tez, "*")}
-	options := opens()
+	options := append(opens(), "-Dderby.stream.error.file="+filepath.Join(h.cfg.RunDir, "derby.log"))
 	if g := h.cfg.Governed; g != nil {
 		path = append(path, g.AgentJar)
 		options = append(options, "-Dpenstock.file.impl=penstock.task.GovernedLocalFileSystem")
