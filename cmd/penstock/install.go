@@ -55,8 +55,7 @@ same command again.
 The jar and the socket must exist on the machines that use the folder, not necessarily on
 this one. Where the jar is missing, daemons and tasks run ungoverned. Spark's executors do
 not start without it, so with --spark-conf the jar must also exist here. --force confirms
-that it exists on the other machines. Tasks of Tez are governed if the JVM that submits them
-has a system property (docs/operate/install.md).
+that it exists on the other machines.
 
 If a tool writes the folders, --for prints the same settings for the fields of this tool, and where to paste them:
 Ambari (2.7 and later), Cloudera Manager (6 and 7), or variables of your own Ansible roles. With --for, the command

@@ -37,6 +37,9 @@ func TestMain(m *testing.M) {
 		Nodes:  func(*stand.Stand) []daemon.Options { return []daemon.Options{{Mode: "enforce", More: "network: {rate: 1000MiB}\n"}} },
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			return hadoop.Config{DataNodes: s.DataNodes("dfs"), TaskSlots: 3, Settings: hadoop.SmallDisks,
+				// The table is one block. At the end of a block that is not the last, a task begins to read the next one, and the
+				// DataNode sends more of it than the task takes.
+				BlockSize: 64 * fixture.MiB,
 				LocalDirs: []string{filepath.Join(s.Disks[0].Mount(), "local")}, Governed: s.Governed(0)}
 		},
 		Agents: []int{2},

@@ -165,10 +165,6 @@ func (h *Hive) Run(ctx context.Context, sessions ...[]string) ([]Session, error)
 	}
 	path := []string{h.classes, h.confDir(), filepath.Join(h.cfg.Libraries.Hive, "*"), filepath.Join(h.cfg.Libraries.Tez, "*")}
 	options := append(opens(), "-Dderby.stream.error.file="+filepath.Join(h.cfg.RunDir, "derby.log"))
-	if g := h.cfg.Governed; g != nil {
-		path = append(path, g.AgentJar)
-		options = append(options, "-Dpenstock.file.impl=penstock.task.GovernedLocalFileSystem")
-	}
 	p, err := h.cfg.Cluster.Start(hadoop.Program{Name: name, HeapMB: 700, ClassPath: path, Options: options, Class: "Statements", Args: files})
 	if err != nil {
 		return nil, fmt.Errorf("hive: %w", err)

@@ -72,7 +72,11 @@ func (f *folder) stranger(kind string, usual []string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s is not a configuration folder of %s: neither %s nor %s is in it", f.path, kind, usual[0], usual[1])
+	missing := usual[0] + " is not in it"
+	if len(usual) > 1 {
+		missing = fmt.Sprintf("neither %s nor %s is in it", usual[0], usual[1])
+	}
+	return fmt.Sprintf("%s is not a configuration folder of %s: %s", f.path, kind, missing)
 }
 
 // plan decides what to write. It always starts from the files as they would be without Penstock. So

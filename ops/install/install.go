@@ -16,9 +16,6 @@
 // path gets another value of this variable, as a system property (not as an environment variable,
 // which children of a task would inherit). Spark's fs.hdfs.impl is set in the same way, because
 // spark-submit in cluster mode has the settings but not the driver's class path.
-//
-// Tez replaces the variables when it submits an application, so a system property of a task comes too late. There the
-// property of the submitting JVM decides.
 package install
 
 import (
@@ -238,10 +235,6 @@ func surroundings(o Options, folders []*folder, r *Report) error {
 	}
 	if o.SparkConf != "" {
 		r.Notes = append(r.Notes, "Spark needs "+o.AgentJar+" on every machine that runs drivers or executors of this folder")
-	}
-	if o.TezConf != "" {
-		r.Notes = append(r.Notes, fmt.Sprintf("Tez's tasks are governed if the JVM that submits them (such as HiveServer2) has %s on its class path and the option -Dpenstock.file.impl=%s; "+
-			"such tasks do not start on a machine without the jar", o.AgentJar, taskFiles))
 	}
 	if o.HadoopConf == "" {
 		return nil

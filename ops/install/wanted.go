@@ -27,6 +27,9 @@ const (
 	defaultTaskOptions   = "-Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
 )
 
+// defaultTezOptions is Tez's default of the same options, the same in Tez 0.9 and 0.10.
+const defaultTezOptions = "-server -Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
+
 // taskClassPath is the class path of tasks and of the application master.
 const taskClassPath = "mapreduce.application.classpath"
 
@@ -168,7 +171,9 @@ func sparkTargets(o Options) []target {
 	}
 }
 
-// tezTargets returns the file of Tez's clients. Tez reads it after the files of Hadoop, which it overrides.
+// tezTargets returns the file of Tez's clients. Tez reads it after the files of Hadoop, which it overrides. Tez replaces variables
+// in the settings of an application when it submits the application, but not in the settings that begin with "fs." of a graph's
+// edges, from which tasks make their local file system.
 func tezTargets(o Options) []target {
 	return []target{
 		{path: "tez-site.xml", format: hadoopXML, behind: true, wants: []want{
@@ -177,6 +182,7 @@ func tezTargets(o Options) []target {
 			{key: "penstock.socket", set: o.Socket},
 			{key: "tez.runtime.ifile.readahead", set: "false", byDefault: "true"},
 			{key: "tez.cluster.additional.classpath.prefix", add: o.AgentJar, sep: ":"},
+			{key: "tez.task.launch.cluster-default.cmd-opts", add: taskOption(o.AgentJar), sep: " ", fallback: defaultTezOptions},
 		}, restart: "the services that submit to Tez, such as HiveServer2"},
 	}
 }
