@@ -34,7 +34,9 @@ func TestMain(m *testing.M) {
 		Name:   "hive",
 		Public: true, // as in e2e/phases
 		Disks:  []disk.Options{{Name: "disk", Size: 4 << 30}},
-		Nodes:  func(*stand.Stand) []daemon.Options { return []daemon.Options{{Mode: "enforce", More: "network: {rate: 1000MiB}\n"}} },
+		Nodes: func(*stand.Stand) []daemon.Options {
+			return []daemon.Options{{Mode: "enforce", More: "network: {rate: 1000MiB}\n"}}
+		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			return hadoop.Config{DataNodes: s.DataNodes("dfs"), TaskSlots: 3, Settings: hadoop.SmallDisks,
 				// The table is one block. At the end of a block that is not the last, a task begins to read the next one, and the

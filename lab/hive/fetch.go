@@ -32,8 +32,8 @@ func Fetch(ctx context.Context, cacheDir string, progress func(format string, ar
 	}
 	lib = Libraries{Hive: filepath.Join(cacheDir, "hive-"+Version), Tez: filepath.Join(cacheDir, "tez-"+TezVersion)}
 	for _, p := range []maven.Program{
-		{Name: "Tez " + TezVersion, Size: "about 30 jars (20 MB)", Home: lib.Tez, POM: tezPOM, Properties: []string{"tez.version=" + TezVersion}},
-		{Name: "Hive " + Version, Size: "about 200 jars (200 MB)", Home: lib.Hive, POM: hivePOM, Properties: []string{"hive.version=" + Version}},
+		{Name: "Tez " + TezVersion, Size: "about 130 jars (44 MB)", Home: lib.Tez, POM: tezPOM, Properties: []string{"tez.version=" + TezVersion}},
+		{Name: "Hive " + Version, Size: "about 175 jars (200 MB)", Home: lib.Hive, POM: hivePOM, Properties: []string{"hive.version=" + Version}},
 	} {
 		if err := maven.Fetch(ctx, p, progress); err != nil {
 			return lib, fmt.Errorf("hive: %w", err)
