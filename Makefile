@@ -29,7 +29,7 @@ CONCURRENT  := ./node/... ./wire/... ./broker ./broker/zkclient ./broker/leaders
 # shares of a disk, judge no times, change no kernel parameter and mostly wait, so they run in
 # parallel. The longest ones come first, so that no long one is left alone at the end.
 NODE   := ./e2e/node
-ASIDE  := ./e2e/parallel ./e2e/kerberos ./e2e/hbase ./e2e/failover ./e2e/queues ./e2e/packages ./e2e/guest ./e2e/remote ./e2e/prometheus
+ASIDE  := ./e2e/parallel ./e2e/kerberos ./e2e/hbase ./e2e/hive ./e2e/failover ./e2e/queues ./e2e/packages ./e2e/guest ./e2e/remote ./e2e/prometheus
 
 # These tests are in `make soak` only, because `make verify` must stay short. Of each kind, another
 # test is in `make verify` (docs/testing.md).

@@ -25,7 +25,7 @@ func newInstallCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "install",
-		Short: "Prepare the configuration folders of Hadoop and Spark, or restore them",
+		Short: "Prepare the configuration folders of Hadoop, Spark and Tez, or restore them",
 		Long: `Shows, as a unified diff, the changes that a configuration folder needs for Penstock to
 govern the I/O of Hadoop's daemons, of jobs and of applications. --apply writes them:
 
@@ -34,6 +34,7 @@ govern the I/O of Hadoop's daemons, of jobs and of applications. --apply writes 
   hdfs-site.xml               turns off the DataNodes' own readahead
   spark-defaults.conf         executors, and the name of an application's HDFS I/O
   spark-env.sh                the jar on Spark's class path
+  tez-site.xml                tasks of Tez: their local files
 
 With --disk-bandwidth, also the changes that make disk bandwidth a YARN resource, like
 CPU and memory (docs/operate/yarn-bandwidth.md):
@@ -106,6 +107,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.HadoopConf, "hadoop-conf", "", "Hadoop's configuration folder `DIR`")
 	flags.StringVar(&o.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR`")
+	flags.StringVar(&o.TezConf, "tez-conf", "", "Tez's configuration folder `DIR`")
 	flags.StringVar(&o.AgentJar, "agent-jar", "", "`PATH` of penstock-agent.jar on the machines (default: beside this binary)")
 	flags.StringVar(&o.Socket, "socket", "/run/penstock/agent.sock", "`PATH` of the daemon's socket on the machines")
 	flags.StringVar(&o.DiskBandwidth, "disk-bandwidth", "", "disk bandwidth in `MB/S` that YARN may allocate on a NodeManager, such as 200M; 0 removes the resource (default: the value of an earlier --apply)")

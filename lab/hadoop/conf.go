@@ -349,3 +349,6 @@ func (c *Cluster) taskOpts(heapMB int) string {
 	opts := slices.DeleteFunc(c.jvmOpts(heapMB), func(o string) bool { return strings.HasPrefix(o, "-Djava.io.tmpdir") })
 	return strings.Join(opts, " ")
 }
+
+// TaskOptions returns the JVM options of a container with a heap of that size in MiB.
+func (c *Cluster) TaskOptions(heapMB int) string { return c.taskOpts(heapMB) }

@@ -11,6 +11,7 @@ type Program struct {
 	Name      string   // of its log
 	HeapMB    int      // MiB; default 256
 	ClassPath []string // before the configuration of clients and Hadoop's jars
+	Options   []string // of the JVM, in addition to those of every JVM of the cluster
 	User      string   // on a secured cluster, the user that it logs in as; default: the cluster's own
 	Class     string
 	Args      []string
@@ -20,5 +21,5 @@ type Program struct {
 // first.
 func (c *Cluster) Start(p Program) (*process.Process, error) {
 	path := strings.Join(append(p.ClassPath, c.confDir("client"), c.cfg.jars(":")), ":")
-	return c.java(jvm{name: p.Name, conf: "client", heapMB: p.HeapMB, env: append(c.cfg.userEnv(p.User), "CLASSPATH="+path), class: p.Class, args: p.Args})
+	return c.java(jvm{name: p.Name, conf: "client", heapMB: p.HeapMB, opts: p.Options, env: append(c.cfg.userEnv(p.User), "CLASSPATH="+path), class: p.Class, args: p.Args})
 }

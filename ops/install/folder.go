@@ -18,6 +18,7 @@ import (
 // folder is a configuration folder and the plan for it.
 type folder struct {
 	path    string
+	kind    string // Hadoop, Spark or Tez
 	wanted  func(Options) []target
 	targets []target // of this run, and files that only the previous run wrote
 	disk    disk
@@ -54,6 +55,7 @@ func openFolder(path string) (*folder, error) {
 var (
 	usualHadoop = []string{"core-site.xml", "hdfs-site.xml", "mapred-site.xml", "yarn-site.xml", "capacity-scheduler.xml", "hadoop-env.sh"}
 	usualSpark  = []string{"spark-defaults.conf", "spark-env.sh", "log4j2.properties", "log4j.properties", "metrics.properties", "fairscheduler.xml", "workers", "hive-site.xml"}
+	usualTez    = []string{"tez-site.xml"}
 )
 
 // stranger returns a message if the folder does not look like a configuration folder, that is, if
@@ -70,7 +72,11 @@ func (f *folder) stranger(kind string, usual []string) string {
 			}
 		}
 	}
-	return fmt.Sprintf("%s is not a configuration folder of %s: neither %s nor %s is in it", f.path, kind, usual[0], usual[1])
+	missing := usual[0] + " is not in it"
+	if len(usual) > 1 {
+		missing = fmt.Sprintf("neither %s nor %s is in it", usual[0], usual[1])
+	}
+	return fmt.Sprintf("%s is not a configuration folder of %s: %s", f.path, kind, missing)
 }
 
 // plan decides what to write. It always starts from the files as they would be without Penstock. So

@@ -1,4 +1,4 @@
-// Package install prepares a Hadoop and a Spark configuration folder for Penstock.
+// Package install prepares configuration folders of Hadoop, Spark and Tez for Penstock.
 //
 // A folder belongs to its operator: it has comments, an order, files that tools write, and tens of
 // other settings. So no file is reformatted. A file is parsed to find the byte where a value ends,
@@ -30,8 +30,8 @@ import (
 
 // Options select the folders and the settings of a run.
 type Options struct {
-	// HadoopConf and SparkConf are the folders; one may be empty.
-	HadoopConf, SparkConf string
+	// HadoopConf, SparkConf and TezConf are the folders. Each may be empty, but not all of them.
+	HadoopConf, SparkConf, TezConf string
 	// AgentJar and Socket are absolute paths on the machines that use the folders. They consist of
 	// letters, digits and _ / . + @ % - only.
 	AgentJar, Socket string
@@ -66,8 +66,8 @@ var plainPath = regexp.MustCompile(`^/[A-Za-z0-9_/.+@%-]+$`)
 // Validate returns an error for flags that contradict each other. For a removal only the folders
 // matter; a bandwidth is an error, since the operator may want to remove only the bandwidth.
 func (o Options) Validate(remove bool) error {
-	if o.HadoopConf == "" && o.SparkConf == "" {
-		return errors.New("name a folder with --hadoop-conf, --spark-conf or both")
+	if o.HadoopConf == "" && o.SparkConf == "" && o.TezConf == "" {
+		return errors.New("name a folder with --hadoop-conf, --spark-conf or --tez-conf")
 	}
 	if remove {
 		if o.DiskBandwidth != "" {
@@ -164,7 +164,7 @@ func run(o Options, remove, write bool) (*Report, error) {
 		dir, kind string
 		usual     []string
 		targets   func(Options) []target
-	}{{o.HadoopConf, "Hadoop", usualHadoop, hadoopTargets}, {o.SparkConf, "Spark", usualSpark, sparkTargets}} {
+	}{{o.HadoopConf, "Hadoop", usualHadoop, hadoopTargets}, {o.SparkConf, "Spark", usualSpark, sparkTargets}, {o.TezConf, "Tez", usualTez, tezTargets}} {
 		if f.dir == "" {
 			continue
 		}
@@ -172,7 +172,12 @@ func run(o Options, remove, write bool) (*Report, error) {
 		if err != nil {
 			return r, err
 		}
-		dir.wanted = f.targets
+		for _, other := range folders {
+			if other.path == dir.path {
+				return r, fmt.Errorf("%s cannot be the configuration folder of both %s and %s: each needs a folder of its own", dir.path, other.kind, f.kind)
+			}
+		}
+		dir.kind, dir.wanted = f.kind, f.targets
 		dir.disk.step = o.step
 		folders = append(folders, dir)
 		if write {
@@ -247,9 +252,9 @@ func surroundings(o Options, folders []*folder, r *Report) error {
 				schedulerStore, e.value, resourceCalculator, dominantCalculator, bandwidthResource))
 		}
 	}
-	for i, dir := range folders {
+	for _, dir := range folders {
 		for _, t := range dir.targets {
-			found, err := elsewhere(o.HadoopConf, t, i > 0)
+			found, err := elsewhere(o.HadoopConf, t, dir.kind == "Spark")
 			if err != nil {
 				return err
 			}

@@ -27,6 +27,9 @@ const (
 	defaultTaskOptions   = "-Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
 )
 
+// defaultTezOptions is Tez's default of the same options, the same in Tez 0.9 and 0.10.
+const defaultTezOptions = "-server -Djava.net.preferIPv4Stack=true -Dhadoop.metrics.log.level=WARN"
+
 // taskClassPath is the class path of tasks and of the application master.
 const taskClassPath = "mapreduce.application.classpath"
 
@@ -165,6 +168,22 @@ func sparkTargets(o Options) []target {
 			{key: "spark.executor.defaultJavaOptions", add: executorOption(o.AgentJar, o.Socket) + " " + application + " " + on, sep: " ", also: "spark.executor.extraJavaOptions"},
 			{key: "spark.driver.defaultJavaOptions", add: on, sep: " "},
 		}, restart: "nothing for spark-defaults.conf: applications submitted from now on use it"},
+	}
+}
+
+// tezTargets returns the file of Tez's clients. Tez reads it after the files of Hadoop, which it overrides. Tez replaces variables
+// in the settings of an application when it submits the application, but not in the settings that begin with "fs." of a graph's
+// edges, from which tasks make their local file system.
+func tezTargets(o Options) []target {
+	return []target{
+		{path: "tez-site.xml", format: hadoopXML, behind: true, wants: []want{
+			{key: "fs.file.impl", set: "${penstock.file.impl}", byDefault: defaultFiles},
+			{key: "penstock.file.impl", set: defaultFiles, byDefault: defaultFiles},
+			{key: "penstock.socket", set: o.Socket},
+			{key: "tez.runtime.ifile.readahead", set: "false", byDefault: "true"},
+			{key: "tez.cluster.additional.classpath.prefix", add: o.AgentJar, sep: ":"},
+			{key: "tez.task.launch.cluster-default.cmd-opts", add: taskOption(o.AgentJar), sep: " ", fallback: defaultTezOptions},
+		}, restart: "the services that submit to Tez, such as HiveServer2"},
 	}
 }
 

@@ -1,0 +1,68 @@
+package install
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func tezOptions(dir string) Options {
+	return Options{TezConf: filepath.Join(dir, "tez"), AgentJar: testJar, Socket: testSocket}
+}
+
+// Tez's settings are written and removed. Nothing depends on the jar on this machine: a task without the jar uses Hadoop's own class.
+func TestTez(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "tez/tez-site.xml", "<configuration>\n<property><name>tez.cluster.additional.classpath.prefix</name><value>/a/*</value></property>\n</configuration>\n")
+	before := snapshot(t, dir)
+	applied(t, tezOptions(dir))
+	text, err := os.ReadFile(filepath.Join(dir, "tez", "tez-site.xml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := parse(hadoopXML, text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{
+		"fs.file.impl":                             "${penstock.file.impl}",
+		"penstock.file.impl":                       defaultFiles,
+		"penstock.socket":                          testSocket,
+		"tez.runtime.ifile.readahead":              "false",
+		"tez.cluster.additional.classpath.prefix":  "/a/*:" + testJar,
+		"tez.task.launch.cluster-default.cmd-opts": defaultTezOptions + " " + taskOption(testJar),
+	} {
+		if e, _ := doc.effective(key); e.value != want {
+			t.Errorf("%s = %q, want %q", key, e.value, want)
+		}
+	}
+	if r := applied(t, tezOptions(dir)); r.Changes() {
+		t.Errorf("a second run changes %+v", r.Files)
+	}
+	if _, err := Remove(tezOptions(dir)); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "removed", snapshot(t, dir), before)
+}
+
+func TestTezRefuses(t *testing.T) {
+	dir := scratch(t)
+	put(t, dir, "tez/tez-site.xml", "<configuration/>")
+	another := tezOptions(dir)
+	another.TezConf = filepath.Join(dir, "spark")
+	if _, err := Plan(another, false); err == nil || !strings.Contains(err.Error(), "not a configuration folder of Tez") {
+		t.Errorf("a folder of Spark: %v", err)
+	}
+	both := tezOptions(dir)
+	both.HadoopConf = both.TezConf
+	if _, err := Plan(both, false); err == nil || !strings.Contains(err.Error(), "both Hadoop and Tez") {
+		t.Errorf("one folder for both: %v", err)
+	}
+	final := tezOptions(dir)
+	final.HadoopConf = filepath.Join(dir, "hadoop")
+	put(t, dir, "hadoop/core-site.xml", "<configuration><property><name>fs.file.impl</name><value>a.B</value><final>true</final></property></configuration>")
+	if _, err := Plan(final, false); err == nil || !strings.Contains(err.Error(), "which would win") {
+		t.Errorf("a final setting: %v", err)
+	}
+}
