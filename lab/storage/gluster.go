@@ -36,9 +36,6 @@ type GlusterOptions struct {
 
 // StartGluster starts GlusterFS on the hosts, and makes and starts a volume.
 func StartGluster(ctx context.Context, hosts []*Host, o GlusterOptions) (*Gluster, error) {
-	if len(o.Bricks) != len(hosts) {
-		return nil, fmt.Errorf("storage: %d bricks for %d hosts", len(o.Bricks), len(hosts))
-	}
 	g := &Gluster{hosts: hosts}
 	for _, h := range hosts {
 		if _, err := h.Start("glusterd", "glusterd", "--no-daemon", "--pid-file=/run/glusterd.pid", "--log-file=/var/log/glusterfs/glusterd.log"); err != nil {
@@ -63,7 +60,7 @@ func StartGluster(ctx context.Context, hosts []*Host, o GlusterOptions) (*Gluste
 	return g.Volume(ctx, o)
 }
 
-// Volume makes and starts a further volume on the servers of g.
+// Volume makes and starts a volume on the servers of g.
 func (g *Gluster) Volume(ctx context.Context, o GlusterOptions) (*Gluster, error) {
 	if len(o.Bricks) != len(g.hosts) {
 		return nil, fmt.Errorf("storage: %d bricks for %d hosts", len(o.Bricks), len(g.hosts))

@@ -123,7 +123,9 @@ func (c *contest) prepare(ctx context.Context, s *stand.Stand) error {
 	if c.row.beside == floor {
 		sorts = second
 	}
-	err = c.mountAll(ctx, s, func(ctx context.Context, h *storage.Host) (*process.Process, error) { return sorts.Mount(ctx, h, c.mount) })
+	err = c.mountAll(ctx, s, func(ctx context.Context, h *storage.Host) (*process.Process, error) {
+		return sorts.Mount(ctx, h, c.mount)
+	})
 	if err != nil || c.row.beside != segregated {
 		return err
 	}

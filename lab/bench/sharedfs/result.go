@@ -245,8 +245,7 @@ func (r Result) writeContests(w io.Writer) error {
 		}
 		if !begun {
 			begun = true
-			fmt.Fprintf(w, "Storage clients beside %d TeraSorts of %d MiB on %d hosts with disks of %.0f MB/s; medians. A quantum takes %.0f ms.
-", r.Setup.Beside.Sorts, r.Setup.Beside.SortMiB,
+			fmt.Fprintf(w, "Storage clients beside %d TeraSorts of %d MiB on %d hosts with disks of %.0f MB/s; medians. A quantum takes %.0f ms.\n", r.Setup.Beside.Sorts, r.Setup.Beside.SortMiB,
 				r.Setup.Hosts, float64(r.Setup.Rate)/megabyte, r.Setup.quantumTime().Seconds()*1e3)
 			fmt.Fprint(t, "ROW\tRUNS")
 			for _, c := range contestColumns {

@@ -93,7 +93,9 @@ func (q Request) turn(ctx context.Context, k experiment.RowTurn, dir string) (t 
 }
 
 // removeContainerLogs removes the logs of YARN's containers from the folder of a run. They are large.
-func removeContainerLogs(dir string) error { return os.RemoveAll(filepath.Join(dir, "hadoop", "logs", "containers")) }
+func removeContainerLogs(dir string) error {
+	return os.RemoveAll(filepath.Join(dir, "hadoop", "logs", "containers"))
+}
 
 // sort writes rows, sorts them on cold disks and checks them.
 func (m *machine) sort(ctx context.Context, size int) (j Job, err error) {
