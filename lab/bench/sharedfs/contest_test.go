@@ -43,7 +43,7 @@ func TestJobs(t *testing.T) {
 	if got := strings.Join(names, " "); got != want {
 		t.Fatalf("jobs %s, want %s", got, want)
 	}
-	if strings.Count(text, "stonewall") != 1 || !strings.Contains(sections[5], "stonewall=1\nfilename=/a\nrw=read\nbs=262144\nsize=32m\n") {
+	if strings.Count(text, "stonewall") != 1 || !strings.Contains(sections[5], "stonewall=1\nfilename=/a\nrw=read\nbs=262144\nsize=32m") {
 		t.Errorf("the first reader does not wait for the writers:\n%s", text)
 	}
 }
