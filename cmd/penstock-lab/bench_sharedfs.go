@@ -30,16 +30,43 @@ The first four are the cases of "Progress on Efficient Integration of Lustre and
 table has run times, local maps, the busy part of the CPUs, and the bytes from and to the disks, over
 the network and through NodeManagers. Every row of every output is checked.
 
+Further rows measure storage clients beside TeraSorts, on GlusterFS:
+
+  gluster-clients-floor       the TeraSorts use other disks; the CPUs are the same
+  gluster-clients-native      both use the same disks
+  gluster-clients-segregated  the same, with a daemon of Penstock at each server
+
+The clients are two more hosts, with a mount and no server. On each of them, fio has a process for each
+server in the pattern of IOR: it writes a file for 6 s in transfers of 256 KiB, reads it for 6 s, and
+pauses for 12 s. A probe for each process reads 4 KiB five times a second meanwhile. All of this is direct
+I/O, so that it is at the servers' disks. --sorts TeraSorts of --sort-size are submitted 4 s apart to a
+queue of YARN that runs at most --at-once of them (the queue has room for as many ApplicationMasters).
+Their intermediate data is on modelled solid-state disks. Each row has two volumes on disks of their own;
+in the row floor, the TeraSorts use the second one.
+
+In the row segregated, the TeraSorts' reads and writes take turns at the servers' disks. The weights:
+the storage service has the part --storage-share of a disk's time while it uses the disk; the rest, and
+all of the time in which it does not, belongs to the TeraSorts, each with weight 1. The depth is 1, and
+a quantum has 1 MiB. Goals: the clients' throughput is at least 0.95 of that of floor, and their p99 at
+most that of floor and the time of one quantum. The TeraSorts' makespan is at most that of floor,
+divided by the part of the time that the weights leave to them: 1 - share * (part of the time in which
+clients write or read).
+
+In these rows, servers, their daemons and storage clients have real-time priority, as if they had CPUs
+of their own.
+
 Each row starts a cluster and takes some minutes. With --resume, an interrupted measurement
 continues.
 
-Needs root, /dev/fuse, nsenter and unshare, 8 GiB of memory, a JDK and, the first time, Maven and a
-Debian machine (GlusterFS and MooseFS are unpacked into the cache, not installed). Nothing else
-should run meanwhile.
+Needs root, /dev/fuse, nsenter, unshare and chrt, 8 GiB of memory (16 GiB with storage clients), a JDK
+and, the first time, Maven and a Debian machine (GlusterFS, MooseFS and fio are unpacked into the cache,
+not installed). Nothing else should run meanwhile.
 
 Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 interrupted.`,
 		Example: `  penstock-lab bench sharedfs --runs 5 --resume sharedfs.jsonl --json sharedfs.json --report sharedfs.html
-  penstock-lab bench sharedfs --runs 1 --rows 'gluster-s*' --sizes 128`,
+  penstock-lab bench sharedfs --runs 1 --rows 'gluster-s*' --sizes 128
+  penstock-lab bench sharedfs --runs 5 --rows 'gluster-clients-*' --resume clients.jsonl --json clients.json
+  penstock-lab bench sharedfs --runs 1 --rows 'gluster-clients-*' --sorts 50 --json clients-50.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			q.Setup.Rate = rateMB * 1_000_000
@@ -59,6 +86,11 @@ Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 int
 	cmd.Flags().IntVar(&q.Setup.Hosts, "hosts", q.Setup.Hosts, "number of hosts, 2 to 8")
 	cmd.Flags().Int64Var(&rateMB, "rate", rateMB, "rate of each disk in MB/s, 1 to 100")
 	cmd.Flags().IntSliceVar(&q.Setup.SizesMiB, "sizes", q.Setup.SizesMiB, "sizes of TeraSort's input in MiB, 32 to 2048")
+	beside := &q.Setup.Beside
+	cmd.Flags().IntVar(&beside.Sorts, "sorts", beside.Sorts, "rows with storage clients: number of TeraSorts, 1 to 100")
+	cmd.Flags().IntVar(&beside.AtOnce, "at-once", beside.AtOnce, "rows with storage clients: TeraSorts that the queue runs at a time, 1 to 24")
+	cmd.Flags().IntVar(&beside.SortMiB, "sort-size", beside.SortMiB, "rows with storage clients: size of each TeraSort's input in MiB, 8 to 2048")
+	cmd.Flags().Float64Var(&beside.Share, "storage-share", beside.Share, "rows with storage clients: the storage service's part of a disk's time, 0.5 to 0.99")
 	flags.register(cmd)
 	return cmd
 }

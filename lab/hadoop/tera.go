@@ -33,10 +33,11 @@ type Rows struct {
 type Checksum128 struct{ High, Low uint64 }
 
 func (s *Checksum128) add(row []byte) {
-	s.plus(Checksum128{Low: uint64(crc32.ChecksumIEEE(row))})
+	s.Plus(Checksum128{Low: uint64(crc32.ChecksumIEEE(row))})
 }
 
-func (s *Checksum128) plus(other Checksum128) {
+// Plus adds the checksum of other rows.
+func (s *Checksum128) Plus(other Checksum128) {
 	low, carry := bits.Add64(s.Low, other.Low, 0)
 	s.Low, s.High = low, s.High+other.High+carry
 }
@@ -132,9 +133,16 @@ func (c *Cluster) WriteRows(ctx context.Context, dir string, spec Rows) (Checksu
 		if err != nil {
 			return total, err
 		}
-		total.plus(last.sum)
+		total.Plus(last.sum)
 	}
 	return total, nil
+}
+
+// WriteRowFile writes a file of TeraSort's input to w and returns the checksum of its rows. The rows depend on the seed.
+func WriteRowFile(w io.Writer, seed uint64, rows int64) (Checksum128, error) {
+	r := newRowReader(seed, 0, 0, uint64(rows), uint64(rows), false)
+	_, err := io.Copy(w, r)
+	return r.sum, err
 }
 
 // VerifyRows reads a job's committed output of rows. It checks the number of rows, each row's

@@ -1,10 +1,12 @@
 package storage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,17 +15,19 @@ import (
 	"penstock/lab/process"
 )
 
-// volume is the name of the GlusterFS volume.
-const volume = "shared"
+// defaultVolume is the default name of a GlusterFS volume.
+const defaultVolume = "shared"
 
 // Gluster is a GlusterFS volume over several hosts.
 type Gluster struct {
 	hosts  []*Host
+	volume string
 	bricks []string
 }
 
 // GlusterOptions are the options of a volume.
 type GlusterOptions struct {
+	Name     string   // default "shared"
 	Bricks   []string // folder of each host's brick
 	Replicas int      // copies of each file, on successive hosts; values below 1 count as 1
 	ShardMiB int      // size of shards; 0: files are whole
@@ -32,14 +36,8 @@ type GlusterOptions struct {
 
 // StartGluster starts GlusterFS on the hosts, and makes and starts a volume.
 func StartGluster(ctx context.Context, hosts []*Host, o GlusterOptions) (*Gluster, error) {
-	if len(o.Bricks) != len(hosts) {
-		return nil, fmt.Errorf("storage: %d bricks for %d hosts", len(o.Bricks), len(hosts))
-	}
-	g := &Gluster{hosts: hosts, bricks: o.Bricks}
-	for i, h := range hosts {
-		if err := os.MkdirAll(o.Bricks[i], 0o755); err != nil {
-			return nil, err
-		}
+	g := &Gluster{hosts: hosts}
+	for _, h := range hosts {
 		if _, err := h.Start("glusterd", "glusterd", "--no-daemon", "--pid-file=/run/glusterd.pid", "--log-file=/var/log/glusterfs/glusterd.log"); err != nil {
 			return nil, err
 		}
@@ -59,14 +57,26 @@ func StartGluster(ctx context.Context, hosts []*Host, o GlusterOptions) (*Gluste
 			return nil, err
 		}
 	}
-	create := []string{"volume", "create", volume}
+	return g.Volume(ctx, o)
+}
+
+// Volume makes and starts a volume on the servers of g.
+func (g *Gluster) Volume(ctx context.Context, o GlusterOptions) (*Gluster, error) {
+	if len(o.Bricks) != len(g.hosts) {
+		return nil, fmt.Errorf("storage: %d bricks for %d hosts", len(o.Bricks), len(g.hosts))
+	}
+	g = &Gluster{hosts: g.hosts, volume: cmp.Or(o.Name, defaultVolume), bricks: o.Bricks}
+	create := []string{"volume", "create", g.volume}
 	if o.Replicas > 1 {
 		create = append(create, "replica", strconv.Itoa(o.Replicas))
 	}
-	for i, h := range hosts {
+	for i, h := range g.hosts {
+		if err := os.MkdirAll(o.Bricks[i], 0o755); err != nil {
+			return nil, err
+		}
 		create = append(create, h.Name+":"+o.Bricks[i])
 	}
-	if _, err := g.gluster(ctx, hosts[0], append(create, "force")...); err != nil {
+	if _, err := g.gluster(ctx, g.hosts[0], append(create, "force")...); err != nil {
 		return nil, err
 	}
 	settings := o.Set
@@ -78,11 +88,11 @@ func StartGluster(ctx context.Context, hosts []*Host, o GlusterOptions) (*Gluste
 		if !ok {
 			return nil, fmt.Errorf("storage: setting %q: give name=value", s)
 		}
-		if _, err := g.gluster(ctx, hosts[0], "volume", "set", volume, name, value); err != nil {
+		if _, err := g.gluster(ctx, g.hosts[0], "volume", "set", g.volume, name, value); err != nil {
 			return nil, err
 		}
 	}
-	_, err := g.gluster(ctx, hosts[0], "volume", "start", volume)
+	_, err := g.gluster(ctx, g.hosts[0], "volume", "start", g.volume)
 	return g, err
 }
 
@@ -121,10 +131,14 @@ func (g *Gluster) until(ctx context.Context, h *Host, args ...string) error {
 	return nil
 }
 
-// Mount mounts the volume on a host and returns the client's process. The folder at must exist. It stays empty outside the
-// hosts.
+// Mount mounts the volume on a host, which may be without a server, and returns the client's process. The folder at must
+// exist. It stays empty outside the hosts.
 func (g *Gluster) Mount(ctx context.Context, h *Host, at string, options ...string) (*process.Process, error) {
-	argv := append([]string{"glusterfs", "--no-daemon", "--volfile-server=localhost", "--volfile-id=" + volume, "--log-file=/var/log/glusterfs/client.log"}, options...)
+	server := g.hosts[0].Name
+	if slices.ContainsFunc(g.hosts, func(s *Host) bool { return s.Name == h.Name }) {
+		server = "localhost"
+	}
+	argv := append([]string{"glusterfs", "--no-daemon", "--volfile-server=" + server, "--volfile-id=" + g.volume, "--log-file=/var/log/glusterfs/client.log"}, options...)
 	return h.mount(ctx, "glusterfs", at, append(argv, at)...)
 }
 

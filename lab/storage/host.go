@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,6 +28,15 @@ type Host struct {
 	book    *ledger.Ledger
 	dir     string // folder of its files and logs
 	holder  *process.Process
+	by      []string // command that starts its programs; nil: they are started directly
+}
+
+// Urgent returns the host, with real-time priority for the programs that are started through the returned value. They get a CPU before
+// all other programs, as on a machine with CPUs of its own.
+func (h *Host) Urgent() *Host {
+	urgent := *h
+	urgent.by = []string{"chrt", "--rr", "1"}
+	return &urgent
 }
 
 // Hosts makes a host of each machine. The argument programs is the folder that Fetch returns. All files of the hosts are in
@@ -95,7 +105,7 @@ func (h *Host) IP() string { return h.address }
 
 // Args returns the command line that runs another one on the host, as one process.
 func (h *Host) Args(argv ...string) []string {
-	return append([]string{"nsenter", "--target=" + strconv.Itoa(h.holder.PID()), "--net", "--mount", "--uts", "--"}, argv...)
+	return slices.Concat([]string{"nsenter", "--target=" + strconv.Itoa(h.holder.PID()), "--net", "--mount", "--uts", "--"}, h.by, argv)
 }
 
 // Start starts a server on the host. Its log is name.log in the host's folder.

@@ -9,8 +9,8 @@ import (
 	"penstock/lab/debian"
 )
 
-// packages are Debian's packages of both file systems.
-var packages = []string{"glusterfs-server", "moosefs-master", "moosefs-chunkserver", "moosefs-client"}
+// packages are Debian's packages of both file systems, and fio, which measures them.
+var packages = []string{"glusterfs-server", "moosefs-master", "moosefs-chunkserver", "moosefs-client", "fio"}
 
 // Fetch makes sure that the programs of both file systems are in the cache, and returns their folder. If they are
 // not, Fetch needs a Debian machine with apt-get.

@@ -35,48 +35,78 @@ type machine struct {
 // root returns the folder that is shared:///.
 func (m *machine) root() string { return filepath.Join(m.mount, "hadoop") }
 
-// start starts a machine in the folder dir. On an error, start undoes all changes.
-func start(ctx context.Context, q Request, r row, dir string) (_ *machine, err error) {
+// newMachine returns a machine that has not been started, and the parts of its description that all rows share.
+func newMachine(q Request, r row, dir string) (*machine, stand.Spec, error) {
 	m := &machine{setup: q.Setup, row: r, jar: filepath.Join(filepath.Dir(q.AgentJar), "penstock-sharedfs.jar"), mount: filepath.Join(dir, "mount")}
 	if _, err := os.Stat(m.jar); err != nil {
-		return nil, fmt.Errorf("run make build first: %w", err)
+		return nil, stand.Spec{}, fmt.Errorf("run make build first: %w", err)
 	}
-	spec := stand.Spec{
-		Name: "sharedfs", Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
-		Sysctls: []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(q.Setup.DirtyBytes/2, 10)},
-			{Name: "vm/dirty_bytes", Value: strconv.FormatInt(q.Setup.DirtyBytes, 10)}},
-		Machines: q.Setup.Hosts, Prepare: m.prepare, Hadoop: m.cluster,
+	return m, stand.Spec{Name: "sharedfs", Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
+		Machines: q.Setup.Hosts, Prepare: m.prepare, Hadoop: m.cluster}, nil
+}
+
+// start starts a machine in the folder dir. On an error, start undoes all changes.
+func start(ctx context.Context, q Request, r row, dir string) (*machine, error) {
+	m, spec, err := newMachine(q, r, dir)
+	if err != nil {
+		return nil, err
 	}
-	for i := range q.Setup.Hosts {
-		spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("disk%d", i), Size: diskBytes, LogBytesMax: logBytes})
-	}
+	spec.Sysctls = dirtyBytes(q.Setup.DirtyBytes/2, q.Setup.DirtyBytes)
+	spec.Disks = disks("disk", q.Setup.Hosts)
 	m.Stand, err = stand.Up(ctx, spec)
 	return m, err
 }
 
+// dirtyBytes returns the kernel's bounds of dirty memory.
+func dirtyBytes(background, most int64) []stand.Sysctl {
+	return []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(background, 10)},
+		{Name: "vm/dirty_bytes", Value: strconv.FormatInt(most, 10)}}
+}
+
+func disks(name string, n int) (all []disk.Options) {
+	for i := range n {
+		all = append(all, disk.Options{Name: fmt.Sprintf("%s%d", name, i), Size: diskBytes, LogBytesMax: logBytes})
+	}
+	return all
+}
+
 // prepare starts the file system and mounts it on each host.
-func (m *machine) prepare(ctx context.Context, s *stand.Stand) error {
+func (m *machine) prepare(ctx context.Context, s *stand.Stand) (err error) {
 	if _, err := s.Network.Here(); err != nil { // this process asks YARN over HTTP
 		return err
 	}
+	if m.hosts, err = m.makeHosts(ctx, s); err != nil {
+		return err
+	}
+	mount, err := m.startFileSystem(ctx, folders(s.Disks))
+	if err != nil {
+		return err
+	}
+	return m.mountAll(ctx, s, mount)
+}
+
+// makeHosts makes a host of each machine of the network.
+func (m *machine) makeHosts(ctx context.Context, s *stand.Stand) ([]*storage.Host, error) {
 	programs, err := storage.Fetch(ctx, s.Spec.Cache, s.Spec.Progress)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.MkdirAll(m.mount, 0o755); err != nil {
-		return err
+		return nil, err
 	}
-	if m.hosts, err = storage.Hosts(ctx, s.Book, s.Network.Machines, programs, s.Path("hosts")); err != nil {
-		return err
+	return storage.Hosts(ctx, s.Book, s.Network.Machines, programs, s.Path("hosts"))
+}
+
+// folders returns the folder on each disk for a file system's data.
+func folders(disks []*disk.Disk) (all []string) {
+	for _, d := range disks {
+		all = append(all, filepath.Join(d.Mount(), "data"))
 	}
-	var folders []string
-	for _, d := range s.Disks {
-		folders = append(folders, filepath.Join(d.Mount(), "data"))
-	}
-	mount, err := m.startFileSystem(ctx, folders)
-	if err != nil {
-		return err
-	}
+	return all
+}
+
+// mountAll mounts the file system on each host, and makes the folders of Hadoop.
+func (m *machine) mountAll(ctx context.Context, s *stand.Stand, mount mounter) error {
 	for _, h := range m.hosts {
 		client, err := mount(ctx, h)
 		if err != nil {
@@ -92,7 +122,7 @@ func (m *machine) prepare(ctx context.Context, s *stand.Stand) error {
 	for _, h := range m.hosts {
 		argv = append(argv, m.local(h)) // NodeManagers that make the folder above at the same time may fail
 	}
-	_, err = m.hosts[0].Run(ctx, argv...)
+	_, err := m.hosts[0].Run(ctx, argv...)
 	return errors.Join(err, os.WriteFile(m.names(s), []byte(names), 0o644))
 }
 
@@ -102,8 +132,11 @@ func (m *machine) names(s *stand.Stand) string { return s.Path("names") }
 // local returns a host's folder for intermediate data on the file system.
 func (m *machine) local(h *storage.Host) string { return filepath.Join(m.mount, "local", h.IP()) }
 
+// mounter mounts a file system on a host, and returns the process of the file system's client.
+type mounter func(context.Context, *storage.Host) (*process.Process, error)
+
 // startFileSystem returns a function that mounts the file system on a host.
-func (m *machine) startFileSystem(ctx context.Context, folders []string) (func(context.Context, *storage.Host) (*process.Process, error), error) {
+func (m *machine) startFileSystem(ctx context.Context, folders []string) (mounter, error) {
 	if m.row.fs == Moose {
 		fs, err := storage.StartMoose(ctx, m.hosts, storage.MooseOptions{Chunks: folders})
 		return func(ctx context.Context, h *storage.Host) (*process.Process, error) { return fs.Mount(ctx, h, m.mount) }, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
 	"penstock/lab/experiment"
@@ -74,6 +75,10 @@ const (
 	leastLocal  = 0.9
 	paper       = "Efficient integration of Lustre and Hadoop/YARN"
 	paperFaster = "Efficient integration of Lustre and Hadoop/YARN: 21 % faster"
+
+	leastService = 0.95 // throughput / floor
+	mostQuanta   = 1    // p99 beyond that of floor
+	mostOfDue    = 1    // the TeraSorts' makespan / what the weights allow
 )
 
 // claims returns the published figures.
@@ -94,6 +99,76 @@ func (r Result) claims() (all []claims.Claim) {
 			all = claims.Add(all, claims.Of(name+"with locality: local maps", "part", r.Values(near, job(size, local))...).AtLeast(leastLocal).From(paper))
 			all = claims.Add(all, claims.Of(name+"with locality: bytes over the network / without", "ratio", r.Pairs(near, fs+"-shared-any", ratio(size, network))...).From(paper))
 		}
+	}
+	return append(all, r.contests()...)
+}
+
+// contestFigure returns a function that returns a figure of a row with storage clients.
+func contestFigure(of func(Contest) float64) func(Turn) (float64, bool) {
+	return func(t Turn) (float64, bool) {
+		if t.Contest == nil {
+			return 0, false
+		}
+		return of(*t.Contest), true
+	}
+}
+
+// against returns a function that compares a figure of a row with storage clients with that of another one.
+func against(of func(Contest) float64, compare func(turn, base float64) float64) func(turn, base Turn) (float64, bool) {
+	return func(turn, base Turn) (float64, bool) {
+		a, ok1 := contestFigure(of)(turn)
+		b, ok2 := contestFigure(of)(base)
+		return compare(a, b), ok1 && ok2
+	}
+}
+
+func throughput(c Contest) float64 { return c.Clients.MBs }
+func p99(c Contest) float64        { return c.Clients.P99MS }
+func probeP99(c Contest) float64   { return c.Clients.ProbeP99MS }
+func makespan(c Contest) float64   { return c.Sorts.MakespanS }
+func mean(c Contest) float64       { return c.Sorts.MeanS }
+func part(a, b float64) float64    { return a / b }
+
+// ofDue returns the TeraSorts' makespan divided by the one that the weights allow. On disks of their own, the TeraSorts have all of the
+// disks' time. Beside active storage clients, only the rest of the storage share is theirs. If they only waited for disks, they
+// would take longer by as much.
+func (s Setup) ofDue(turn, base Turn) (float64, bool) {
+	if turn.Contest == nil || base.Contest == nil {
+		return 0, false
+	}
+	due := base.Contest.Sorts.MakespanS / (1 - s.Beside.Share*turn.Contest.Clients.Active)
+	return turn.Contest.Sorts.MakespanS / due, true
+}
+
+// contests returns the published figures of the rows with storage clients.
+func (r Result) contests() (all []claims.Claim) {
+	name := fmt.Sprintf("%s, storage clients beside %d TeraSorts, ", Gluster, r.Setup.Beside.Sorts)
+	quanta := func(turn, base float64) float64 { return (turn - base) / (r.Setup.quantumTime().Seconds() * 1e3) }
+	of := func(between, figure, unit string, of func(Contest) float64) claims.Claim {
+		return claims.Of(name+between+": "+figure, unit, r.Values(besideRow(between), contestFigure(of))...).From(paper)
+	}
+	toFloor := func(between, figure, unit string, of func(turn, base Turn) (float64, bool)) claims.Claim {
+		return claims.Of(name+between+": "+figure, unit, r.Pairs(besideRow(between), besideRow(floor), of)...).From(paper)
+	}
+	all = claims.Add(all, of(floor, "throughput", "MB/s", throughput), of(floor, "p99 of a transfer", "ms", p99), of(floor, "p99 of 4 KiB", "ms", probeP99))
+	for _, between := range besides {
+		all = claims.Add(all, of(between, "makespan of the TeraSorts", "s", makespan))
+	}
+	for _, between := range []string{native, segregated} {
+		goal := func(c claims.Claim, with claims.Claim) claims.Claim {
+			if between == segregated && c.Runs > 0 {
+				return with
+			}
+			return c
+		}
+		faster := toFloor(between, "throughput / floor", "ratio", against(throughput, part))
+		later := toFloor(between, "p99 of a transfer beyond that of floor", "quanta", against(p99, quanta))
+		probe := toFloor(between, "p99 of 4 KiB beyond that of floor", "quanta", against(probeP99, quanta))
+		all = claims.Add(all, goal(faster, faster.AtLeast(leastService)), goal(later, later.AtMost(mostQuanta)), goal(probe, probe.AtMost(mostQuanta)),
+			toFloor(between, "mean time of the TeraSorts / floor", "ratio", against(mean, part)))
+	}
+	if due := toFloor(segregated, "makespan of the TeraSorts / what the weights allow", "ratio", r.Setup.ofDue); due.Runs > 0 {
+		all = append(all, due.AtMost(mostOfDue))
 	}
 	return all
 }
@@ -117,6 +192,9 @@ var columns = []struct {
 // WriteTable writes the medians of all rows for each size.
 func (r Result) WriteTable(w io.Writer) error {
 	for _, size := range r.Setup.SizesMiB {
+		if !slices.ContainsFunc(r.Turns, func(t Turn) bool { _, has := job(size, seconds)(t); return has }) {
+			continue
+		}
 		fmt.Fprintf(w, "TeraSort of %d MiB on %d hosts with a disk of %.0f MB/s each; medians.\n", size, r.Setup.Hosts, float64(r.Setup.Rate)/megabyte)
 		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		fmt.Fprint(t, "ROW\tRUNS")
@@ -139,26 +217,79 @@ func (r Result) WriteTable(w io.Writer) error {
 			return err
 		}
 	}
-	return nil
+	return r.writeContests(w)
+}
+
+// contestColumns are the figures of the table of the rows with storage clients.
+var contestColumns = []struct {
+	head string
+	of   func(Contest) float64
+}{
+	{"MB/s", throughput}, {"WRITE", func(c Contest) float64 { return c.Clients.WriteMBs }}, {"READ", func(c Contest) float64 { return c.Clients.ReadMBs }},
+	{"P50 ms", func(c Contest) float64 { return c.Clients.P50MS }}, {"P99 ms", p99}, {"4 KiB P50", func(c Contest) float64 { return c.Clients.ProbeP50MS }},
+	{"4 KiB P99", probeP99}, {"ACTIVE", func(c Contest) float64 { return c.Clients.Active }},
+	{"SORTS s", makespan}, {"MEAN s", mean}, {"AT ONCE", func(c Contest) float64 { return float64(c.Sorts.AtOnce) }},
+	{"CPU", func(c Contest) float64 { return c.CPU }}, {"SERVICE DISKS", func(c Contest) float64 { return c.Service.Busy }},
+	{"OTHER DISKS", func(c Contest) float64 { return c.Other.Busy }},
+}
+
+// writeContests writes the medians of the rows with storage clients, if there are any.
+func (r Result) writeContests(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	begun := false
+	for _, between := range besides {
+		name := besideRow(between)
+		n := len(r.Of(name))
+		if n == 0 {
+			continue
+		}
+		if !begun {
+			begun = true
+			fmt.Fprintf(w, "Storage clients beside %d TeraSorts of %d MiB on %d hosts with disks of %.0f MB/s; medians. A quantum takes %.0f ms.\n", r.Setup.Beside.Sorts, r.Setup.Beside.SortMiB,
+				r.Setup.Hosts, float64(r.Setup.Rate)/megabyte, r.Setup.quantumTime().Seconds()*1e3)
+			fmt.Fprint(t, "ROW\tRUNS")
+			for _, c := range contestColumns {
+				fmt.Fprint(t, "\t"+c.head)
+			}
+			fmt.Fprintln(t)
+		}
+		fmt.Fprintf(t, "%s\t%d", name, n)
+		for _, c := range contestColumns {
+			fmt.Fprintf(t, "\t%.4g", figures.Median(r.Values(name, contestFigure(c.of))))
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
 }
 
 // Report returns the HTML page.
 func (r Result) Report() report.Report {
 	return report.Report{Headline: "MapReduce on a parallel file system", Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup,
-		About: "TeraSort on real GlusterFS and MooseFS with modelled disks: with and without locality, with intermediate data on local disks or on the file system, and there with Hadoop's shuffle or merged in place."}
+		About: "TeraSort on real GlusterFS and MooseFS with modelled disks: with and without locality, with intermediate data on local disks or on the file system, and there with Hadoop's shuffle or merged in place. " +
+			"Storage clients beside many TeraSorts: on other disks, on the same disks, and with turns at the servers' disks."}
 }
 
+// ManySorts is the number of TeraSorts of the large measurement.
+const ManySorts = 50
+
 // KnownClaims returns the claims of an invented result. Their names, units and goals are those of the claims of
-// every measurement with the default set-up.
+// every measurement with the default set-up, and with ManySorts.
 func KnownClaims() []claims.Claim {
 	s := DefaultSetup()
 	var turns []Turn
-	for _, name := range Rows() {
-		t := Turn{Row: name, Run: 1}
+	for _, r := range rows() {
+		t := Turn{Row: r.String(), Run: 1}
+		if r.beside != "" {
+			t.Contest = &Contest{Clients: Clients{MBs: 1}, Sorts: Sorts{MakespanS: 1, MeanS: 1}}
+			turns = append(turns, t)
+			continue
+		}
 		for _, size := range s.SizesMiB {
 			t.Jobs = append(t.Jobs, Job{SizeMiB: size, RunS: 1, Maps: 1, LocalMaps: 1, WrittenMB: 1, NetworkMB: 1})
 		}
 		turns = append(turns, t)
 	}
-	return newResult(s, turns).claims()
+	all := newResult(s, turns).claims()
+	s.Beside.Sorts = ManySorts
+	return append(all, newResult(s, turns).contests()...)
 }

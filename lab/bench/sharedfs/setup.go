@@ -1,8 +1,10 @@
 package sharedfs
 
 import (
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"penstock/lab/disk"
 	"penstock/lab/experiment"
@@ -29,12 +31,30 @@ type Setup struct {
 	SortMB     int                `json:"sort_mb"` // the maps' buffer; smaller than a map's output, so maps spill and merge
 	DirtyBytes int64              `json:"dirty_bytes"`
 	Hadoop     string             `json:"hadoop"`
+	Beside     Beside             `json:"beside"`
+}
+
+// Beside is the set-up of the rows in which storage clients use the file system beside TeraSorts.
+type Beside struct {
+	Sorts   int `json:"sorts"`   // TeraSorts
+	AtOnce  int `json:"at_once"` // of them, the most that the queue runs at a time
+	SortMiB int `json:"sort_mib"`
+	Files   int `json:"files"`   // of each input, and so the number of maps
+	EveryS  int `json:"every_s"` // from one submission to the next
+	// Clients is the number of machines with storage clients. Each has one process for each server.
+	Clients    int     `json:"clients"`
+	PhaseS     int     `json:"phase_s"`  // of a process: it writes, reads, and pauses for twice as long
+	Transfer   int64   `json:"transfer"` // bytes of a write or read
+	FileMiB    int     `json:"file_mib"` // of each process
+	ProbesHz   int     `json:"probes_hz"`
+	Share      float64 `json:"storage_share"`
+	Background int64   `json:"dirty_background_bytes"`
 }
 
 // DefaultSetup returns the set-up for this machine.
 func DefaultSetup() Setup {
 	return Setup{Machine: experiment.ThisMachine(), Hosts: 4, Rate: 6 * megabyte, SizesMiB: []int{64, 128, 256}, Files: 8, Reduces: 4, SortMB: 16,
-		DirtyBytes: 32 * mib, Hadoop: hadoop.DefaultVersion}
+		DirtyBytes: 32 * mib, Hadoop: hadoop.DefaultVersion, Beside: defaultBeside()}
 }
 
 // Validate returns an error for a set-up that cannot be measured.
@@ -53,10 +73,46 @@ func (s Setup) Validate() error {
 	if s.Rate < megabyte || s.Rate > 100*megabyte {
 		return fmt.Errorf("--rate: %d bytes per second of each disk: use 1 to 100 MB/s", s.Rate)
 	}
-	return hadoop.CheckVersion(s.Hadoop)
+	return errors.Join(s.Beside.validate(), hadoop.CheckVersion(s.Hadoop))
+}
+
+func defaultBeside() Beside {
+	// The transfers are those of IOR's defaults. The kernel begins to write early, because a large writeback would delay
+	// the other requests of a disk, with and without daemons.
+	return Beside{Sorts: 12, AtOnce: 6, SortMiB: 64, Files: 2, EveryS: 4, Clients: 2, PhaseS: 6, Transfer: 256 << 10, FileMiB: 32, ProbesHz: 5, Share: 0.98,
+		Background: 512 << 10}
+}
+
+const (
+	maxSorts, maxAtOnce     = 100, 24
+	minSortMiB              = 8
+	leastShare, mostOfShare = 0.5, 0.99
+)
+
+// validate returns an error for values of flags that cannot be measured.
+func (b Beside) validate() error {
+	switch {
+	case b.Sorts < 1 || b.Sorts > maxSorts:
+		return fmt.Errorf("--sorts %d: use 1 to %d", b.Sorts, maxSorts)
+	case b.AtOnce < 1 || b.AtOnce > maxAtOnce:
+		return fmt.Errorf("--at-once %d: use 1 to %d", b.AtOnce, maxAtOnce)
+	case b.SortMiB < minSortMiB || b.SortMiB > maxMiB:
+		return fmt.Errorf("--sort-size %d: use %d to %d MiB", b.SortMiB, minSortMiB, maxMiB)
+	case b.Share < leastShare || b.Share > mostOfShare:
+		return fmt.Errorf("--storage-share %v: use %v to %v", b.Share, leastShare, mostOfShare)
+	}
+	return nil
 }
 
 func (s Setup) model() disk.Model { return disk.HDD(s.Rate) }
+
+// quantumTime returns the time that a disk takes for one quantum at a random place.
+func (s Setup) quantumTime() time.Duration {
+	c := s.model()
+	c.CapacityBytes = diskBytes
+	cost := c.Cost(disk.Read, diskBytes)
+	return cost.Fixed + cost.Seek + cost.PerMiB*(quantum/mib)
+}
 
 // File systems.
 const (
@@ -74,16 +130,30 @@ type way struct {
 	near   bool // maps are placed beside their data
 	merge  bool // map outputs are merged where they lie
 	about  string
+	beside string // not "": TeraSorts and storage clients at the same time, and this is what lies between them
 }
 
 // ways are the paper's four cases, and Hadoop's own shuffle on the shared file system.
 var ways = []way{
-	{"local-any", false, false, false, "intermediate data on local disks, without locality"},
-	{"local-near", false, true, false, "intermediate data on local disks, with locality"},
-	{"shared-any", true, false, true, "intermediate data on the file system, merged in place, without locality"},
-	{"shared-near", true, true, true, "intermediate data on the file system, merged in place, with locality"},
-	{"stock-near", true, true, false, "intermediate data on the file system, Hadoop's own shuffle, with locality"},
+	{"local-any", false, false, false, "intermediate data on local disks, without locality", ""},
+	{"local-near", false, true, false, "intermediate data on local disks, with locality", ""},
+	{"shared-any", true, false, true, "intermediate data on the file system, merged in place, without locality", ""},
+	{"shared-near", true, true, true, "intermediate data on the file system, merged in place, with locality", ""},
+	{"stock-near", true, true, false, "intermediate data on the file system, Hadoop's own shuffle, with locality", ""},
 }
+
+// What lies between TeraSorts and storage clients.
+const (
+	floor      = "floor"      // other disks
+	native     = "native"     // nothing
+	segregated = "segregated" // turns at the servers' disks
+)
+
+// besides are the rows with storage clients.
+var besides = []string{floor, native, segregated}
+
+// besideRow returns the name of a row with storage clients.
+func besideRow(between string) string { return Gluster + "-clients-" + between }
 
 // row is a file system that is used in a way.
 type row struct {
@@ -98,6 +168,9 @@ func rows() (all []row) {
 		for _, w := range ways {
 			all = append(all, row{fs, w})
 		}
+	}
+	for _, between := range besides {
+		all = append(all, row{Gluster, way{name: "clients-" + between, near: true, beside: between}})
 	}
 	return all
 }

@@ -15,7 +15,10 @@ func TestValidate(t *testing.T) {
 		"--hosts 1": func(s *Setup) { s.Hosts = 1 }, "--hosts 9": func(s *Setup) { s.Hosts = 9 },
 		"at least one size": func(s *Setup) { s.SizesMiB = nil }, "--sizes: 31": func(s *Setup) { s.SizesMiB = []int{31} },
 		"--sizes: 64": func(s *Setup) { s.SizesMiB = []int{64, 64} }, "--sizes: 2049": func(s *Setup) { s.SizesMiB = []int{64, 2049} },
-		"--rate": func(s *Setup) { s.Rate = 999_999 },
+		"--rate":    func(s *Setup) { s.Rate = 999_999 },
+		"--sorts 0": func(s *Setup) { s.Beside.Sorts = 0 }, "--sorts 101": func(s *Setup) { s.Beside.Sorts = 101 },
+		"--at-once 0": func(s *Setup) { s.Beside.AtOnce = 0 }, "--at-once 25": func(s *Setup) { s.Beside.AtOnce = 25 },
+		"--sort-size 7": func(s *Setup) { s.Beside.SortMiB = 7 }, "--storage-share 1": func(s *Setup) { s.Beside.Share = 1 },
 	} {
 		s := DefaultSetup()
 		change(&s)

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/procfs"
 	"github.com/prometheus/procfs/blockdevice"
 
+	"penstock/lab/disk"
 	"penstock/lab/experiment"
 	"penstock/lab/hadoop"
 	"penstock/lab/ledger"
@@ -23,9 +24,10 @@ import (
 
 // Turn is the result of one row in one run.
 type Turn struct {
-	Row  string `json:"row"`
-	Run  int    `json:"run"`
-	Jobs []Job  `json:"jobs"`
+	Row     string   `json:"row"`
+	Run     int      `json:"run"`
+	Jobs    []Job    `json:"jobs,omitempty"`
+	Contest *Contest `json:"contest,omitempty"` // of a row with storage clients
 }
 
 // Job is the result of a TeraSort of one size.
@@ -49,6 +51,9 @@ type Job struct {
 func (t Turn) Key() experiment.RowTurn { return experiment.RowTurn{Row: t.Row, Run: t.Run} }
 
 func (t Turn) String() string {
+	if t.Contest != nil {
+		return t.Contest.String()
+	}
 	var all []string
 	for _, j := range t.Jobs {
 		all = append(all, fmt.Sprintf("%d MiB %.1f s (%d of %d maps local, CPU %.2f, disks %.0f MB read and %.0f written, network %.0f MB, shuffle %.0f MB)",
@@ -64,12 +69,16 @@ func (q Request) turn(ctx context.Context, k experiment.RowTurn, dir string) (t 
 		if r.String() != k.Row {
 			continue
 		}
+		if r.beside != "" {
+			c, err := q.contest(ctx, r, dir)
+			return Turn{Row: k.Row, Run: k.Run, Contest: &c}, err
+		}
 		m, err := start(ctx, q, r, dir)
 		if err != nil {
 			return Turn{}, err
 		}
 		defer func() {
-			err = errors.Join(err, m.Down(), os.RemoveAll(filepath.Join(dir, "hadoop", "logs", "containers")))
+			err = errors.Join(err, m.Down(), removeContainerLogs(dir))
 		}()
 		for _, size := range q.Setup.SizesMiB {
 			j, err := m.sort(ctx, size)
@@ -81,6 +90,11 @@ func (q Request) turn(ctx context.Context, k experiment.RowTurn, dir string) (t 
 		return t, nil
 	}
 	return Turn{}, fmt.Errorf("no row %q", k.Row)
+}
+
+// removeContainerLogs removes the logs of YARN's containers from the folder of a run. They are large.
+func removeContainerLogs(dir string) error {
+	return os.RemoveAll(filepath.Join(dir, "hadoop", "logs", "containers"))
 }
 
 // sort writes rows, sorts them on cold disks and checks them.
@@ -182,19 +196,11 @@ type reading struct {
 }
 
 func (m *machine) read(ctx context.Context) (r reading, err error) {
-	blocks, err := blockdevice.NewDefaultFS()
+	disks, err := activityOf(m.Disks)
 	if err != nil {
 		return r, err
 	}
-	const sector = 512
-	for _, d := range m.Disks {
-		s, _, err := blocks.SysBlockDeviceStat(stand.KernelName(d))
-		if err != nil {
-			return r, err
-		}
-		r.read += float64(s.ReadSectors) * sector
-		r.written += float64(s.WriteSectors) * sector
-	}
+	r.read, r.written = disks.read, disks.written
 	for i := range m.hosts {
 		var bean struct{ ShuffleOutputBytes float64 }
 		if err := hadoop.Bean(ctx, m.Hadoop.NodeManagerURL(i), "Hadoop:service=NodeManager,name=ShuffleMetrics", &bean); err != nil {
@@ -220,6 +226,30 @@ func (m *machine) read(ctx context.Context) (r reading, err error) {
 	}
 	r.at = time.Now()
 	return r, nil
+}
+
+// activity is what some disks have done since they were started.
+type activity struct {
+	busy          time.Duration // sum over the disks
+	read, written float64       // bytes
+}
+
+func activityOf(disks []*disk.Disk) (a activity, err error) {
+	blocks, err := blockdevice.NewDefaultFS()
+	if err != nil {
+		return a, err
+	}
+	const sector = 512
+	for _, d := range disks {
+		s, _, err := blocks.SysBlockDeviceStat(stand.KernelName(d))
+		if err != nil {
+			return a, err
+		}
+		a.busy += time.Duration(s.IOsTotalTicks) * time.Millisecond
+		a.read += float64(s.ReadSectors) * sector
+		a.written += float64(s.WriteSectors) * sector
+	}
+	return a, nil
 }
 
 func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
