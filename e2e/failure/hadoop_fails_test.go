@@ -374,7 +374,8 @@ func TestDiskHangs(t *testing.T) {
 	d := startGoverning(t)
 	governed := scene("governed", 80)
 	for i, what := range []string{"writer", "reader"} {
-		if governed[i] > native[i]+heldUpMax {
+		// Natively, a writer may end during the hang, because its bytes stay in the page cache.
+		if governed[i] > max(native[i], 0)+heldUpMax {
 			t.Errorf("the %s ended %v after the hang, natively %v", what, governed[i], native[i])
 		}
 	}
