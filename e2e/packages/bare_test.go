@@ -191,6 +191,7 @@ func TestFromABareMachine(t *testing.T) {
 		m.write(filepath.Join(hadoopConf, path), text, 0o644)
 	}
 	m.write("/usr/local/bin/hdfs", hdfs, 0o755)
+	m.must("cd " + hadoopConf + " && mkdir -p webapps/hdfs webapps/datanode webapps/static") // Maven's jars lack these folders
 	const asHDFS = "runuser -u hdfs -- hdfs "
 	m.step("a NameNode without Penstock", asHDFS+"namenode", func() {
 		m.must(asHDFS + "namenode -format -nonInteractive")
@@ -276,5 +277,5 @@ func (m *bareMachine) unitCommand(name string) string {
 		one[s[0]] = s[1]
 	}
 	m.must("mkdir -p -m 755 /run/" + one["RuntimeDirectory"])
-	return fmt.Sprintf("setpriv --bounding-set %s --no-new-privs prlimit --nofile=%[2]s:%[2]s %[3]s", boundingSet(m.T, settings), one["LimitNOFILE"], one["ExecStart"])
+	return fmt.Sprintf("prlimit --nofile=%[2]s:%[2]s setpriv --bounding-set %[1]s --no-new-privs %[3]s", boundingSet(m.T, settings), one["LimitNOFILE"], one["ExecStart"])
 }
