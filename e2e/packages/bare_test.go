@@ -277,5 +277,7 @@ func (m *bareMachine) unitCommand(name string) string {
 		one[s[0]] = s[1]
 	}
 	m.must("mkdir -p -m 755 /run/" + one["RuntimeDirectory"])
-	return fmt.Sprintf("prlimit --nofile=%[2]s:%[2]s setpriv --bounding-set %[1]s --no-new-privs %[3]s", boundingSet(m.T, settings), one["LimitNOFILE"], one["ExecStart"])
+	// Root of a container may not raise the limit of descriptors above its own hard limit.
+	return fmt.Sprintf("bash -c 'ulimit -n %[2]s || ulimit -Sn \"$(ulimit -Hn)\"; exec setpriv --bounding-set %[1]s --no-new-privs %[3]s'",
+		boundingSet(m.T, settings), one["LimitNOFILE"], one["ExecStart"])
 }
