@@ -4,4 +4,7 @@
 //
 // Hosts are network namespaces with mounts of their own (package storage). Each has a modelled hard disk for its server's data
 // and, in the cases with local intermediate data, for its NodeManager's folder as well. There is no HDFS.
+//
+// The paper's second job is PageRank (package pagerank). The paper gives YARN virtual machines of several sizes. Here YARN
+// gets some CPUs and a cgroup of the memory controller instead; a virtual machine would read over a network of its own.
 package sharedfs

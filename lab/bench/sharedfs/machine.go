@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"penstock/lab/cgroup"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
+	"penstock/lab/pagerank"
 	"penstock/lab/process"
 	"penstock/lab/stand"
 	"penstock/lab/storage"
@@ -30,6 +32,9 @@ type machine struct {
 	hosts   []*storage.Host
 	mount   string
 	clients []*process.Process
+	classes string         // PageRank's
+	cpus    string         // of YARN, a taskset list; "": all
+	group   *cgroup.Memory // of YARN; nil: it has all memory
 }
 
 // root returns the folder that is shared:///.
@@ -45,7 +50,7 @@ func start(ctx context.Context, q Request, r row, dir string) (_ *machine, err e
 		Name: "sharedfs", Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
 		Sysctls: []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(q.Setup.DirtyBytes/2, 10)},
 			{Name: "vm/dirty_bytes", Value: strconv.FormatInt(q.Setup.DirtyBytes, 10)}},
-		Machines: q.Setup.Hosts, Prepare: m.prepare, Hadoop: m.cluster,
+		Machines: q.Setup.Hosts, Prepare: m.prepare, Hadoop: m.cluster, Stop: m.stop,
 	}
 	for i := range q.Setup.Hosts {
 		spec.Disks = append(spec.Disks, disk.Options{Name: fmt.Sprintf("disk%d", i), Size: diskBytes, LogBytesMax: logBytes})
@@ -93,7 +98,34 @@ func (m *machine) prepare(ctx context.Context, s *stand.Stand) error {
 		argv = append(argv, m.local(h)) // NodeManagers that make the folder above at the same time may fail
 	}
 	_, err = m.hosts[0].Run(ctx, argv...)
-	return errors.Join(err, os.WriteFile(m.names(s), []byte(names), 0o644))
+	return errors.Join(err, os.WriteFile(m.names(s), []byte(names), 0o644), m.prepareJob(ctx, s))
+}
+
+// prepareJob makes what only some rows need: the classes of PageRank, and the part of the machine for YARN.
+func (m *machine) prepareJob(ctx context.Context, s *stand.Stand) (err error) {
+	if m.row.rank {
+		m.classes = s.Path("pagerank")
+		lib, err := hadoop.Fetch(ctx, s.Spec.Cache, m.setup.Hadoop, s.Spec.Progress)
+		if err != nil {
+			return err
+		}
+		return pagerank.Compile(ctx, lib, m.classes)
+	}
+	if p := m.row.part; p != (part{}) {
+		if m.cpus, err = p.cpus(); err != nil {
+			return err
+		}
+		m.group, err = cgroup.MakeMemory(s.Book, fmt.Sprintf("penstock-lab-sharedfs-%d", os.Getpid()), p.limit(m.setup))
+	}
+	return err
+}
+
+// stop removes what prepareJob has made, after the end of Hadoop.
+func (m *machine) stop() error {
+	if m.group == nil {
+		return nil
+	}
+	return m.group.Remove()
 }
 
 // names returns the path of the file that translates the servers' names.
@@ -134,12 +166,20 @@ func (m *machine) cluster(s *stand.Stand) hadoop.Config {
 	}
 	cfg := hadoop.Config{Version: m.setup.Hadoop, Masters: m.hosts[0], NoHDFS: true, Jars: []string{m.jar}, Settings: settings,
 		TaskSlots: (m.setup.Files + m.setup.Hosts - 1) / m.setup.Hosts, Queues: []string{queue}}
+	if m.row.rank {
+		cfg.Jars = append(cfg.Jars, m.classes)
+	}
+	group := ""
+	if m.group != nil {
+		group = m.group.Path
+		settings["yarn.nodemanager.resource.memory-mb"] = strconv.Itoa(m.row.part.containersMiB(m.setup.YARN))
+	}
 	for i, h := range m.hosts {
 		local := m.local(h)
 		if !m.row.shared {
 			local = filepath.Join(s.Disks[i].Mount(), "local")
 		}
-		cfg.Nodes = append(cfg.Nodes, hadoop.Node{Machine: h, LocalDirs: []string{local}})
+		cfg.Nodes = append(cfg.Nodes, hadoop.Node{Machine: h, LocalDirs: []string{local}, CPUs: m.cpus, Cgroup: group})
 	}
 	return cfg
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"penstock/lab/experiment"
@@ -82,20 +83,31 @@ func (r Result) claims() (all []claims.Claim) {
 		stock, near := fs+"-stock-near", fs+"-shared-near"
 		for _, size := range r.Setup.SizesMiB {
 			name := fmt.Sprintf("%s, TeraSort of %d MiB, ", fs, size)
-			for _, w := range ways {
-				all = claims.Add(all, claims.Of(name+w.name+": run time", "s", r.Values(fs+"-"+w.name, job(size, seconds))...).From(paper))
-			}
+			all = claims.Add(all, r.runTimes(name, fs, ways, size)...)
 			all = claims.Add(all,
 				claims.Of(name+"in place: run time / with Hadoop's shuffle", "ratio", r.Pairs(near, stock, ratio(size, seconds))...).AtMost(mostTime).From(paperFaster))
-			all = claims.Add(all,
-				claims.Of(name+"in place: bytes written to disks / with Hadoop's shuffle", "ratio", r.Pairs(near, stock, ratio(size, written))...).From(paper))
-			all = claims.Add(all,
-				claims.Of(name+"in place: bytes that NodeManagers sent", "MB", r.Values(near, job(size, func(j Job) float64 { return j.ShuffledMB }))...).AtMost(0).From(paper))
+			all = claims.Add(all, r.inPlace(name, near, stock, size)...)
 			all = claims.Add(all, claims.Of(name+"with locality: local maps", "part", r.Values(near, job(size, local))...).AtLeast(leastLocal).From(paper))
 			all = claims.Add(all, claims.Of(name+"with locality: bytes over the network / without", "ratio", r.Pairs(near, fs+"-shared-any", ratio(size, network))...).From(paper))
 		}
 	}
+	return append(append(all, r.rankClaims()...), r.partClaims()...)
+}
+
+// runTimes returns the run time of each way on a file system.
+func (r Result) runTimes(name, fs string, ways []way, size int) (all []claims.Claim) {
+	for _, w := range ways {
+		all = append(all, claims.Of(name+strings.TrimPrefix(w.name, rankPrefix)+": run time", "s", r.Values(fs+"-"+w.name, job(size, seconds))...).From(paper))
+	}
 	return all
+}
+
+// inPlace compares the bytes of the merge in place with those of Hadoop's own shuffle.
+func (r Result) inPlace(name, near, stock string, size int) []claims.Claim {
+	return []claims.Claim{
+		claims.Of(name+"in place: bytes written to disks / with Hadoop's shuffle", "ratio", r.Pairs(near, stock, ratio(size, written))...).From(paper),
+		claims.Of(name+"in place: bytes that NodeManagers sent", "MB", r.Values(near, job(size, func(j Job) float64 { return j.ShuffledMB }))...).AtMost(0).From(paper),
+	}
 }
 
 // WriteJSON writes the result.
@@ -112,40 +124,51 @@ var columns = []struct {
 	{"TIME s", seconds}, {"LOCAL MAPS", local}, {"CPU", func(j Job) float64 { return j.CPU }}, {"READ MB", func(j Job) float64 { return j.ReadMB }},
 	{"WRITTEN MB", written}, {"NETWORK MB", network}, {"SHUFFLE MB", func(j Job) float64 { return j.ShuffledMB }},
 	{"IN PLACE", func(j Job) float64 { return float64(j.InPlace) }}, {"FALLBACKS", func(j Job) float64 { return float64(j.Fallbacks) }},
+	{"MEMORY MB", resident}, // 0 if it was not measured
 }
 
-// WriteTable writes the medians of all rows for each size.
+// WriteTable writes the medians of all rows, in a table for each job and size.
 func (r Result) WriteTable(w io.Writer) error {
 	for _, size := range r.Setup.SizesMiB {
-		fmt.Fprintf(w, "TeraSort of %d MiB on %d hosts with a disk of %.0f MB/s each; medians.\n", size, r.Setup.Hosts, float64(r.Setup.Rate)/megabyte)
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprint(t, "ROW\tRUNS")
-		for _, c := range columns {
-			fmt.Fprint(t, "\t"+c.head)
-		}
-		fmt.Fprintln(t)
-		for _, name := range Rows() {
-			n := len(r.Values(name, job(size, seconds)))
-			if n == 0 {
-				continue
-			}
-			fmt.Fprintf(t, "%s\t%d", name, n)
-			for _, c := range columns {
-				fmt.Fprintf(t, "\t%.4g", figures.Median(r.Values(name, job(size, c.of))))
-			}
-			fmt.Fprintln(t)
-		}
-		if err := t.Flush(); err != nil {
+		if err := r.writeJobs(w, size, func(one row) bool { return !one.rank }); err != nil {
 			return err
 		}
 	}
-	return nil
+	return r.writeJobs(w, r.Setup.rankMiB(), func(one row) bool { return one.rank })
+}
+
+// writeJobs writes the medians of the jobs of a size in the rows that are chosen, or nothing if there are none.
+func (r Result) writeJobs(w io.Writer, size int, chosen func(row) bool) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	begun := false
+	for _, one := range rows() {
+		name := one.String()
+		n := len(r.Values(name, job(size, seconds)))
+		if n == 0 || !chosen(one) {
+			continue
+		}
+		if !begun {
+			begun = true
+			fmt.Fprintf(w, "%s of %d MiB on %d hosts with a disk of %.0f MB/s each; medians.\n", one.job(), size, r.Setup.Hosts, float64(r.Setup.Rate)/megabyte)
+			fmt.Fprint(t, "ROW\tRUNS")
+			for _, c := range columns {
+				fmt.Fprint(t, "\t"+c.head)
+			}
+			fmt.Fprintln(t)
+		}
+		fmt.Fprintf(t, "%s\t%d", name, n)
+		for _, c := range columns {
+			fmt.Fprintf(t, "\t%.4g", figures.Median(r.Values(name, job(size, c.of))))
+		}
+		fmt.Fprintln(t)
+	}
+	return t.Flush()
 }
 
 // Report returns the HTML page.
 func (r Result) Report() report.Report {
-	return report.Report{Headline: "MapReduce on a parallel file system", Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup,
-		About: "TeraSort on real GlusterFS and MooseFS with modelled disks: with and without locality, with intermediate data on local disks or on the file system, and there with Hadoop's shuffle or merged in place."}
+	return report.Report{Headline: "MapReduce on a parallel file system", Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup, Charts: r.memoryChart(),
+		About: "TeraSort and PageRank on real GlusterFS and MooseFS with modelled disks: with and without locality, with intermediate data on local disks or on the file system, and there with Hadoop's shuffle or merged in place. In some rows YARN has one or two CPUs, and less or more memory."}
 }
 
 // KnownClaims returns the claims of an invented result. Their names, units and goals are those of the claims of
@@ -153,10 +176,10 @@ func (r Result) Report() report.Report {
 func KnownClaims() []claims.Claim {
 	s := DefaultSetup()
 	var turns []Turn
-	for _, name := range Rows() {
-		t := Turn{Row: name, Run: 1}
-		for _, size := range s.SizesMiB {
-			t.Jobs = append(t.Jobs, Job{SizeMiB: size, RunS: 1, Maps: 1, LocalMaps: 1, WrittenMB: 1, NetworkMB: 1})
+	for _, one := range rows() {
+		t := Turn{Row: one.String(), Run: 1}
+		for _, size := range one.sizes(s) {
+			t.Jobs = append(t.Jobs, Job{SizeMiB: size, RunS: 1, Maps: 1, LocalMaps: 1, WrittenMB: 1, NetworkMB: 1, Memory: []MemorySample{{ResidentMB: 1}}})
 		}
 		turns = append(turns, t)
 	}
