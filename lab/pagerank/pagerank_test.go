@@ -57,15 +57,15 @@ func TestSum(t *testing.T) {
 func TestCheck(t *testing.T) {
 	g := &Graph{links: [][]uint32{{0, 1}, {0}}, ranks: []int64{5, 7}}
 	for text, want := range map[string]string{
-		"1\t7\t0\n0\t5\t0 1\n":          "",
-		"0\t5\t0 1\n":                   "1 pages, want 2",
-		"0\t5\t0 1\n0\t5\t0 1\n":        "two of it",
-		"0\t5\t0 1\n1\t8\t0\n":          "want \"1\\t7",
-		"0\t5\t0 1\n1\t7\t1\n":          "want \"1\\t7",
-		"0\t5\t0 1\n2\t7\t0\n":          "not in the graph",
-		"0\t5\t0 1\nx\n":                "not in the graph",
-		"":                              "0 pages",
-		strings.Repeat("1", 100_000):    "too long",
+		"1\t7\t0\n0\t5\t0 1\n":           "",
+		"0\t5\t0 1\n":                    "1 pages, want 2",
+		"0\t5\t0 1\n0\t5\t0 1\n":         "two of it",
+		"0\t5\t0 1\n1\t8\t0\n":           "want \"1\\t7",
+		"0\t5\t0 1\n1\t7\t1\n":           "want \"1\\t7",
+		"0\t5\t0 1\n2\t7\t0\n":           "not in the graph",
+		"0\t5\t0 1\nx\n":                 "not in the graph",
+		"":                               "0 pages",
+		strings.Repeat("1", 100_000):     "too long",
 		"0\t5\t0 1\n1\t7\t0\n-1\t7\t0\n": "not in the graph",
 	} {
 		if err := g.Check(strings.NewReader(text)); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -90,13 +90,13 @@ func TestFurtherRows(t *testing.T) {
 		found[c.Name] = c.Value
 	}
 	for name, want := range map[string]float64{
-		"gluster, PageRank of 64 MiB, shared-near: run time":                                               30,
-		"gluster, PageRank of 64 MiB, in place: run time / with Hadoop's shuffle":                          0.75,
-		"gluster, PageRank of 64 MiB, in place: run time / on local disks":                                 1.5,
-		"gluster, TeraSort of 256 MiB, yarn-1-core-less: run time":                                         100,
-		"gluster, TeraSort of 256 MiB, YARN with two cores: run time / with one, with less memory":         0.6,
-		"gluster, TeraSort of 256 MiB, YARN with more memory: run time / with less, with one core":         0.9,
-		"gluster, TeraSort of 256 MiB, yarn-1-core-less: most memory of YARN's processes": 300,
+		"gluster, PageRank of 64 MiB, shared-near: run time":                                       30,
+		"gluster, PageRank of 64 MiB, in place: run time / with Hadoop's shuffle":                  0.75,
+		"gluster, PageRank of 64 MiB, in place: run time / on local disks":                         1.5,
+		"gluster, TeraSort of 256 MiB, yarn-1-core-less: run time":                                 100,
+		"gluster, TeraSort of 256 MiB, YARN with two cores: run time / with one, with less memory": 0.6,
+		"gluster, TeraSort of 256 MiB, YARN with more memory: run time / with less, with one core": 0.9,
+		"gluster, TeraSort of 256 MiB, yarn-1-core-less: most memory of YARN's processes":          300,
 	} {
 		if got, known := found[name]; !known || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", name, got, want)
