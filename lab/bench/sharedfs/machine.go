@@ -31,6 +31,7 @@ type machine struct {
 	jar     string // penstock-sharedfs.jar
 	hosts   []*storage.Host
 	mount   string
+	state   string // folder of what hosts keep. It is new for each row, and Dir is that of all rows of a run.
 	clients []*process.Process
 	classes string         // PageRank's
 	cpus    string         // of YARN, a taskset list; "": all
@@ -102,7 +103,10 @@ func (m *machine) makeHosts(ctx context.Context, s *stand.Stand) ([]*storage.Hos
 	if err := os.MkdirAll(m.mount, 0o755); err != nil {
 		return nil, err
 	}
-	return storage.Hosts(ctx, s.Book, s.Network.Machines, programs, s.Path("hosts"))
+	if m.state, err = os.MkdirTemp(s.Dir, "hosts-"); err != nil {
+		return nil, err
+	}
+	return storage.Hosts(ctx, s.Book, s.Network.Machines, programs, m.state)
 }
 
 // folders returns the folder on each disk for a file system's data.
