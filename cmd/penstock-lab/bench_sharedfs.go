@@ -27,8 +27,22 @@ inputs of some sizes. The name of a row is FILE-SYSTEM-CASE: gluster or moosefs,
   stock-near   intermediate data on the file system, with Hadoop's own shuffle
 
 The first four are the cases of "Progress on Efficient Integration of Lustre and Hadoop/YARN". The
-table has run times, local maps, the busy part of the CPUs, and the bytes from and to the disks, over
-the network and through NodeManagers. Every row of every output is checked.
+paper's second job is PageRank, with a quarter of TeraSort's largest input:
+
+  pagerank-local-any, pagerank-local-near, pagerank-shared-near, pagerank-stock-near
+
+PageRank is three jobs of MapReduce one after the other, on a generated graph. Further rows give YARN
+one or two CPUs, and less or more memory for its containers (1 or 2 GiB on each host), in place of
+the paper's virtual machines. These rows have TeraSort's largest input, and only exist for gluster:
+
+  yarn-1-core-less, yarn-1-core-more, yarn-2-cores-less, yarn-2-cores-more    else as shared-near
+
+The CPUs are a list of taskset for NodeManagers and containers. The memory is that of a cgroup, page
+cache included, whose use is sampled once a second. The report draws it over time.
+
+The table has run times, local maps, the busy part of the CPUs, and the bytes from and to the disks,
+over the network and through NodeManagers. Every row of every output of TeraSort is checked, and
+every rank of PageRank.
 
 Further rows measure storage clients beside TeraSorts, on GlusterFS:
 
@@ -60,11 +74,13 @@ continues.
 
 Needs root, /dev/fuse, nsenter, unshare and chrt, 8 GiB of memory (16 GiB with storage clients), a JDK
 and, the first time, Maven and a Debian machine (GlusterFS, MooseFS and fio are unpacked into the cache,
-not installed). Nothing else should run meanwhile.
+not installed). The rows yarn-* also need two CPUs and cgroups of the memory controller.
+Nothing else should run meanwhile.
 
 Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 interrupted.`,
 		Example: `  penstock-lab bench sharedfs --runs 5 --resume sharedfs.jsonl --json sharedfs.json --report sharedfs.html
   penstock-lab bench sharedfs --runs 1 --rows 'gluster-s*' --sizes 128
+  penstock-lab bench sharedfs --runs 3 --rows '*-pagerank-*,gluster-yarn-*' --report yarn.html
   penstock-lab bench sharedfs --runs 5 --rows 'gluster-clients-*' --resume clients.jsonl --json clients.json
   penstock-lab bench sharedfs --runs 1 --rows 'gluster-clients-*' --sorts 50 --json clients-50.json`,
 		Args: cobra.NoArgs,

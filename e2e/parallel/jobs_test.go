@@ -5,8 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/hadoop"
@@ -134,7 +138,7 @@ func (c *cluster) shuffled(t *testing.T) (bytes int64) {
 
 // TestJobs: TeraGen and TeraSort run without HDFS, and maps run beside their data. Without the shuffle in place,
 // NodeManagers send the map outputs; with it, they send nothing, and the reduces write no spills. The rows are the
-// same. When a map output is damaged, or a NodeManager is killed during the merge, they are the same, too.
+// same. When a map and a reduce are killed during the shuffle, or a NodeManager during the merge, they are the same, too.
 func TestJobs(t *testing.T) {
 	each(t, func(t *testing.T, m *storage.Machines, layout string) {
 		c := start(t, m, layout)
@@ -167,6 +171,36 @@ func TestJobs(t *testing.T) {
 		if sum := c.check(t, 2, "in-place", hadoop.RowCheck{Sorted: true}); sum != want {
 			t.Errorf("in place: the rows have the checksum %s, want %s", sum, want)
 		}
+
+		t.Run("killed tasks", func(t *testing.T) {
+			// The reduces start before the maps, and their shuffle waits for the map that is stopped here. So both die during the shuffle.
+			early := hadoop.Job{Kind: hadoop.TeraSort, Input: "/input", Output: "/killed-tasks", Reduces: reduces,
+				Settings: map[string]string{"mapreduce.job.reduce.slowstart.completedmaps": "0"}}
+			for name, value := range inPlace {
+				early.Settings[name] = value
+			}
+			app := c.submit(t, early)
+			m := untilTask(t, app, "a map runs", func(k hadoop.Task) bool { return !k.Reduce() })
+			fixture.Must(t, unix.Kill(m.PID, unix.SIGSTOP))
+			r := untilTask(t, app, "a reduce shuffles", shuffles)
+			t.Logf("killing %s and %s", m.Attempt, r.Attempt)
+			for _, k := range []hadoop.Task{r, m} {
+				fixture.Must(t, unix.Kill(k.PID, unix.SIGKILL))
+			}
+			got := counters(t, app)
+			t.Logf("%d maps and %d reduces were launched, %d map outputs were merged in place, %d fallbacks", got["Launched map tasks"], got["Launched reduce tasks"],
+				got["MAP_OUTPUTS_IN_PLACE"], got["FALLBACKS"])
+			if got["Failed map tasks"] != 1 || got["Failed reduce tasks"] != 1 || got["Launched map tasks"] <= maps || got["Launched reduce tasks"] <= reduces {
+				t.Errorf("the killed map and the killed reduce were to be the only tasks that failed, and to run again: %v", got)
+			}
+			// The second attempt of a reduce uses Hadoop's shuffle.
+			if got["FALLBACKS"] < 1 || got["MAP_OUTPUTS_IN_PLACE"] != maps*(reduces-got["FALLBACKS"]) {
+				t.Errorf("the first attempts were to merge in place, and no others: %v", got)
+			}
+			if sum := c.check(t, 1, "killed-tasks", hadoop.RowCheck{Sorted: true}); sum != want {
+				t.Errorf("the rows have the checksum %s, want %s", sum, want)
+			}
+		})
 
 		t.Run("killed NodeManager", func(t *testing.T) {
 			sort.Output = "/killed"
@@ -209,4 +243,25 @@ func (c *cluster) untilReduces(t *testing.T, app *hadoop.App) {
 		s, err := app.Status(t.Context())
 		return err == nil && (s.Progress >= 50 || s.Ended())
 	})
+}
+
+// untilTask waits for a task of a job, and returns it.
+func untilTask(t *testing.T, app *hadoop.App, what string, is func(hadoop.Task) bool) (found hadoop.Task) {
+	t.Helper()
+	fixture.Eventually(t, what, func() bool {
+		all, err := app.Tasks()
+		fixture.Must(t, err)
+		i := slices.IndexFunc(all, is)
+		if i >= 0 {
+			found = all[i]
+		}
+		return i >= 0
+	})
+	return found
+}
+
+// shuffles reports whether a task is a reduce that has started the shuffle in place.
+func shuffles(k hadoop.Task) bool {
+	text, err := os.ReadFile(filepath.Join(k.LogDir, "syslog"))
+	return err == nil && k.Reduce() && strings.Contains(string(text), "Using ShuffleConsumerPlugin: penstock.")
 }

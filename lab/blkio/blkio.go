@@ -7,14 +7,11 @@ package blkio
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"penstock/lab/cgroup"
 	"penstock/lab/ledger"
-	"penstock/node/mounts"
 )
 
 // Bounds of a weight for bfq.
@@ -24,31 +21,10 @@ const (
 )
 
 // Group is a cgroup. Processes join it by writing to its cgroup.procs.
-type Group struct {
-	Path string // the cgroup's folder
-
-	book *ledger.Ledger
-	id   ledger.ID
-}
+type Group struct{ *cgroup.Group }
 
 // Mount returns the mount point of the controller's hierarchy.
-func Mount() (string, error) {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return "", err
-	}
-	return mountOf(mounts)
-}
-
-func mountOf(mountinfo []byte) (string, error) {
-	for m := range mounts.Parse(string(mountinfo)) {
-		if m.Kind == "cgroup" && strings.Contains(","+m.Options+",", ",blkio,") {
-			return m.Point, nil
-		}
-	}
-	return "", errors.New("the blkio controller of cgroup v1 is not mounted: " +
-		"try mount -t cgroup -o blkio blkio /sys/fs/cgroup/blkio, unless cgroup v2 has it (cgroup.controllers says io)")
-}
+func Mount() (string, error) { return cgroup.Mount("blkio") }
 
 // Make creates a group below the hierarchy's root. The ledger records the group first.
 func Make(book *ledger.Ledger, name string) (*Group, error) {
@@ -56,14 +32,11 @@ func Make(book *ledger.Ledger, name string) (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{Path: filepath.Join(root, name), book: book}
-	if g.id, err = book.Cgroup(g.Path); err != nil {
+	g, err := cgroup.Make(book, root, name)
+	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(g.Path, 0o755); err != nil {
-		return nil, fmt.Errorf("make a cgroup: %w", err)
-	}
-	return g, nil
+	return &Group{g}, nil
 }
 
 // SetWeight sets the group's weight on every device with the scheduler bfq. Processes without a
@@ -72,7 +45,7 @@ func (g *Group) SetWeight(weight int) error {
 	if weight < WeightMin || weight > WeightMax {
 		return fmt.Errorf("bfq weight %d: use %d to %d", weight, WeightMin, WeightMax)
 	}
-	return g.set("blkio.bfq.weight", fmt.Sprint(weight))
+	return g.Set("blkio.bfq.weight", fmt.Sprint(weight))
 }
 
 // SetCap limits the group's reads and its writes, each to the given number of bytes per second, on
@@ -83,15 +56,5 @@ func (g *Group) SetCap(device string, bytesPerSecond int64) error {
 		return fmt.Errorf("%s: %w", device, err)
 	}
 	line := fmt.Sprintf("%d:%d %d", unix.Major(st.Rdev), unix.Minor(st.Rdev), bytesPerSecond)
-	return errors.Join(g.set("blkio.throttle.read_bps_device", line), g.set("blkio.throttle.write_bps_device", line))
+	return errors.Join(g.Set("blkio.throttle.read_bps_device", line), g.Set("blkio.throttle.write_bps_device", line))
 }
-
-func (g *Group) set(file, value string) error {
-	if err := os.WriteFile(filepath.Join(g.Path, file), []byte(value), 0); err != nil {
-		return fmt.Errorf("cgroup %s: %w", filepath.Base(g.Path), err)
-	}
-	return nil
-}
-
-// Remove removes the group. Its remaining processes move to the root.
-func (g *Group) Remove() error { return g.book.Undo(g.id) }

@@ -4,22 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"penstock/lab/ledger"
 )
-
-func TestMountOf(t *testing.T) {
-	const v1 = "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n38 31 0:35 / /run/blkio rw,relatime shared:9 - cgroup none rw,blkio\n"
-	if at, err := mountOf([]byte(v1)); err != nil || at != "/run/blkio" {
-		t.Errorf("%q, %v", at, err)
-	}
-	const v2 = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n"
-	if at, err := mountOf([]byte(v2)); err == nil || !strings.Contains(err.Error(), "not mounted") {
-		t.Errorf("%q, %v", at, err)
-	}
-}
 
 // A group accepts its settings, and processes join it as a container's JVM does. It can be removed
 // while a process is still in it.

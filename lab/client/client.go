@@ -58,7 +58,7 @@ func CompileSources(ctx context.Context, lib, dir string, sources map[string][]b
 		argv = append(argv, file)
 	}
 	if out, err := exec.CommandContext(ctx, "javac", argv...).CombinedOutput(); err != nil {
-		return fmt.Errorf("compile the HDFS client (needs javac of a JDK): %w: %s", err, out)
+		return fmt.Errorf("compile Java (needs javac of a JDK): %w: %s", err, out)
 	}
 	return nil
 }

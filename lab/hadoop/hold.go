@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -86,19 +84,10 @@ func (h *Hold) Release() error {
 	return errors.Join(errs...)
 }
 
-// taskAttempt is a task's attempt in the command line of its JVM.
-var taskAttempt = regexp.MustCompile(`^attempt_(\d+_\d+)_[mr]_\d+_\d+$`)
-
 // taskOf returns the application of a task's JVM, from its command line.
 func taskOf(command []string) (application string, ok bool) {
-	child := false
-	for _, word := range command {
-		if m := taskAttempt.FindStringSubmatch(word); child && m != nil {
-			return "application_" + m[1], true
-		}
-		child = child || strings.HasSuffix(word, ".YarnChild")
-	}
-	return "", false
+	_, application, ok = attemptOf(command)
+	return application, ok
 }
 
 // look stops the tasks that have a connection to a DataNode of this cluster.

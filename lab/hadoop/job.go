@@ -39,7 +39,10 @@ const (
 	TestDFSIORead  Kind = "testdfsio-read"
 )
 
-var kinds = []Kind{WordCount, TeraGen, TeraSort, TeraValidate, Sort, TestDFSIOWrite, TestDFSIORead}
+// PageRank is an iteration of the PageRank of package pagerank, whose classes must be in Config.Jars.
+const PageRank Kind = "pagerank"
+
+var kinds = []Kind{WordCount, TeraGen, TeraSort, TeraValidate, Sort, TestDFSIOWrite, TestDFSIORead, PageRank}
 
 // Job describes one submission.
 type Job struct {
@@ -49,7 +52,7 @@ type Job struct {
 	Rows      int64  // TeraGen: rows of 100 bytes
 	Maps      int    // TeraGen: number of maps, TestDFSIO: number of files; default 2. Other jobs have one map per block of input
 	FileBytes int64  // TestDFSIO: bytes of each file
-	Reduces   int    // WordCount, TeraSort, Sort: default 1
+	Reduces   int    // WordCount, TeraSort, Sort, PageRank: default 1
 	Queue     string // QueueProtected or QueueAggressor, or one of Config.Queues
 	CPUs      string // taskset list for the job's client and all of its containers; empty: all
 	Cgroup    string // folder of the containers' cgroup (cgroup v1); empty: the NodeManager's cgroup
@@ -117,7 +120,7 @@ func (c *Cluster) Submit(ctx context.Context, job Job) (*App, error) {
 		// WordCount's reduce only adds up a few thousand numbers.
 		settings["mapreduce.reduce.java.opts"] = c.taskOpts(c.cfg.TaskHeapMB) + " " + quick
 	}
-	if job.Kind == TeraSort || job.Kind == Sort {
+	if job.Kind == TeraSort || job.Kind == Sort || job.Kind == PageRank {
 		// The maps' outputs are large compared with a small task's heap. Outputs that do not fit
 		// into a third of the heap go to the local disk, as on a real cluster.
 		settings["mapreduce.reduce.shuffle.input.buffer.percent"] = "0.3"
@@ -188,6 +191,8 @@ func (j Job) command() (class string, args []string, err error) {
 		class = examples + "terasort.TeraValidate"
 	case Sort:
 		class = examples + "Sort"
+	case PageRank:
+		class = "PageRank"
 	default:
 		return "", nil, fmt.Errorf("hadoop: unknown job %q; use one of %q", j.Kind, kinds)
 	}

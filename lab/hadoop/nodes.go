@@ -26,6 +26,7 @@ type Node struct {
 	Machine   Machine
 	LocalDirs []string // intermediate data of its NodeManager, of no other one; default: in the run folder
 	Cgroup    string   // folder of the cgroup of its two JVMs and of its containers; "": the caller's
+	CPUs      string   // taskset list of its NodeManager and of its containers; "": all
 }
 
 // validateNodes completes a configuration with nodes: there is one DataNode and one NodeManager for each.

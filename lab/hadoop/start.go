@@ -154,7 +154,7 @@ func (c *Cluster) launch(ctx context.Context) error {
 	}
 	for i := range c.cfg.NodeManagers {
 		node := c.cfg.node(i)
-		nm := jvm{name: fmt.Sprintf("nm%d", i), opts: []string{quick}, ownPIDs: os.Geteuid() == 0, class: classNodeManager, machine: node.Machine, cgroup: node.Cgroup}
+		nm := jvm{name: fmt.Sprintf("nm%d", i), opts: []string{quick}, ownPIDs: os.Geteuid() == 0, class: classNodeManager, machine: node.Machine, cpus: node.CPUs, cgroup: node.Cgroup}
 		if g := c.cfg.Governed; g != nil {
 			nm.opts = append(nm.opts, install.NodeManagerOption(g.AgentJar, g.Socket))
 		}

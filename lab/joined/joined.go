@@ -10,54 +10,29 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"path/filepath"
-	"strconv"
 
+	"penstock/lab/cgroup"
 	"penstock/lab/ledger"
 	"penstock/node/control/join"
 	"penstock/node/control/journal"
 )
 
-// Group is a cgroup (version 2) of measured processes.
-type Group struct {
-	Path string // its folder
-	book *ledger.Ledger
-	id   ledger.ID
-}
-
-// NewGroup makes a cgroup. The name must be unique on the machine while the cgroup exists.
-func NewGroup(book *ledger.Ledger, name string) (*Group, error) {
+// NewGroup makes a cgroup (version 2) for measured processes. The name must be unique on the machine while the cgroup
+// exists. Only sockets that a process opens after it was added belong to the cgroup.
+func NewGroup(book *ledger.Ledger, name string) (*cgroup.Group, error) {
 	root, err := join.Root()
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{Path: filepath.Join(root, name), book: book}
-	if g.id, err = book.Cgroup(g.Path); err != nil {
-		return nil, err
-	}
-	if err := os.Mkdir(g.Path, 0o755); err != nil {
-		return nil, errors.Join(fmt.Errorf("make a cgroup for the containers: %w", err), book.Undo(g.id))
-	}
-	return g, nil
+	return cgroup.Make(book, root, name)
 }
-
-// Add moves a process to the cgroup. Only sockets that the process opens later belong to the cgroup.
-func (g *Group) Add(pid int) error {
-	if err := os.WriteFile(filepath.Join(g.Path, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
-		return fmt.Errorf("move a container to its cgroup: %w", err)
-	}
-	return nil
-}
-
-// Remove removes the cgroup. Processes that are still in it are moved to the cgroup above.
-func (g *Group) Remove() error { return g.book.Undo(g.id) }
 
 // Options say what is joined.
 type Options struct {
 	Book  *ledger.Ledger
 	Dir   string // folder for the journal and for the programs
-	Group *Group
+	Group *cgroup.Group
 	Ports []uint16 // of servers; none: all
 	// Do calls a function on a thread in the network namespace in which addresses are translated.
 	Do func(f func() error) error

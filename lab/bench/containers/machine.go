@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"penstock/lab/cgroup"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 	"penstock/lab/joined"
@@ -35,7 +36,7 @@ type machine struct {
 	row   Row
 
 	router  *netns.Machine
-	group   *joined.Group
+	group   *cgroup.Group
 	joining *joined.Joining
 	probe   *network.Probe
 	meter   *meter

@@ -143,7 +143,7 @@ func (c *contest) prepareDaemons(s *stand.Stand, here netip.Addr) error {
 	for _, h := range c.hosts {
 		names = append(names, h.Name)
 	}
-	if _, err := certs.Make(s.Path("certs"), names, nil); err != nil {
+	if _, err := certs.Make(c.certificates(), names, nil); err != nil {
 		return err
 	}
 	c.here = here.String()
@@ -161,12 +161,14 @@ func (c *contest) prepareDaemons(s *stand.Stand, here netip.Addr) error {
 // quantum is the size of a turn, and of the daemons' requests.
 const quantum = mib
 
-func (c *contest) certificate(s *stand.Stand, name, ending string) string {
-	return s.Path(filepath.Join("certs", name+ending))
+func (c *contest) certificates() string { return filepath.Join(c.state, "certs") }
+
+func (c *contest) certificate(name, ending string) string {
+	return filepath.Join(c.certificates(), name+ending)
 }
 
-func (c *contest) broker(s *stand.Stand) []string {
-	return []string{"--ca", c.certificate(s, "ca", ".pem"), "--cert", c.certificate(s, c.here, ".pem"), "--key", c.certificate(s, c.here, ".key")}
+func (c *contest) broker(*stand.Stand) []string {
+	return []string{"--ca", c.certificate("ca", ".pem"), "--cert", c.certificate(c.here, ".pem"), "--key", c.certificate(c.here, ".key")}
 }
 
 // nodes returns the daemons of the servers. The TeraSorts have equal weights.
@@ -176,7 +178,7 @@ func (c *contest) nodes(s *stand.Stand) (all []daemon.Options) {
 		all = append(all, daemon.Options{Mode: "enforce", LogLevel: "info", Socket: taskSocket, By: h.Urgent().Args(), Listen: h.IP() + ":0",
 			Device: fmt.Sprintf("  profile: %s\n  storage_share: %v\n  depth: {max: 1}\n", c.profiles[i], c.setup.Beside.Share),
 			More: fmt.Sprintf("%sstorage: {directory: %s, names: [%s, %s]}\nbroker: {addresses: [%q], node: %s, ca: %s, cert: %s, key: %s, peers: '0.0.0.0:%d'}\n", daemon.Believe,
-				folders(service)[i], h.Name, h.IP(), s.BrokerAddress(), h.Name, c.certificate(s, "ca", ".pem"), c.certificate(s, h.Name, ".pem"), c.certificate(s, h.Name, ".key"), peersPort)})
+				folders(service)[i], h.Name, h.IP(), s.BrokerAddress(), h.Name, c.certificate("ca", ".pem"), c.certificate(h.Name, ".pem"), c.certificate(h.Name, ".key"), peersPort)})
 	}
 	return all
 }

@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"penstock/lab/cgroup"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
+	"penstock/lab/pagerank"
 	"penstock/lab/process"
 	"penstock/lab/stand"
 	"penstock/lab/storage"
@@ -29,7 +31,11 @@ type machine struct {
 	jar     string // penstock-sharedfs.jar
 	hosts   []*storage.Host
 	mount   string
+	state   string // folder of what hosts keep. It is new for each row, and Dir is that of all rows of a run.
 	clients []*process.Process
+	classes string         // PageRank's
+	cpus    string         // of YARN, a taskset list; "": all
+	group   *cgroup.Memory // of YARN; nil: it has all memory
 }
 
 // root returns the folder that is shared:///.
@@ -42,7 +48,7 @@ func newMachine(q Request, r row, dir string) (*machine, stand.Spec, error) {
 		return nil, stand.Spec{}, fmt.Errorf("run make build first: %w", err)
 	}
 	return m, stand.Spec{Name: "sharedfs", Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
-		Machines: q.Setup.Hosts, Prepare: m.prepare, Hadoop: m.cluster}, nil
+		Machines: q.Setup.Hosts, Prepare: m.prepare, Hadoop: m.cluster, Stop: m.stop}, nil
 }
 
 // start starts a machine in the folder dir. On an error, start undoes all changes.
@@ -82,7 +88,10 @@ func (m *machine) prepare(ctx context.Context, s *stand.Stand) (err error) {
 	if err != nil {
 		return err
 	}
-	return m.mountAll(ctx, s, mount)
+	if err := m.mountAll(ctx, s, mount); err != nil {
+		return err
+	}
+	return m.prepareJob(ctx, s)
 }
 
 // makeHosts makes a host of each machine of the network.
@@ -94,7 +103,10 @@ func (m *machine) makeHosts(ctx context.Context, s *stand.Stand) ([]*storage.Hos
 	if err := os.MkdirAll(m.mount, 0o755); err != nil {
 		return nil, err
 	}
-	return storage.Hosts(ctx, s.Book, s.Network.Machines, programs, s.Path("hosts"))
+	if m.state, err = os.MkdirTemp(s.Dir, "hosts-"); err != nil {
+		return nil, err
+	}
+	return storage.Hosts(ctx, s.Book, s.Network.Machines, programs, m.state)
 }
 
 // folders returns the folder on each disk for a file system's data.
@@ -124,6 +136,33 @@ func (m *machine) mountAll(ctx context.Context, s *stand.Stand, mount mounter) e
 	}
 	_, err := m.hosts[0].Run(ctx, argv...)
 	return errors.Join(err, os.WriteFile(m.names(s), []byte(names), 0o644))
+}
+
+// prepareJob makes what only some rows need: the classes of PageRank, and the part of the machine for YARN.
+func (m *machine) prepareJob(ctx context.Context, s *stand.Stand) (err error) {
+	if m.row.rank {
+		m.classes = s.Path("pagerank")
+		lib, err := hadoop.Fetch(ctx, s.Spec.Cache, m.setup.Hadoop, s.Spec.Progress)
+		if err != nil {
+			return err
+		}
+		return pagerank.Compile(ctx, lib, m.classes)
+	}
+	if p := m.row.part; p != (part{}) {
+		if m.cpus, err = p.cpus(); err != nil {
+			return err
+		}
+		m.group, err = cgroup.MakeMemory(s.Book, fmt.Sprintf("penstock-lab-sharedfs-%d", os.Getpid()), p.limit(m.setup))
+	}
+	return err
+}
+
+// stop removes what prepareJob has made, after the end of Hadoop.
+func (m *machine) stop() error {
+	if m.group == nil {
+		return nil
+	}
+	return m.group.Remove()
 }
 
 // names returns the path of the file that translates the servers' names.
@@ -167,12 +206,20 @@ func (m *machine) cluster(s *stand.Stand) hadoop.Config {
 	}
 	cfg := hadoop.Config{Version: m.setup.Hadoop, Masters: m.hosts[0], NoHDFS: true, Jars: []string{m.jar}, Settings: settings,
 		TaskSlots: (m.setup.Files + m.setup.Hosts - 1) / m.setup.Hosts, Queues: []string{queue}}
+	if m.row.rank {
+		cfg.Jars = append(cfg.Jars, m.classes)
+	}
+	group := ""
+	if m.group != nil {
+		group = m.group.Path
+		settings["yarn.nodemanager.resource.memory-mb"] = strconv.Itoa(m.row.part.containersMiB(m.setup.YARN))
+	}
 	for i, h := range m.hosts {
 		local := m.local(h)
 		if !m.row.shared {
 			local = filepath.Join(s.Disks[i].Mount(), "local")
 		}
-		cfg.Nodes = append(cfg.Nodes, hadoop.Node{Machine: h, LocalDirs: []string{local}})
+		cfg.Nodes = append(cfg.Nodes, hadoop.Node{Machine: h, LocalDirs: []string{local}, CPUs: m.cpus, Cgroup: group})
 	}
 	return cfg
 }

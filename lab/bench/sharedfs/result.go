@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"penstock/lab/experiment"
@@ -87,20 +88,15 @@ func (r Result) claims() (all []claims.Claim) {
 		stock, near := fs+"-stock-near", fs+"-shared-near"
 		for _, size := range r.Setup.SizesMiB {
 			name := fmt.Sprintf("%s, TeraSort of %d MiB, ", fs, size)
-			for _, w := range ways {
-				all = claims.Add(all, claims.Of(name+w.name+": run time", "s", r.Values(fs+"-"+w.name, job(size, seconds))...).From(paper))
-			}
+			all = claims.Add(all, r.runTimes(name, fs, ways, size)...)
 			all = claims.Add(all,
 				claims.Of(name+"in place: run time / with Hadoop's shuffle", "ratio", r.Pairs(near, stock, ratio(size, seconds))...).AtMost(mostTime).From(paperFaster))
-			all = claims.Add(all,
-				claims.Of(name+"in place: bytes written to disks / with Hadoop's shuffle", "ratio", r.Pairs(near, stock, ratio(size, written))...).From(paper))
-			all = claims.Add(all,
-				claims.Of(name+"in place: bytes that NodeManagers sent", "MB", r.Values(near, job(size, func(j Job) float64 { return j.ShuffledMB }))...).AtMost(0).From(paper))
+			all = claims.Add(all, r.inPlace(name, near, stock, size)...)
 			all = claims.Add(all, claims.Of(name+"with locality: local maps", "part", r.Values(near, job(size, local))...).AtLeast(leastLocal).From(paper))
 			all = claims.Add(all, claims.Of(name+"with locality: bytes over the network / without", "ratio", r.Pairs(near, fs+"-shared-any", ratio(size, network))...).From(paper))
 		}
 	}
-	return append(all, r.contests()...)
+	return slices.Concat(all, r.rankClaims(), r.partClaims(), r.contests())
 }
 
 // contestFigure returns a function that returns a figure of a row with storage clients.
@@ -122,12 +118,12 @@ func against(of func(Contest) float64, compare func(turn, base float64) float64)
 	}
 }
 
-func throughput(c Contest) float64 { return c.Clients.MBs }
-func p99(c Contest) float64        { return c.Clients.P99MS }
-func probeP99(c Contest) float64   { return c.Clients.ProbeP99MS }
-func makespan(c Contest) float64   { return c.Sorts.MakespanS }
-func mean(c Contest) float64       { return c.Sorts.MeanS }
-func part(a, b float64) float64    { return a / b }
+func throughput(c Contest) float64  { return c.Clients.MBs }
+func p99(c Contest) float64         { return c.Clients.P99MS }
+func probeP99(c Contest) float64    { return c.Clients.ProbeP99MS }
+func makespan(c Contest) float64    { return c.Sorts.MakespanS }
+func mean(c Contest) float64        { return c.Sorts.MeanS }
+func quotient(a, b float64) float64 { return a / b }
 
 // ofDue returns the TeraSorts' makespan divided by the one that the weights allow. On disks of their own, the TeraSorts have all of the
 // disks' time. Beside active storage clients, only the rest of the storage share is theirs. If they only waited for disks, they
@@ -161,16 +157,32 @@ func (r Result) contests() (all []claims.Claim) {
 			}
 			return c
 		}
-		faster := toFloor(between, "throughput / floor", "ratio", against(throughput, part))
+		faster := toFloor(between, "throughput / floor", "ratio", against(throughput, quotient))
 		later := toFloor(between, "p99 of a transfer beyond that of floor", "quanta", against(p99, quanta))
 		probe := toFloor(between, "p99 of 4 KiB beyond that of floor", "quanta", against(probeP99, quanta))
 		all = claims.Add(all, goal(faster, faster.AtLeast(leastService)), goal(later, later.AtMost(mostQuanta)), goal(probe, probe.AtMost(mostQuanta)),
-			toFloor(between, "mean time of the TeraSorts / floor", "ratio", against(mean, part)))
+			toFloor(between, "mean time of the TeraSorts / floor", "ratio", against(mean, quotient)))
 	}
 	if due := toFloor(segregated, "makespan of the TeraSorts / what the weights allow", "ratio", r.Setup.ofDue); due.Runs > 0 {
 		all = append(all, due.AtMost(mostOfDue))
 	}
 	return all
+}
+
+// runTimes returns the run time of each way on a file system.
+func (r Result) runTimes(name, fs string, ways []way, size int) (all []claims.Claim) {
+	for _, w := range ways {
+		all = append(all, claims.Of(name+strings.TrimPrefix(w.name, rankPrefix)+": run time", "s", r.Values(fs+"-"+w.name, job(size, seconds))...).From(paper))
+	}
+	return all
+}
+
+// inPlace compares the bytes of the merge in place with those of Hadoop's own shuffle.
+func (r Result) inPlace(name, near, stock string, size int) []claims.Claim {
+	return []claims.Claim{
+		claims.Of(name+"in place: bytes written to disks / with Hadoop's shuffle", "ratio", r.Pairs(near, stock, ratio(size, written))...).From(paper),
+		claims.Of(name+"in place: bytes that NodeManagers sent", "MB", r.Values(near, job(size, func(j Job) float64 { return j.ShuffledMB }))...).AtMost(0).From(paper),
+	}
 }
 
 // WriteJSON writes the result.
@@ -179,52 +191,47 @@ func (r Result) WriteJSON(w io.Writer) error {
 	return experiment.WriteJSON(w, r)
 }
 
-// columns are the figures of the table.
-var columns = []struct {
+// column is a figure of a table, of a Job or of a Contest.
+type column[T any] struct {
 	head string
-	of   func(Job) float64
-}{
+	of   func(T) float64
+}
+
+// columns are the figures of the tables of jobs.
+var columns = []column[Job]{
 	{"TIME s", seconds}, {"LOCAL MAPS", local}, {"CPU", func(j Job) float64 { return j.CPU }}, {"READ MB", func(j Job) float64 { return j.ReadMB }},
 	{"WRITTEN MB", written}, {"NETWORK MB", network}, {"SHUFFLE MB", func(j Job) float64 { return j.ShuffledMB }},
 	{"IN PLACE", func(j Job) float64 { return float64(j.InPlace) }}, {"FALLBACKS", func(j Job) float64 { return float64(j.Fallbacks) }},
+	{"MEMORY MB", resident}, // 0 if it was not measured
 }
 
-// WriteTable writes the medians of all rows for each size.
+// WriteTable writes the medians of all rows, in a table for each job and size.
 func (r Result) WriteTable(w io.Writer) error {
 	for _, size := range r.Setup.SizesMiB {
-		if !slices.ContainsFunc(r.Turns, func(t Turn) bool { _, has := job(size, seconds)(t); return has }) {
-			continue
-		}
-		fmt.Fprintf(w, "TeraSort of %d MiB on %d hosts with a disk of %.0f MB/s each; medians.\n", size, r.Setup.Hosts, float64(r.Setup.Rate)/megabyte)
-		t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		fmt.Fprint(t, "ROW\tRUNS")
-		for _, c := range columns {
-			fmt.Fprint(t, "\t"+c.head)
-		}
-		fmt.Fprintln(t)
-		for _, name := range Rows() {
-			n := len(r.Values(name, job(size, seconds)))
-			if n == 0 {
-				continue
-			}
-			fmt.Fprintf(t, "%s\t%d", name, n)
-			for _, c := range columns {
-				fmt.Fprintf(t, "\t%.4g", figures.Median(r.Values(name, job(size, c.of))))
-			}
-			fmt.Fprintln(t)
-		}
-		if err := t.Flush(); err != nil {
+		if err := r.writeJobs(w, teraSort, size); err != nil {
 			return err
 		}
+	}
+	if err := r.writeJobs(w, pageRank, r.Setup.rankMiB()); err != nil {
+		return err
 	}
 	return r.writeContests(w)
 }
 
+// writeJobs writes the medians of the rows with a job, for one size of its input.
+func (r Result) writeJobs(w io.Writer, name string, size int) error {
+	var names []string
+	for _, one := range rows() {
+		if one.job() == name {
+			names = append(names, one.String())
+		}
+	}
+	title := fmt.Sprintf("%s of %d MiB on %d hosts with a disk of %.0f MB/s each; medians.", name, size, r.Setup.Hosts, float64(r.Setup.Rate)/megabyte)
+	return writeMedians(w, r, title, names, columns, func(of func(Job) float64) func(Turn) (float64, bool) { return job(size, of) })
+}
+
 // contestColumns are the figures of the table of the rows with storage clients.
-var contestColumns = []struct {
-	head string
-	of   func(Contest) float64
-}{
+var contestColumns = []column[Contest]{
 	{"MB/s", throughput}, {"WRITE", func(c Contest) float64 { return c.Clients.WriteMBs }}, {"READ", func(c Contest) float64 { return c.Clients.ReadMBs }},
 	{"P50 ms", func(c Contest) float64 { return c.Clients.P50MS }}, {"P99 ms", p99}, {"4 KiB P50", func(c Contest) float64 { return c.Clients.ProbeP50MS }},
 	{"4 KiB P99", probeP99}, {"ACTIVE", func(c Contest) float64 { return c.Clients.Active }},
@@ -233,29 +240,39 @@ var contestColumns = []struct {
 	{"OTHER DISKS", func(c Contest) float64 { return c.Other.Busy }},
 }
 
-// writeContests writes the medians of the rows with storage clients, if there are any.
+// writeContests writes the medians of the rows with storage clients.
 func (r Result) writeContests(w io.Writer) error {
+	var names []string
+	for _, between := range besides {
+		names = append(names, besideRow(between))
+	}
+	title := fmt.Sprintf("Storage clients beside %d TeraSorts of %d MiB on %d hosts with disks of %.0f MB/s; medians. A quantum takes %.0f ms.",
+		r.Setup.Beside.Sorts, r.Setup.Beside.SortMiB, r.Setup.Hosts, float64(r.Setup.Rate)/megabyte, r.Setup.quantumTime().Seconds()*1e3)
+	return writeMedians(w, r, title, names, contestColumns, contestFigure)
+}
+
+// writeMedians writes a title and the medians of some rows, or nothing if none of them has been measured. The function figure
+// returns how a column's figure is found in a turn.
+func writeMedians[T any](w io.Writer, r Result, title string, rows []string, columns []column[T], figure func(of func(T) float64) func(Turn) (float64, bool)) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	begun := false
-	for _, between := range besides {
-		name := besideRow(between)
-		n := len(r.Of(name))
+	for _, name := range rows {
+		n := len(r.Values(name, figure(columns[0].of)))
 		if n == 0 {
 			continue
 		}
 		if !begun {
 			begun = true
-			fmt.Fprintf(w, "Storage clients beside %d TeraSorts of %d MiB on %d hosts with disks of %.0f MB/s; medians. A quantum takes %.0f ms.\n", r.Setup.Beside.Sorts, r.Setup.Beside.SortMiB,
-				r.Setup.Hosts, float64(r.Setup.Rate)/megabyte, r.Setup.quantumTime().Seconds()*1e3)
+			fmt.Fprintln(w, title)
 			fmt.Fprint(t, "ROW\tRUNS")
-			for _, c := range contestColumns {
+			for _, c := range columns {
 				fmt.Fprint(t, "\t"+c.head)
 			}
 			fmt.Fprintln(t)
 		}
 		fmt.Fprintf(t, "%s\t%d", name, n)
-		for _, c := range contestColumns {
-			fmt.Fprintf(t, "\t%.4g", figures.Median(r.Values(name, contestFigure(c.of))))
+		for _, c := range columns {
+			fmt.Fprintf(t, "\t%.4g", figures.Median(r.Values(name, figure(c.of))))
 		}
 		fmt.Fprintln(t)
 	}
@@ -264,8 +281,9 @@ func (r Result) writeContests(w io.Writer) error {
 
 // Report returns the HTML page.
 func (r Result) Report() report.Report {
-	return report.Report{Headline: "MapReduce on a parallel file system", Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup,
-		About: "TeraSort on real GlusterFS and MooseFS with modelled disks: with and without locality, with intermediate data on local disks or on the file system, and there with Hadoop's shuffle or merged in place. " +
+	return report.Report{Headline: "MapReduce on a parallel file system", Claims: r.claims(), Table: r.WriteTable, Setup: r.Setup, Charts: r.memoryChart(),
+		About: "TeraSort and PageRank on real GlusterFS and MooseFS with modelled disks: with and without locality, with intermediate data on local disks or on the file system, and there with Hadoop's shuffle or merged in place. " +
+			"In some rows YARN has one or two CPUs, and less or more memory. " +
 			"Storage clients beside many TeraSorts: on other disks, on the same disks, and with turns at the servers' disks."}
 }
 
@@ -277,15 +295,15 @@ const ManySorts = 50
 func KnownClaims() []claims.Claim {
 	s := DefaultSetup()
 	var turns []Turn
-	for _, r := range rows() {
-		t := Turn{Row: r.String(), Run: 1}
-		if r.beside != "" {
+	for _, one := range rows() {
+		t := Turn{Row: one.String(), Run: 1}
+		if one.beside != "" {
 			t.Contest = &Contest{Clients: Clients{MBs: 1}, Sorts: Sorts{MakespanS: 1, MeanS: 1}}
 			turns = append(turns, t)
 			continue
 		}
-		for _, size := range s.SizesMiB {
-			t.Jobs = append(t.Jobs, Job{SizeMiB: size, RunS: 1, Maps: 1, LocalMaps: 1, WrittenMB: 1, NetworkMB: 1})
+		for _, size := range one.sizes(s) {
+			t.Jobs = append(t.Jobs, Job{SizeMiB: size, RunS: 1, Maps: 1, LocalMaps: 1, WrittenMB: 1, NetworkMB: 1, Memory: []MemorySample{{ResidentMB: 1}}})
 		}
 		turns = append(turns, t)
 	}

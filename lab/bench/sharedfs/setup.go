@@ -31,6 +31,8 @@ type Setup struct {
 	SortMB     int                `json:"sort_mb"` // the maps' buffer; smaller than a map's output, so maps spill and merge
 	DirtyBytes int64              `json:"dirty_bytes"`
 	Hadoop     string             `json:"hadoop"`
+	Iterations int                `json:"pagerank_iterations"`
+	YARN       Memory             `json:"yarn_memory"`
 	Beside     Beside             `json:"beside"`
 }
 
@@ -54,7 +56,7 @@ type Beside struct {
 // DefaultSetup returns the set-up for this machine.
 func DefaultSetup() Setup {
 	return Setup{Machine: experiment.ThisMachine(), Hosts: 4, Rate: 6 * megabyte, SizesMiB: []int{64, 128, 256}, Files: 8, Reduces: 4, SortMB: 16,
-		DirtyBytes: 32 * mib, Hadoop: hadoop.DefaultVersion, Beside: defaultBeside()}
+		DirtyBytes: 32 * mib, Hadoop: hadoop.DefaultVersion, Iterations: 3, YARN: Memory{LessMiB: 1024, MoreMiB: 2048, OtherMiB: 512}, Beside: defaultBeside()}
 }
 
 // Validate returns an error for a set-up that cannot be measured.
@@ -104,6 +106,9 @@ func (b Beside) validate() error {
 	return nil
 }
 
+// largest returns the largest size of TeraSort's input, in MiB.
+func (s Setup) largest() int { return slices.Max(s.SizesMiB) }
+
 func (s Setup) model() disk.Model { return disk.HDD(s.Rate) }
 
 // quantumTime returns the time that a disk takes for one quantum at a random place.
@@ -130,16 +135,19 @@ type way struct {
 	near   bool // maps are placed beside their data
 	merge  bool // map outputs are merged where they lie
 	about  string
+
+	rank   bool   // the job is PageRank; else TeraSort
+	part   part   // what YARN gets; zero: all
 	beside string // not "": TeraSorts and storage clients at the same time, and this is what lies between them
 }
 
 // ways are the paper's four cases, and Hadoop's own shuffle on the shared file system.
 var ways = []way{
-	{"local-any", false, false, false, "intermediate data on local disks, without locality", ""},
-	{"local-near", false, true, false, "intermediate data on local disks, with locality", ""},
-	{"shared-any", true, false, true, "intermediate data on the file system, merged in place, without locality", ""},
-	{"shared-near", true, true, true, "intermediate data on the file system, merged in place, with locality", ""},
-	{"stock-near", true, true, false, "intermediate data on the file system, Hadoop's own shuffle, with locality", ""},
+	{name: "local-any", about: "intermediate data on local disks, without locality"},
+	{name: "local-near", near: true, about: "intermediate data on local disks, with locality"},
+	{name: "shared-any", shared: true, merge: true, about: "intermediate data on the file system, merged in place, without locality"},
+	{name: "shared-near", shared: true, near: true, merge: true, about: "intermediate data on the file system, merged in place, with locality"},
+	{name: "stock-near", shared: true, near: true, about: "intermediate data on the file system, Hadoop's own shuffle, with locality"},
 }
 
 // What lies between TeraSorts and storage clients.
@@ -165,14 +173,42 @@ func (r row) String() string { return r.fs + "-" + r.name }
 
 func rows() (all []row) {
 	for _, fs := range fileSystems {
-		for _, w := range ways {
+		for _, w := range append(slices.Clone(ways), rankWays()...) {
 			all = append(all, row{fs, w})
 		}
+	}
+	for _, w := range partWays() {
+		all = append(all, row{Gluster, w})
 	}
 	for _, between := range besides {
 		all = append(all, row{Gluster, way{name: "clients-" + between, near: true, beside: between}})
 	}
 	return all
+}
+
+// sizes returns the sizes of the row's input, in MiB.
+func (r row) sizes(s Setup) []int {
+	switch {
+	case r.rank:
+		return []int{s.rankMiB()}
+	case r.part != part{}:
+		return []int{s.largest()}
+	}
+	return s.SizesMiB
+}
+
+// Jobs of the rows without storage clients.
+const (
+	teraSort = "TeraSort"
+	pageRank = "PageRank"
+)
+
+// job returns the name of the row's job.
+func (r row) job() string {
+	if r.rank {
+		return pageRank
+	}
+	return teraSort
 }
 
 // Rows returns the names of all rows.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -67,5 +68,62 @@ func TestClaims(t *testing.T) {
 	}
 	if err := r.WriteJSON(&doc); err != nil || !json.Valid(doc.Bytes()) {
 		t.Error(err)
+	}
+}
+
+// PageRank and the parts of the machine have rows, claims and tables of their own, and the memory is drawn.
+func TestFurtherRows(t *testing.T) {
+	names := Rows()
+	for _, name := range []string{"gluster-pagerank-local-any", "moosefs-pagerank-shared-near", "gluster-yarn-1-core-less", "gluster-yarn-2-cores-more"} {
+		if !slices.Contains(names, name) {
+			t.Errorf("there is no row %s in %v", name, names)
+		}
+	}
+	s := DefaultSetup()
+	turn := func(row string, size int, seconds float64, memory ...MemorySample) Turn {
+		return Turn{Row: row, Run: 1, Jobs: []Job{{SizeMiB: size, RunS: seconds, WrittenMB: 1, Memory: memory}}}
+	}
+	memory := []MemorySample{{0, 100, 50}, {1, 300, 20}, {2, 200, 400}}
+	r := newResult(s, []Turn{
+		turn("gluster-pagerank-stock-near", 64, 40), turn("gluster-pagerank-shared-near", 64, 30), turn("gluster-pagerank-local-near", 64, 20),
+		turn("gluster-yarn-1-core-less", 256, 100, memory...), turn("gluster-yarn-2-cores-less", 256, 60), turn("gluster-yarn-1-core-more", 256, 90),
+	})
+	found := map[string]float64{}
+	for _, c := range r.claims() {
+		found[c.Name] = c.Value
+	}
+	for name, want := range map[string]float64{
+		"gluster, PageRank of 64 MiB, shared-near: run time":                                       30,
+		"gluster, PageRank of 64 MiB, in place: run time / with Hadoop's shuffle":                  0.75,
+		"gluster, PageRank of 64 MiB, in place: run time / on local disks":                         1.5,
+		"gluster, TeraSort of 256 MiB, yarn-1-core-less: run time":                                 100,
+		"gluster, TeraSort of 256 MiB, YARN with two cores: run time / with one, with less memory": 0.6,
+		"gluster, TeraSort of 256 MiB, YARN with more memory: run time / with less, with one core": 0.9,
+		"gluster, TeraSort of 256 MiB, yarn-1-core-less: most memory of YARN's processes":          300,
+	} {
+		if got, known := found[name]; !known || math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	var table, page bytes.Buffer
+	if err := r.WriteTable(&table); err != nil || strings.Count(table.String(), "PageRank of 64 MiB on") != 1 || strings.Count(table.String(), "TeraSort of") != 1 {
+		t.Errorf("%v\n%s", err, table.String())
+	}
+	if err := r.Report().Write(&page, time.Unix(0, 0)); err != nil || !strings.Contains(page.String(), "Memory of YARN during TeraSort of 256 MiB") {
+		t.Errorf("%v: the page has no chart of the memory", err)
+	}
+}
+
+// A part of the machine is a number of CPUs that the machine must have, and memory for all hosts.
+func TestPart(t *testing.T) {
+	s := DefaultSetup()
+	if got := (part{1, false}).limit(s); got != 4*(1024+512)*mib {
+		t.Errorf("the limit is %d bytes", got)
+	}
+	if list, err := (part{1, false}).cpus(); err != nil || list == "" || strings.Contains(list, ",") {
+		t.Errorf("one CPU is %q, %v", list, err)
+	}
+	if _, err := (part{100_000, false}).cpus(); err == nil {
+		t.Error("the machine has 100,000 CPUs")
 	}
 }

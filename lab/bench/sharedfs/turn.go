@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -30,7 +29,7 @@ type Turn struct {
 	Contest *Contest `json:"contest,omitempty"` // of a row with storage clients
 }
 
-// Job is the result of a TeraSort of one size.
+// Job is the result of a TeraSort of one size, or of PageRank, whose iterations are added up.
 type Job struct {
 	SizeMiB   int     `json:"size_mib"`
 	RunS      float64 `json:"run_s"` // by the ResourceManager
@@ -45,6 +44,9 @@ type Job struct {
 	WrittenMB  float64 `json:"written_mb"`  // to all disks, after all has been written
 	NetworkMB  float64 `json:"network_mb"`  // received by the hosts from others
 	ShuffledMB float64 `json:"shuffled_mb"` // sent by NodeManagers
+	// Only in rows in which YARN has a part of the machine:
+	Memory []MemorySample `json:"memory,omitempty"`
+	Killed int64          `json:"killed,omitempty"` // processes that the kernel has killed because the memory was used up
 }
 
 // Key returns the turn's key.
@@ -80,10 +82,14 @@ func (q Request) turn(ctx context.Context, k experiment.RowTurn, dir string) (t 
 		defer func() {
 			err = errors.Join(err, m.Down(), removeContainerLogs(dir))
 		}()
-		for _, size := range q.Setup.SizesMiB {
-			j, err := m.sort(ctx, size)
+		do := m.sort
+		if r.rank {
+			do = m.rank
+		}
+		for _, size := range r.sizes(q.Setup) {
+			j, err := do(ctx, size)
 			if err != nil {
-				return Turn{}, fmt.Errorf("TeraSort of %d MiB: %w", size, err)
+				return Turn{}, fmt.Errorf("%s of %d MiB: %w", r.job(), size, err)
 			}
 			t.Jobs = append(t.Jobs, j)
 		}
@@ -98,9 +104,9 @@ func removeContainerLogs(dir string) error {
 }
 
 // sort writes rows, sorts them on cold disks and checks them.
-func (m *machine) sort(ctx context.Context, size int) (j Job, err error) {
+func (m *machine) sort(ctx context.Context, size int) (Job, error) {
 	rows := int64(size) * mib / hadoop.RowBytes
-	_, _, err = m.run(ctx, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: m.setup.Files, Output: "/rows", Queue: queue})
+	_, _, err := m.run(ctx, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: m.setup.Files, Output: "/rows", Queue: queue})
 	if err != nil {
 		return Job{}, err
 	}
@@ -108,6 +114,22 @@ func (m *machine) sort(ctx context.Context, size int) (j Job, err error) {
 	if err != nil {
 		return Job{}, err
 	}
+	j, err := m.measure(ctx, size, hadoop.Job{Kind: hadoop.TeraSort, Input: "/rows", Output: "/sorted", Reduces: m.setup.Reduces, Queue: queue})
+	if err != nil {
+		return Job{}, err
+	}
+	sorted, err := m.check(ctx, "sorted", rows, hadoop.RowCheck{Sorted: true})
+	if err == nil && sorted != written {
+		err = fmt.Errorf("the sorted rows have the checksum %s, those before %s", sorted, written)
+	}
+	if err != nil {
+		return Job{}, err
+	}
+	return j, m.remove(ctx, "rows", "sorted")
+}
+
+// measure runs jobs one after the other on cold disks, and returns what they have taken together.
+func (m *machine) measure(ctx context.Context, size int, jobs ...hadoop.Job) (j Job, err error) {
 	if err := errors.Join(ledger.DropCaches(), m.limit(true)); err != nil {
 		return Job{}, err
 	}
@@ -116,8 +138,17 @@ func (m *machine) sort(ctx context.Context, size int) (j Job, err error) {
 	if err != nil {
 		return Job{}, err
 	}
-	status, counters, err := m.run(ctx, hadoop.Job{Kind: hadoop.TeraSort, Input: "/rows", Output: "/sorted", Reduces: m.setup.Reduces, Queue: queue})
-	if err != nil {
+	j.SizeMiB = size
+	samples := sample(m.group)
+	for i, job := range jobs {
+		if len(jobs) > 1 {
+			m.Spec.Progress("%s, iteration %d of %d", job.Kind, i+1, len(jobs))
+		}
+		if err = m.add(ctx, &j, job); err != nil {
+			break
+		}
+	}
+	if err := samples.end(&j, err); err != nil {
 		return Job{}, err
 	}
 	cpu, err := proc.MachineCPUTime()
@@ -132,22 +163,25 @@ func (m *machine) sort(ctx context.Context, size int) (j Job, err error) {
 	if err != nil {
 		return Job{}, err
 	}
-	if err := m.limit(false); err != nil {
-		return Job{}, err
-	}
-	sorted, err := m.check(ctx, "sorted", rows, hadoop.RowCheck{Sorted: true})
-	if err == nil && sorted != written {
-		err = fmt.Errorf("the sorted rows have the checksum %s, those before %s", sorted, written)
-	}
-	if err != nil {
-		return Job{}, err
-	}
-	_, err = m.hosts[0].Run(ctx, "rm", "-r", filepath.Join(m.root(), "rows"), filepath.Join(m.root(), "sorted"))
 	mb := func(after, before float64) float64 { return round((after - before) / megabyte) }
-	return Job{SizeMiB: size, RunS: round(status.Elapsed.Seconds()), Maps: counters["Launched map tasks"], LocalMaps: counters["Data-local map tasks"],
-		InPlace: counters["MAP_OUTPUTS_IN_PLACE"], Fallbacks: counters["FALLBACKS"], Spilled: counters["Spilled Records"],
-		CPU:    round((cpu - before.cpu).Seconds() / passed.Seconds() / float64(m.setup.Machine.CPUs)),
-		ReadMB: mb(after.read, before.read), WrittenMB: mb(after.written, before.written), NetworkMB: mb(after.received, before.received), ShuffledMB: mb(after.shuffled, before.shuffled)}, err
+	j.RunS, j.CPU = round(j.RunS), round((cpu-before.cpu).Seconds()/passed.Seconds()/float64(m.setup.Machine.CPUs))
+	j.ReadMB, j.WrittenMB, j.NetworkMB = mb(after.read, before.read), mb(after.written, before.written), mb(after.received, before.received)
+	j.ShuffledMB = mb(after.shuffled, before.shuffled)
+	return j, nil
+}
+
+// add runs a job and adds its time and counters to a result.
+func (m *machine) add(ctx context.Context, j *Job, job hadoop.Job) error {
+	status, counters, err := m.run(ctx, job)
+	if err != nil {
+		return err
+	}
+	j.RunS += status.Elapsed.Seconds()
+	for name, into := range map[string]*int64{"Launched map tasks": &j.Maps, "Data-local map tasks": &j.LocalMaps, "MAP_OUTPUTS_IN_PLACE": &j.InPlace,
+		"FALLBACKS": &j.Fallbacks, "Spilled Records": &j.Spilled} {
+		*into += counters[name]
+	}
+	return nil
 }
 
 // run runs a job to its end.
@@ -166,24 +200,11 @@ func (m *machine) run(ctx context.Context, job hadoop.Job) (hadoop.Status, map[s
 
 // check reads the rows of a folder on the last host, and returns their checksum.
 func (m *machine) check(ctx context.Context, dir string, rows int64, check hadoop.RowCheck) (hadoop.Checksum128, error) {
-	argv := m.hosts[len(m.hosts)-1].Args("sh", "-c", "cat "+filepath.Join(m.root(), dir, "part-*"))
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return check.Sum, err
+	err := m.cat(ctx, dir, check.Read)
+	if err == nil && check.Rows != rows {
+		err = fmt.Errorf("%s: there are %d rows, expected %d", dir, check.Rows, rows)
 	}
-	if err := cmd.Start(); err != nil {
-		return check.Sum, err
-	}
-	err = check.Read(out)
-	out.Close()
-	if err = errors.Join(err, cmd.Wait()); err == nil && check.Rows != rows {
-		err = fmt.Errorf("there are %d rows, expected %d", check.Rows, rows)
-	}
-	if err != nil {
-		return check.Sum, fmt.Errorf("%s: %w", dir, err)
-	}
-	return check.Sum, nil
+	return check.Sum, err
 }
 
 // reading holds counters at an instant, in bytes.
