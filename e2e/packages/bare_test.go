@@ -157,7 +157,7 @@ func (m *bareMachine) table() string {
 
 // status returns the daemon's document.
 func (m *bareMachine) status() (*status.Document, error) {
-	out, err := m.machine.Run(m.Context(), "penstock status --json")
+	out, err := m.machine.Run(m.Context(), "penstock status --json 2>/dev/null") // Run returns both outputs
 	doc, bad := status.Parse([]byte(out))
 	if bad != nil {
 		return nil, fmt.Errorf("penstock status --json: %w: %v: %s", bad, err, out)
@@ -235,7 +235,7 @@ func TestFromABareMachine(t *testing.T) {
 			t.Logf("%s: %v\n%s", c, err, out)
 		}
 	})
-	out, err := m.machine.Run(t.Context(), "penstock doctor --json")
+	out, err := m.machine.Run(t.Context(), "penstock doctor --json 2>/dev/null")
 	var r doctor.Report
 	if bad := json.Unmarshal([]byte(out), &r); bad != nil {
 		t.Fatalf("penstock doctor --json: %v, %v\n%s", bad, err, out)
