@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,10 +22,6 @@ const awakeVariable = "PENSTOCK_NETWORK_AWAKE"
 // Waking a halted CPU takes longer than the network does, above all in a virtual machine. A machine in use has few halted
 // CPUs.
 func keepAwake() (stop func() error, err error) {
-	own, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
 	var ends []func() error
 	stop = func() (err error) {
 		for _, end := range ends {
@@ -33,11 +30,9 @@ func keepAwake() (stop func() error, err error) {
 		return err
 	}
 	for _, cpu := range cpus() {
-		cmd := exec.Command(own)
-		cmd.Env = append(os.Environ(), awakeVariable+"="+strconv.Itoa(cpu), "GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1")
-		// The pipe ends with this process, also if it is killed.
+		cmd, _, err := occupier(cpu)
 		var end func() error
-		if _, err = cmd.StdinPipe(); err == nil {
+		if err == nil {
 			_, end, err = together(cmd)
 		}
 		if err != nil {
@@ -48,8 +43,17 @@ func keepAwake() (stop func() error, err error) {
 	return stop, nil
 }
 
-// awake is changed without end, so that the loop is not empty.
-var awake uint64
+// occupier returns a command that occupies a CPU until the pipe is closed, which also happens if this process is killed.
+func occupier(cpu int) (cmd *exec.Cmd, in io.Closer, err error) {
+	own, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd = exec.Command(own)
+	cmd.Env = append(os.Environ(), awakeVariable+"="+strconv.Itoa(cpu), "GOMAXPROCS=2", "GODEBUG=asyncpreemptoff=1")
+	in, err = cmd.StdinPipe()
+	return cmd, in, err
+}
 
 // occupyIfAsked occupies a CPU until its standard input ends, if this process was started for it.
 func occupyIfAsked() {
@@ -73,7 +77,8 @@ func occupyIfAsked() {
 		fmt.Fprintln(os.Stderr, "penstock keeps a CPU awake:", err)
 		os.Exit(1)
 	}
+	var turns atomic.Uint64
 	for { // until the pipe ends
-		awake++
+		turns.Add(1)
 	}
 }

@@ -125,7 +125,7 @@ func TestAnInterruptedMeasurementLeavesNoProcess(t *testing.T) {
 	}
 	s := short()
 	s.MeasuredS = 60
-	if _, err := Measure(ctx, setUp, PartTrips, s); !errors.Is(err, context.Canceled) {
+	if _, err := Measure(ctx, setUp, PartAwake, s); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 	if left := children(t); len(left) > 0 {
@@ -147,6 +147,25 @@ func TestAWorkerEndsWithTheMeasurement(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.in.Close() // as the kernel does when the process that measures is killed
+	awaitEnd(t, process)
+	p.closeFiles()
+}
+
+// So does a process that keeps a CPU awake.
+func TestAnOccupierEndsWithTheMeasurement(t *testing.T) {
+	cmd, in, err := occupier(cpus()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	in.Close()
+	awaitEnd(t, cmd.Process)
+}
+
+func awaitEnd(t *testing.T, process *os.Process) {
+	t.Helper()
 	ended := make(chan error, 1)
 	go func() {
 		_, err := process.Wait()
@@ -158,9 +177,8 @@ func TestAWorkerEndsWithTheMeasurement(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(patience):
-		t.Error("the worker does not end")
+		t.Error("the process does not end")
 	}
-	p.closeFiles()
 }
 
 // A cure is brought into force when the containers run, and undone before they end, also after a failure.
