@@ -97,12 +97,15 @@ func (t *Turns) Take(server string, r turns.Request, to device.Marker) (*Away, e
 	if err := turns.Check(r.Bytes); err != nil {
 		return nil, err
 	}
-	s, err := t.session(server)
+	s, isNew, err := t.session(server)
 	if err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if isNew {
+		go s.run() // s.mu is held, so the stream cannot end before its first turn is counted
+	}
 	switch {
 	case s.err != nil:
 		return nil, s.failure()
@@ -121,35 +124,34 @@ func (t *Turns) Take(server string, r turns.Request, to device.Marker) (*Away, e
 	return a, nil
 }
 
-// session returns the stream to a server. It starts one if there is none.
-func (t *Turns) session(server string) (*session, error) {
+// session returns the stream to a server. If there is none, session makes one, which the caller must run.
+func (t *Turns) session(server string) (s *session, isNew bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s := t.sessions[server]; s != nil {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.err == nil {
-			return s, nil
+			return s, false, nil
 		}
 		if time.Now().Before(s.until) {
-			return nil, s.failure()
+			return nil, false, s.failure()
 		}
 	}
 	if err := t.ctx.Err(); err != nil {
-		return nil, errors.New("the daemon is stopping")
+		return nil, false, errors.New("the daemon is stopping")
 	}
 	if !isName(server) {
-		return nil, fmt.Errorf("%.64q is not the name of a storage server", server)
+		return nil, false, fmt.Errorf("%.64q is not the name of a storage server", server)
 	}
 	if !t.pace.Allow() || !t.makeRoom() {
-		return nil, fmt.Errorf("too many storage servers: %w", turns.ErrTooMany)
+		return nil, false, fmt.Errorf("too many storage servers: %w", turns.ErrTooMany)
 	}
 	now := time.Now()
-	s := &session{server: server, turns: t, out: make(chan *cluster.TurnRequest, 2*turns.MaxTurnsOfNode), open: map[uint32]*Away{}, heard: now, used: now}
+	s = &session{server: server, turns: t, out: make(chan *cluster.TurnRequest, 2*turns.MaxTurnsOfNode), open: map[uint32]*Away{}, heard: now, used: now}
 	s.ctx, s.cancel = context.WithCancelCause(t.ctx)
 	t.sessions[server] = s
-	go s.run()
-	return s, nil
+	return s, true, nil
 }
 
 // makeRoom makes room for another session. It forgets one that has failed or has no turns, and reports
