@@ -34,8 +34,8 @@ The set-ups are:
   runc           the same, with containers of runc (parts streams and trips)
   joined         bridge-nat, with the two sockets of each connection joined
 
-The table and the report have the paper's figures beside these. A run of all rows takes about
-three minutes. With --resume, an interrupted measurement continues. The namespaces end with the
+The table and the report have the paper's figures beside these. A run of all rows takes more than
+four minutes. With --resume, an interrupted measurement continues. The namespaces end with the
 processes that use them.
 
 Needs root and iptables. The set-up runc also needs the program runc, and the set-up joined needs

@@ -37,8 +37,8 @@ the paper's virtual machines. These rows have TeraSort's largest input, and only
 
   yarn-1-core-less, yarn-1-core-more, yarn-2-cores-less, yarn-2-cores-more    else as shared-near
 
-The CPUs are a list of taskset for NodeManagers and containers. The memory is that of a cgroup, page
-cache included, whose use is sampled once a second. The report draws it over time.
+taskset binds NodeManagers and containers to the CPUs. The memory is the limit of a cgroup, page
+cache included. Its use is sampled once a second, and the report draws it over time.
 
 The table has run times, local maps, the busy part of the CPUs, and the bytes from and to the disks,
 over the network and through NodeManagers. Every row of every output of TeraSort is checked, and
@@ -53,16 +53,16 @@ Further rows measure storage clients beside TeraSorts, on GlusterFS:
 The clients are two more hosts, with a mount and no server. On each of them, fio has a process for each
 server in the pattern of IOR: it writes a file for 6 s in transfers of 256 KiB, reads it for 6 s, and
 pauses for 12 s. A probe for each process reads 4 KiB five times a second meanwhile. All of this is direct
-I/O, so that it is at the servers' disks. --sorts TeraSorts of --sort-size are submitted 4 s apart to a
+I/O, so it reaches the servers' disks. --sorts TeraSorts of --sort-size are submitted 4 s apart to a
 queue of YARN that runs at most --at-once of them (the queue has room for as many ApplicationMasters).
 Their intermediate data is on modelled solid-state disks. Each row has two volumes on disks of their own;
 in the row floor, the TeraSorts use the second one.
 
-In the row segregated, the TeraSorts' reads and writes take turns at the servers' disks. The weights:
-the storage service has the part --storage-share of a disk's time while it uses the disk; the rest, and
-all of the time in which it does not, belongs to the TeraSorts, each with weight 1. The depth is 1, and
+In the row segregated, the TeraSorts' reads and writes take turns at the servers' disks. The storage
+service gets the part --storage-share of a disk's time while it uses the disk. The TeraSorts, each with
+weight 1, get the rest, and all of the time while the service does not use the disk. The depth is 1, and
 a quantum has 1 MiB. Goals: the clients' throughput is at least 0.95 of that of floor, and their p99 at
-most that of floor and the time of one quantum. The TeraSorts' makespan is at most that of floor,
+most that of floor plus the time of one quantum. The TeraSorts' makespan is at most that of floor,
 divided by the part of the time that the weights leave to them: 1 - share * (part of the time in which
 clients write or read).
 

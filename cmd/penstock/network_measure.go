@@ -42,7 +42,8 @@ on Docker Containers":
   busy     the same, while each container performs 1,000 small MapReduce operations per minute
 
 At the end, the command says in sentences how much each step costs, and why round trips grow. All
-parts of all set-ups take about four minutes. The figures include other load on the machine.
+parts of all set-ups take about four minutes. The figures include other load on the machine. Under a
+limit of CPU time (cpu.max, docker run --cpus), leave out the part awake: it uses up the limit.
 
 Needs root, and iptables for the last two set-ups.`,
 		Example: `  penstock network measure

@@ -329,7 +329,7 @@ func TestDiskHangs(t *testing.T) {
 	hang := hangLength(t)
 	dir := begin(t)
 	// scene returns how long after the hang the writer and the reader ended.
-	scene := func(name string, seed int64) (after [2]time.Duration) {
+	scene := func(name string, seed int64, d *daemon) (after [2]time.Duration) {
 		t.Helper()
 		other := transfer{app: newApplication(), path: dir + "/other-" + name, bytes: 16 * fixture.MiB, seed: seed, node: 1}
 		old := transfer{app: newApplication(), path: dir + "/read-" + name, bytes: 48 * fixture.MiB, seed: seed + 1, node: 0}
@@ -355,6 +355,9 @@ func TestDiskHangs(t *testing.T) {
 			t.Errorf("%s: 16 MiB of the other disk took %v", name, read)
 		}
 		time.Sleep(time.Until(begin.Add(hang)))
+		if d != nil && hang >= 15*time.Second { // see hangLength
+			d.awaitMetric(t, atLeast(1), "device_stuck", onDevice(0))
+		}
 		if at := both[1].at(); at >= old.bytes {
 			t.Errorf("%s: the reader has %d bytes of %d: this test has shown nothing", name, at, old.bytes)
 		}
@@ -370,9 +373,9 @@ func TestDiskHangs(t *testing.T) {
 		readBack(t, f)
 		return after
 	}
-	native := scene("native", 70)
+	native := scene("native", 70, nil)
 	d := startGoverning(t)
-	governed := scene("governed", 80)
+	governed := scene("governed", 80, d)
 	for i, what := range []string{"writer", "reader"} {
 		// Natively, a writer may end during the hang, because its bytes stay in the page cache.
 		if governed[i] > max(native[i], 0)+heldUpMax {

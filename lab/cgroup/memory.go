@@ -57,7 +57,7 @@ func MakeMemory(book *ledger.Ledger, name string, limit int64) (*Memory, error) 
 	return m, nil
 }
 
-// unifiedMemory returns the root of cgroup v2 if its groups have the memory controller. v1 is the reason why it is needed.
+// unifiedMemory returns the root of cgroup v2 if its groups have the memory controller. Its errors contain v1, the reason why cgroup v1 cannot be used.
 func unifiedMemory(v1 error) (string, error) {
 	root, err := join.Root()
 	if err != nil {

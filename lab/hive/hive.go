@@ -12,7 +12,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,10 +30,7 @@ type Config struct {
 	RunDir    string // absolute and private; it is replaced
 	Libraries Libraries
 	Cluster   *hadoop.Cluster
-	Queue     string           // of YARN; default: hadoop.QueueProtected
 	Governed  *hadoop.Governed // nil: the tasks run without Penstock
-	// Settings are added to hive-site.xml.
-	Settings map[string]string
 }
 
 // Hive is a Hive whose programs run when statements are executed. Its methods may be called from one goroutine at a time.
@@ -57,9 +53,6 @@ var opened = []string{"java.lang.invoke", "java.lang.reflect", "java.math", "jav
 func New(ctx context.Context, cfg Config) (*Hive, error) {
 	if !filepath.IsAbs(cfg.RunDir) {
 		return nil, fmt.Errorf("hive: RunDir %q must be an absolute path", cfg.RunDir)
-	}
-	if cfg.Queue == "" {
-		cfg.Queue = hadoop.QueueProtected
 	}
 	h := &Hive{cfg: cfg, classes: filepath.Join(cfg.RunDir, "classes")}
 	if err := errors.Join(os.RemoveAll(cfg.RunDir), os.MkdirAll(h.confDir(), 0o755)); err != nil {
@@ -99,7 +92,7 @@ func (h *Hive) containerOptions(heapMB int) string {
 
 func (h *Hive) hiveSettings() map[string]string {
 	dir := func(name string) string { return filepath.Join(h.cfg.RunDir, name) }
-	settings := map[string]string{
+	return map[string]string{
 		"hive.execution.engine":                        "tez",
 		"hive.metastore.uris":                          "",
 		"javax.jdo.option.ConnectionURL":               "jdbc:derby:;databaseName=" + dir("metastore") + ";create=true",
@@ -123,15 +116,13 @@ func (h *Hive) hiveSettings() map[string]string {
 		"hive.query.results.cache.enabled":             "false",
 		"hive.server2.tez.initialize.default.sessions": "false",
 	}
-	maps.Copy(settings, h.cfg.Settings)
-	return settings
 }
 
 func (h *Hive) tezSettings() map[string]string {
 	return map[string]string{
 		"tez.ignore.lib.uris":                              "true", // the jars are on the one machine
 		"tez.use.cluster.hadoop-libs":                      "true",
-		"tez.queue.name":                                   h.cfg.Queue,
+		"tez.queue.name":                                   hadoop.QueueProtected,
 		"tez.staging-dir":                                  "/staging/tez",
 		"tez.am.resource.memory.mb":                        strconv.Itoa(containerMB),
 		"tez.am.launch.cmd-opts":                           h.containerOptions(300),

@@ -55,7 +55,7 @@ const (
 	kindTagged  kind = "tagged"  // Value: every process with this mark in its environment
 	kindFile    kind = "file"    // Path: a kernel file; Value: its former content
 	kindWrite   kind = "write"   // Path: a control file; Value: to be written when undone, best effort
-	kindCgroup  kind = "cgroup"  // Path: a folder of cgroup v1; its processes are moved to its parent
+	kindCgroup  kind = "cgroup"  // Path: a cgroup's folder; its processes are moved to its parent
 	kindSysctl  kind = "sysctl"  // Path: the parameter; the old value is in its lock file
 )
 
@@ -152,7 +152,7 @@ func (l *Ledger) Remove(path string) (ID, error) {
 	return l.record(entry{Kind: kindRemove, Path: path})
 }
 
-// Cgroup announces a cgroup (cgroup v1) that the run is about to create. To undo this, the ledger
+// Cgroup announces a cgroup that the run is about to create. To undo this, the ledger
 // moves the cgroup's remaining processes to its parent and removes it.
 func (l *Ledger) Cgroup(path string) (ID, error) {
 	return l.record(entry{Kind: kindCgroup, Path: path})
@@ -227,6 +227,15 @@ func (l *Ledger) StartProcess(cmd *exec.Cmd) (ID, error) {
 		return 0, err
 	}
 	return l.Process(cmd.Process.Pid)
+}
+
+// EndProcesses ends every process with the run's mark, also those whose parents have ended.
+func (l *Ledger) EndProcesses() error {
+	err := l.undo(func(e entry) bool { return e.Kind == kindTagged })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tagged = false // the next process records the mark again
+	return err
 }
 
 // Mark returns the variable, NAME=value, that is in the environment of every process of the run. A

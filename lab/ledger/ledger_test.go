@@ -258,10 +258,14 @@ func TestSysctlAfterACrash(t *testing.T) {
 	want(t, swappiness, "60")
 }
 
-func TestRecoverEndsTheRunsProcesses(t *testing.T) {
-	m, run := testMachine(t)
-	l := open(t, m, run)
-	// A daemon that starts a grandchild in a new session, as YARN does.
+// family is a process and a grandchild of it in a session of its own, as a daemon of YARN has.
+type family struct {
+	cmd        *exec.Cmd
+	grandchild string
+}
+
+func startFamily(t *testing.T, l *Ledger) family {
+	t.Helper()
 	cmd := exec.Command("sh", "-c", "setsid sleep 600 & echo $!; trap '' TERM; wait; wait")
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -272,22 +276,43 @@ func TestRecoverEndsTheRunsProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	die(l)
+	return family{cmd, strings.TrimSpace(line)}
+}
+
+// endsBy checks that end ends both processes.
+func (f family) endsBy(t *testing.T, end func() error) {
+	t.Helper()
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	if err := m.recover(run); err != nil {
+	go func() { ended <- f.cmd.Wait() }()
+	if err := end(); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-ended:
 	case <-time.After(20 * time.Second):
-		t.Error("the daemon is still there")
+		t.Error("the process is still there")
 	}
-	// It has ended, or it is a zombie.
-	stat, err := os.ReadFile(filepath.Join("/proc", strings.TrimSpace(line), "stat"))
+	// The grandchild has ended, or it is a zombie.
+	stat, err := os.ReadFile(filepath.Join("/proc", f.grandchild, "stat"))
 	if err == nil && !strings.Contains(string(stat), ") Z ") {
 		t.Errorf("the grandchild is still there: %s", stat)
 	}
+}
+
+func TestRecoverEndsTheRunsProcesses(t *testing.T) {
+	m, run := testMachine(t)
+	l := open(t, m, run)
+	f := startFamily(t, l)
+	die(l)
+	f.endsBy(t, func() error { return m.recover(run) })
+}
+
+// EndProcesses ends the processes that were started before it. Close ends those that were started later.
+func TestEndProcesses(t *testing.T) {
+	m, run := testMachine(t)
+	l := open(t, m, run)
+	startFamily(t, l).endsBy(t, l.EndProcesses)
+	startFamily(t, l).endsBy(t, l.Close)
 }
 
 func TestAnotherProcessWithTheSamePidIsLeftAlone(t *testing.T) {

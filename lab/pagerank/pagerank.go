@@ -108,7 +108,7 @@ func (g *Graph) Check(r io.Reader) error {
 		text, _, _ := strings.Cut(lines.Text(), "\t")
 		page, err := strconv.Atoi(text)
 		if err != nil || page < 0 || page >= len(seen) || seen[page] {
-			return fmt.Errorf("the page %.40q is not in the graph, or there are two of it", text)
+			return fmt.Errorf("the page %.40q is not in the graph, or is in the result twice", text)
 		}
 		if want := g.line(page); lines.Text() != want {
 			return fmt.Errorf("PageRank's result has the line %q, want %q", lines.Text(), want)

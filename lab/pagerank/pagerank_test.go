@@ -59,7 +59,7 @@ func TestCheck(t *testing.T) {
 	for text, want := range map[string]string{
 		"1\t7\t0\n0\t5\t0 1\n":           "",
 		"0\t5\t0 1\n":                    "1 pages, want 2",
-		"0\t5\t0 1\n0\t5\t0 1\n":         "two of it",
+		"0\t5\t0 1\n0\t5\t0 1\n":         "twice",
 		"0\t5\t0 1\n1\t8\t0\n":           "want \"1\\t7",
 		"0\t5\t0 1\n1\t7\t1\n":           "want \"1\\t7",
 		"0\t5\t0 1\n2\t7\t0\n":           "not in the graph",

@@ -50,10 +50,8 @@ type Play struct {
 func Start(ctx context.Context, o Options) (*Play, error) {
 	spec := stand.Spec{
 		Name: "play", Dir: o.Dir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.Cache, Progress: o.Progress,
-		Public: true, // containers run as other users
-		Sysctls: []stand.Sysctl{
-			{Name: "vm/dirty_bytes", Value: fmt.Sprint(256 * mib)}, {Name: "vm/dirty_background_bytes", Value: fmt.Sprint(128 * mib)},
-		},
+		Public:  true, // containers run as other users
+		Sysctls: stand.DirtyBytes(128*mib, 256*mib),
 		Nodes: func(*stand.Stand) []daemon.Options {
 			return []daemon.Options{{Mode: "enforce", Weights: firstWeights}}
 		},

@@ -28,6 +28,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -114,6 +115,12 @@ type Sysctl struct{ Name, Value string }
 // such writes would depend on the machine.
 var LateWriteback = []Sysctl{
 	{"vm/dirty_bytes", "2147483648"}, {"vm/dirty_background_bytes", "1073741824"}, {"vm/dirty_expire_centisecs", "3000"},
+}
+
+// DirtyBytes returns the kernel's bounds of dirty memory, in bytes: the amount at which the kernel begins to write, and the amount
+// at which writers wait.
+func DirtyBytes(background, most int64) []Sysctl {
+	return []Sysctl{{"vm/dirty_background_bytes", strconv.FormatInt(background, 10)}, {"vm/dirty_bytes", strconv.FormatInt(most, 10)}}
 }
 
 // Stand is a running machine. Fields of parts that are not in the Spec are zero. Only one goroutine

@@ -15,7 +15,8 @@ var packages = []string{"glusterfs-server", "moosefs-master", "moosefs-chunkserv
 // Fetch makes sure that the programs of both file systems are in the cache, and returns their folder. If they are
 // not, Fetch needs a Debian machine with apt-get.
 func Fetch(ctx context.Context, cacheDir string, progress func(format string, args ...any)) (string, error) {
-	dir, err := filepath.Abs(filepath.Join(cacheDir, "parallel-file-systems"))
+	// Other packages need another name: a folder that exists is not fetched again.
+	dir, err := filepath.Abs(filepath.Join(cacheDir, "parallel-file-systems-fio"))
 	if err != nil {
 		return "", err
 	}

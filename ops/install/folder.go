@@ -102,6 +102,9 @@ func (f *folder) plan(o Options, remove bool, r *Report) (err error) {
 	if f.old != nil {
 		for _, d := range f.old.Files {
 			if !slices.ContainsFunc(f.targets, func(t target) bool { return t.path == d.Path }) {
+				if kind := kindOf(d.Path); kind != "" && kind != f.kind {
+					return fmt.Errorf("%s was prepared as the configuration folder of %s, so it cannot be that of %s: each of them needs a folder of its own", f.path, kind, f.kind)
+				}
 				f.targets = append(f.targets, target{path: d.Path, format: hadoopXML, restart: restartYARN})
 			}
 		}

@@ -66,7 +66,7 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 		return i, nil
 	}
 	for _, t := range all {
-		found, err := elsewhere(f.path, t, false)
+		found, err := elsewhere(f.path, t, "Hadoop")
 		if err != nil {
 			return nil, err
 		}

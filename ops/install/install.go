@@ -254,7 +254,7 @@ func surroundings(o Options, folders []*folder, r *Report) error {
 	}
 	for _, dir := range folders {
 		for _, t := range dir.targets {
-			found, err := elsewhere(o.HadoopConf, t, dir.kind == "Spark")
+			found, err := elsewhere(o.HadoopConf, t, dir.kind)
 			if err != nil {
 				return err
 			}

@@ -66,3 +66,31 @@ func TestTezRefuses(t *testing.T) {
 		t.Errorf("a final setting: %v", err)
 	}
 }
+
+// A folder that was prepared for Hadoop is not changed as one of Tez: Hadoop would lose its settings.
+func TestTezRefusesHadoopsFolder(t *testing.T) {
+	dir := scratch(t)
+	one := Options{HadoopConf: filepath.Join(dir, "hadoop"), AgentJar: testJar, Socket: testSocket}
+	put(t, dir, "hadoop/tez-site.xml", "<configuration/>")
+	applied(t, one)
+	one.TezConf, one.HadoopConf = one.HadoopConf, ""
+	before := snapshot(t, dir)
+	for _, remove := range []bool{false, true} {
+		if _, err := Plan(one, remove); err == nil || !strings.Contains(err.Error(), "prepared as the configuration folder of Hadoop") {
+			t.Errorf("remove %t: %v", remove, err)
+		}
+	}
+	same(t, "refused", snapshot(t, dir), before)
+}
+
+// A list in Hadoop's files that Tez's file would hide is a conflict.
+func TestTezReportsHiddenLists(t *testing.T) {
+	dir := scratch(t)
+	put(t, dir, "tez/tez-site.xml", "<configuration/>")
+	put(t, dir, "hadoop/core-site.xml", "<configuration><property><name>tez.cluster.additional.classpath.prefix</name><value>/a/*</value></property></configuration>")
+	o := tezOptions(dir)
+	o.HadoopConf = filepath.Join(dir, "hadoop")
+	if _, err := Plan(o, false); err == nil || !strings.Contains(err.Error(), "tez.cluster.additional.classpath.prefix") {
+		t.Errorf("no conflict: %v", err)
+	}
+}

@@ -73,8 +73,8 @@ type target struct {
 	// lines already.
 	whole  string
 	append bool
-	// behind reports whether only YARN reads the file, after the *-site.xml, so that this file
-	// overrides them.
+	// behind reports whether the file is read only by YARN or by Tez's clients, after the *-site.xml, so that
+	// this file overrides them.
 	behind bool
 	// optional, if not empty, is the note to show if the file is missing; the file is then not
 	// made.
@@ -187,6 +187,17 @@ func tezTargets(o Options) []target {
 	}
 }
 
+// kindOf returns the kind of the folders in which penstock install changes the file, or an empty string.
+func kindOf(path string) string {
+	all := Options{DiskBandwidth: "1M"}
+	for kind, targets := range map[string][]target{"Hadoop": hadoopTargets(all), "Spark": sparkTargets(all), "Tez": tezTargets(all)} {
+		if slices.ContainsFunc(targets, func(t target) bool { return t.path == path }) {
+			return kind
+		}
+	}
+	return ""
+}
+
 // shellProfile returns the file in deploy/ with the paths and the oldest Java inserted.
 func shellProfile(o Options) string {
 	return strings.NewReplacer(
@@ -252,10 +263,11 @@ func (t target) inherit(dir string) error {
 	return nil
 }
 
-// elsewhere finds definitions of the same properties in the folder's other files. For Spark, whose
-// own settings override all files, it looks for the properties that Spark passes to Hadoop.
-func elsewhere(dir string, t target, spark bool) ([]conflict, error) {
+// elsewhere finds definitions of the same properties in the other files of Hadoop's folder, for a target in a folder of that kind.
+// For Spark, whose own settings override all files, it looks for the properties that Spark passes to Hadoop.
+func elsewhere(dir string, t target, kind string) ([]conflict, error) {
 	var found []conflict
+	spark := kind == "Spark"
 	for _, site := range otherSites {
 		name := filepath.Join(dir, site.name)
 		doc, err := siteOf(name)
@@ -273,8 +285,8 @@ func elsewhere(dir string, t target, spark bool) ([]conflict, error) {
 			if !ok || e.value == w.set || isDefault && !hard {
 				continue
 			}
-			if t.behind && w.add != "" && (w.has(e.value) || !hard) {
-				continue // see inherit
+			if t.behind && w.add != "" && (w.has(e.value) || !hard && kind != "Tez") {
+				continue // see inherit, which does not read the files of another folder
 			}
 			what := fmt.Sprintf("%s sets %s to %q", name, e.key, e.value)
 			if hard {

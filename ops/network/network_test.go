@@ -153,12 +153,15 @@ func TestAWorkerEndsWithTheMeasurement(t *testing.T) {
 
 // So does a process that keeps a CPU awake.
 func TestAnOccupierEndsWithTheMeasurement(t *testing.T) {
-	cmd, in, err := occupier(cpus()[0])
+	cmd, in, out, err := occupier(cpus()[0])
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
+	}
+	if err := awaitOccupied(out); err != nil {
+		t.Error(err)
 	}
 	in.Close()
 	awaitEnd(t, cmd.Process)
@@ -166,9 +169,13 @@ func TestAnOccupierEndsWithTheMeasurement(t *testing.T) {
 
 func awaitEnd(t *testing.T, process *os.Process) {
 	t.Helper()
+	t.Cleanup(func() { _ = process.Kill() }) // fails if the process has ended, as it should
 	ended := make(chan error, 1)
 	go func() {
-		_, err := process.Wait()
+		state, err := process.Wait()
+		if err == nil && !state.Success() {
+			err = errors.New(state.String())
+		}
 		ended <- err
 	}()
 	select {

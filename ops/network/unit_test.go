@@ -186,7 +186,7 @@ func TestTable(t *testing.T) {
 		"bridge-nat     transmit  2000  0.50              0.40\n",
 		"The bridge: +2.0 us (+20 %) in the TCP round trip of one pair.\n", "bridge: 1.00 times the CPU time of loopback",
 		"bridge-nat: from 1 to 32 pairs on one CPU, the mean round trip changes from 16.0 to 820 us; the delay in the run queue changes by 600 us, which is 75 % of this.\n",
-		"1000/min",
+		"1000/min", "tcp       kept awake  ", "tcp       may halt    ",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in\n%s", want, &b)
@@ -197,6 +197,20 @@ func TestTable(t *testing.T) {
 	r.SetUps[0].Trips = r.SetUps[0].Trips[:1]
 	if err := r.WriteTable(&b); err != nil || len(r.Findings()) > 0 || !strings.Contains(b.String(), "no br_netfilter") {
 		t.Errorf("%v, %v:\n%s", r.Findings(), err, &b)
+	}
+}
+
+// Round trips of different kinds are not compared.
+func TestFindingsCompareOneKind(t *testing.T) {
+	halting, awake := Trip{Protocol: TCP, Pairs: 1, P50US: 50}, Trip{Protocol: TCP, Pairs: 1, Awake: true, P50US: 20}
+	oneCPU := Trip{Protocol: TCP, Pairs: 1, OneCPU: true, MeanUS: 10}
+	r := Result{SetUps: []Measured{{Host, Figures{Trips: []Trip{halting, oneCPU}}}, {Bridge, Figures{Trips: []Trip{awake}}}}}
+	if all := r.Findings(); len(all) > 0 {
+		t.Errorf("%v", all)
+	}
+	r.SetUps[1].Trips = append(r.SetUps[1].Trips, Trip{Protocol: TCP, Pairs: 1, P50US: 60})
+	if all := r.Findings(); len(all) != 1 || all[0] != "The bridge: +10.0 us (+20 %) in the TCP round trip of one pair." {
+		t.Errorf("%v", all)
 	}
 }
 

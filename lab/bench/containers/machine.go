@@ -48,7 +48,7 @@ func start(ctx context.Context, q Request, row Row, dir string) (_ *machine, err
 	dirty := q.Setup.DirtyEach * int64(row.Nodes)
 	spec := stand.Spec{
 		Name: "containers", Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
-		Sysctls:  []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(dirty/2, 10)}, {Name: "vm/dirty_bytes", Value: strconv.FormatInt(dirty, 10)}},
+		Sysctls:  stand.DirtyBytes(dirty/2, dirty),
 		Machines: row.Nodes + 1, // the last one is the probe's
 		Prepare:  m.prepare, Hadoop: m.cluster, Stop: m.stop,
 	}

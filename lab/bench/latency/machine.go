@@ -55,7 +55,7 @@ func start(ctx context.Context, q Request, dir string) (_ *machine, err error) {
 	m := &machine{setup: s}
 	spec := stand.Spec{
 		Name: "latency", Dir: dir, Binary: q.Binary, AgentJar: q.AgentJar, Cache: q.Cache, Progress: q.Progress,
-		Sysctls: []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(s.Dirty/2, 10)}, {Name: "vm/dirty_bytes", Value: strconv.FormatInt(s.Dirty, 10)}},
+		Sysctls: stand.DirtyBytes(s.Dirty/2, s.Dirty),
 		Disks:   []disk.Options{{Name: "disk", Size: 8 << 30}},
 		Clients: true, NodesLater: true, ZooKeeper: slices.ContainsFunc(q.Rows, func(name string) bool { return rowOf(name).HBase }),
 		Nodes: func(*stand.Stand) []daemon.Options { return make([]daemon.Options, 1) },

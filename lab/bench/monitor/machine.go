@@ -210,9 +210,8 @@ func (m *machine) limit(on bool) error {
 // the page cache would take all that is written to a slow disk in a minute.
 func (m *machine) calibrated(ctx context.Context, d Disk) error {
 	m.disk = d
-	bytes := func(seconds float64) string { return strconv.FormatInt(int64(seconds*float64(d.Rate)), 10) }
-	return m.SetSysctls(ctx, stand.Sysctl{Name: "vm/dirty_background_bytes", Value: bytes(m.setup.DirtyBackgroundS)},
-		stand.Sysctl{Name: "vm/dirty_bytes", Value: bytes(m.setup.DirtyS)})
+	bytes := func(seconds float64) int64 { return int64(seconds * float64(d.Rate)) }
+	return m.SetSysctls(ctx, stand.DirtyBytes(bytes(m.setup.DirtyBackgroundS), bytes(m.setup.DirtyS))...)
 }
 
 // waits are the times for which the threads of containers and units have waited for block I/O, by the name of

@@ -183,6 +183,9 @@ func invented(setup Setup, setUps ...string) Result {
 	var turns []Turn
 	for _, part := range network.Parts() {
 		for _, s := range setUps {
+			if !has(part, s) {
+				continue
+			}
 			t := Turn{Row: string(part) + "-" + s, Run: 1, Part: part, SetUp: s}
 			switch part {
 			case network.PartStreams:
@@ -190,16 +193,10 @@ func invented(setup Setup, setUps ...string) Result {
 					t.Streams = append(t.Streams, network.Stream{Way: way, MBPerSecond: 1, MachineCPU: 1, ThreadsCPU: 1})
 				}
 			case network.PartTrips, network.PartAwake:
-				if s == Runc && part == network.PartAwake {
-					continue // it has no such row
-				}
 				for _, protocol := range []string{network.TCP, network.UDP} {
 					t.Trips = append(t.Trips, network.Trip{Protocol: protocol, Pairs: 1, MeanUS: 1, P50US: 1, P99US: 1})
 				}
 			default:
-				if s == Runc {
-					continue // likewise
-				}
 				for _, n := range setup.Pairs {
 					us := float64(n)
 					t.Trips = append(t.Trips, network.Trip{Protocol: network.TCP, Pairs: n, OneCPU: true, Busy: part == network.PartBusy, MeanUS: us, P50US: us, P99US: us, RunDelayUS: us / 2})

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"penstock/lab/disk"
@@ -28,8 +27,7 @@ type Options struct {
 // stay as they are.
 func (o Options) stand(c Conditions, disks ...string) stand.Spec {
 	spec := stand.Spec{Dir: o.RunDir, Binary: o.Binary, AgentJar: o.AgentJar, Cache: o.CacheDir, Progress: o.Say, DisksOptional: true,
-		Sysctls: []stand.Sysctl{{Name: "vm/dirty_bytes", Value: strconv.FormatInt(c.DirtyBytes, 10)},
-			{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(c.DirtyBackgroundBytes, 10)}}}
+		Sysctls: stand.DirtyBytes(c.DirtyBackgroundBytes, c.DirtyBytes)}
 	for _, name := range disks {
 		spec.Disks = append(spec.Disks, fastDisk(name, c.DiskBytes))
 	}

@@ -1,13 +1,12 @@
 package sharedfs
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -48,7 +47,7 @@ type Clients struct {
 	Probes     int64   `json:"probes"`
 	ProbeP50MS float64 `json:"probe_p50_ms"` // of a read of 4 KiB at a random place
 	ProbeP99MS float64 `json:"probe_p99_ms"`
-	Active     float64 `json:"active"` // part of the time in which they write or read, 0 to 1
+	Active     float64 `json:"active"` // part of the TeraSorts' makespan in which they write or read, 0 to 1
 }
 
 // Sorts are the figures of the TeraSorts, by the ResourceManager.
@@ -176,7 +175,7 @@ func fill(ctx context.Context, h *storage.Host, mibs int, files []string) error 
 	return err
 }
 
-// jobs returns the path of fio's description of the processes of one of the others.
+// jobs returns the path of fio's job file for the host c.others[i].
 func (c *contest) jobs(i int) string { return c.Path(fmt.Sprintf("fio%d.jobs", i)) }
 
 // writeInputs writes the input of all TeraSorts, and returns the checksums of their rows.
@@ -201,22 +200,11 @@ func (c *contest) writeInputs(ctx context.Context) (sums []hadoop.Checksum128, e
 }
 
 // writeRows writes a file of rows on a host, and returns their checksum.
-func writeRows(ctx context.Context, h *storage.Host, path string, seed uint64, rows int64) (hadoop.Checksum128, error) {
-	argv := h.Args("sh", "-c", `cat >"$0"`, path)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	var problems bytes.Buffer
-	cmd.Stderr = &problems
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return hadoop.Checksum128{}, err
-	}
-	if err := cmd.Start(); err != nil {
-		return hadoop.Checksum128{}, err
-	}
-	sum, err := hadoop.WriteRowFile(in, seed, rows)
-	if err = errors.Join(err, in.Close(), cmd.Wait()); err != nil {
-		err = fmt.Errorf("write %s on %s: %w: %s", path, h.Name, err, &problems)
-	}
+func writeRows(ctx context.Context, h *storage.Host, path string, seed uint64, rows int64) (sum hadoop.Checksum128, err error) {
+	err = writeOn(ctx, h, path, func(w io.Writer) (err error) {
+		sum, err = hadoop.WriteRowFile(w, seed, rows)
+		return err
+	})
 	return sum, err
 }
 
@@ -277,8 +265,8 @@ func (c *contest) compete(ctx context.Context) (result Contest, err error) {
 		return result, err
 	}
 	passed := s.after.at.Sub(before.at)
-	result.Clients = c.figures(m, result.Clients, passed)
 	result.Sorts = s.figures()
+	result.Clients = c.figures(m, result.Clients, s.last.Sub(s.first))
 	result.CPU = round((s.after.cpu - before.cpu).Seconds() / passed.Seconds() / float64(c.setup.Machine.CPUs))
 	result.Service, result.Other, result.Local = c.use(0, before, s.after), c.use(1, before, s.after), c.use(2, before, s.after)
 	if len(c.Nodes) > 0 {
@@ -387,7 +375,7 @@ func (s *sorting) figures() Sorts {
 }
 
 // serve repeats the cycle of the storage clients until the TeraSorts have ended. A cycle in which they end is not measured, because its
-// rest has no TeraSorts beside it. Of the figures, serve returns the number of cycles and, as Active, the seconds of all cycles.
+// rest has no TeraSorts beside it. serve sets only two of the figures: Cycles, and Active to the seconds in which the clients wrote or read.
 func (c *contest) serve(ctx context.Context, s *sorting) (m measured, figures Clients, err error) {
 	phases := 2 * time.Duration(c.setup.Beside.PhaseS) * time.Second
 	for {
@@ -400,7 +388,7 @@ func (c *contest) serve(ctx context.Context, s *sorting) (m measured, figures Cl
 		case <-s.ended:
 			figures.Active += min(phases, max(0, s.after.at.Sub(begin))).Seconds()
 			if figures.Cycles == 0 && s.err == nil {
-				err = errors.New("the TeraSorts have ended before the storage clients had measured anything: give more TeraSorts, or larger ones")
+				err = errors.New("the TeraSorts ended before the storage clients had measured anything: raise --sorts or --sort-size")
 			}
 			return m, figures, err
 		default:
@@ -437,7 +425,7 @@ func (c *contest) cycle(ctx context.Context) (m measured, err error) {
 	return m, err
 }
 
-// fio runs the processes of one of the others.
+// fio runs the processes of the host c.others[i], and returns what they have measured.
 func (c *contest) fio(ctx context.Context, i int, h *storage.Host) (measured, error) {
 	out := c.Path(fmt.Sprintf("fio%d.json", i))
 	if err := os.RemoveAll(out); err != nil {
@@ -458,8 +446,8 @@ func (c *contest) fio(ctx context.Context, i int, h *storage.Host) (measured, er
 	return m, err
 }
 
-// figures completes the figures of the storage clients, after that time.
-func (c *contest) figures(m measured, f Clients, passed time.Duration) Clients {
+// figures completes the figures of the storage clients beside TeraSorts with that makespan.
+func (c *contest) figures(m measured, f Clients, makespan time.Duration) Clients {
 	processes := float64(len(c.others) * len(c.hosts))
 	rate := func(t tally) float64 { return round(float64(t.bytes) / megabyte / t.seconds * processes) }
 	ms := func(t tally, q float64) float64 { return round(t.quantile(q).Seconds() * 1e3) }
@@ -468,7 +456,7 @@ func (c *contest) figures(m measured, f Clients, passed time.Duration) Clients {
 	f.Transfers, f.P50MS, f.P99MS = all.requests(), ms(all, 0.5), ms(all, 0.99)
 	f.WriteP99MS, f.ReadP99MS = ms(m.writes, 0.99), ms(m.reads, 0.99)
 	f.Probes, f.ProbeP50MS, f.ProbeP99MS = m.probes.requests(), ms(m.probes, 0.5), ms(m.probes, 0.99)
-	f.Active = round(min(1, f.Active/passed.Seconds()))
+	f.Active = round(min(1, f.Active/makespan.Seconds()))
 	return f
 }
 

@@ -16,7 +16,6 @@ import (
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 	"penstock/lab/ports"
-	"penstock/lab/process"
 	"penstock/lab/stand"
 	"penstock/lab/storage"
 )
@@ -51,7 +50,7 @@ func startContest(ctx context.Context, q Request, r row, dir string) (*contest, 
 	c := &contest{machine: m, service: filepath.Join(dir, "service")}
 	n, b := q.Setup.Hosts, q.Setup.Beside
 	spec.Machines = n + b.Clients
-	spec.Sysctls = dirtyBytes(b.Background, q.Setup.DirtyBytes)
+	spec.Sysctls = stand.DirtyBytes(b.Background, q.Setup.DirtyBytes)
 	spec.Disks = slices.Concat(disks("service", n), disks("other", n), disks("local", n))
 	spec.Prepare, spec.Hadoop = c.prepare, c.cluster
 	if r.beside == segregated {
@@ -94,7 +93,7 @@ func (c *contest) prepare(ctx context.Context, s *stand.Stand) error {
 	n := c.setup.Hosts
 	c.hosts, c.others = hosts[:n], hosts[n:]
 	if _, err := c.others[0].Run(ctx, "fio", "--version"); err != nil {
-		return fmt.Errorf("fio is missing; delete the folder parallel-file-systems in %s, and it will be fetched again with fio: %w", s.Spec.Cache, err)
+		return fmt.Errorf("fio does not run: %w", err)
 	}
 	if err := os.MkdirAll(c.service, 0o755); err != nil {
 		return err
@@ -113,19 +112,15 @@ func (c *contest) prepare(ctx context.Context, s *stand.Stand) error {
 		return err
 	}
 	for _, h := range c.others {
-		client, err := first.Mount(ctx, h.Urgent(), c.service)
-		if err != nil {
+		if _, err := first.Mount(ctx, h.Urgent(), c.service); err != nil {
 			return err
 		}
-		c.clients = append(c.clients, client)
 	}
 	sorts := first
 	if c.row.beside == floor {
 		sorts = second
 	}
-	err = c.mountAll(ctx, s, func(ctx context.Context, h *storage.Host) (*process.Process, error) {
-		return sorts.Mount(ctx, h, c.mount)
-	})
+	err = c.mountAll(ctx, s, c.glusterAt(sorts))
 	if err != nil || c.row.beside != segregated {
 		return err
 	}

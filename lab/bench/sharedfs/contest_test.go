@@ -123,7 +123,7 @@ func TestContestClaims(t *testing.T) {
 		"native: p99 of a transfer beyond that of floor": 4, "segregated: p99 of 4 KiB beyond that of floor": 1,
 		"segregated: makespan of the TeraSorts / what the weights allow": 1, "native: makespan of the TeraSorts": 60.5,
 	} {
-		if got, has := found["gluster, storage clients beside 12 TeraSorts, "+end]; !has || math.Abs(got-want) > 1e-9 {
+		if got, has := found["gluster, storage clients beside 12 TeraSorts of 64 MiB, 6 at once, share 0.98, "+end]; !has || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", end, got, want)
 		}
 	}
@@ -139,7 +139,7 @@ func TestContestClaims(t *testing.T) {
 	}
 	many := 0
 	for _, c := range KnownClaims() {
-		if strings.Contains(c.Name, "beside 50 TeraSorts") {
+		if strings.Contains(c.Name, "beside 50 TeraSorts of") {
 			many++
 		}
 	}

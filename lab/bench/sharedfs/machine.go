@@ -11,8 +11,8 @@ import (
 	"penstock/lab/cgroup"
 	"penstock/lab/disk"
 	"penstock/lab/hadoop"
+	"penstock/lab/ledger"
 	"penstock/lab/pagerank"
-	"penstock/lab/process"
 	"penstock/lab/stand"
 	"penstock/lab/storage"
 )
@@ -30,9 +30,9 @@ type machine struct {
 	row     row
 	jar     string // penstock-sharedfs.jar
 	hosts   []*storage.Host
+	book    *ledger.Ledger // of the hosts' processes; nil: there are no hosts yet
 	mount   string
-	state   string // folder of what hosts keep. It is new for each row, and Dir is that of all rows of a run.
-	clients []*process.Process
+	state   string         // folder of what hosts keep. It is new for each row, and Dir is that of all rows of a run.
 	classes string         // PageRank's
 	cpus    string         // of YARN, a taskset list; "": all
 	group   *cgroup.Memory // of YARN; nil: it has all memory
@@ -57,16 +57,10 @@ func start(ctx context.Context, q Request, r row, dir string) (*machine, error) 
 	if err != nil {
 		return nil, err
 	}
-	spec.Sysctls = dirtyBytes(q.Setup.DirtyBytes/2, q.Setup.DirtyBytes)
+	spec.Sysctls = stand.DirtyBytes(q.Setup.DirtyBytes/2, q.Setup.DirtyBytes)
 	spec.Disks = disks("disk", q.Setup.Hosts)
 	m.Stand, err = stand.Up(ctx, spec)
 	return m, err
-}
-
-// dirtyBytes returns the kernel's bounds of dirty memory.
-func dirtyBytes(background, most int64) []stand.Sysctl {
-	return []stand.Sysctl{{Name: "vm/dirty_background_bytes", Value: strconv.FormatInt(background, 10)},
-		{Name: "vm/dirty_bytes", Value: strconv.FormatInt(most, 10)}}
 }
 
 func disks(name string, n int) (all []disk.Options) {
@@ -96,6 +90,7 @@ func (m *machine) prepare(ctx context.Context, s *stand.Stand) (err error) {
 
 // makeHosts makes a host of each machine of the network.
 func (m *machine) makeHosts(ctx context.Context, s *stand.Stand) ([]*storage.Host, error) {
+	m.book = s.Book
 	programs, err := storage.Fetch(ctx, s.Spec.Cache, s.Spec.Progress)
 	if err != nil {
 		return nil, err
@@ -120,11 +115,9 @@ func folders(disks []*disk.Disk) (all []string) {
 // mountAll mounts the file system on each host, and makes the folders of Hadoop.
 func (m *machine) mountAll(ctx context.Context, s *stand.Stand, mount mounter) error {
 	for _, h := range m.hosts {
-		client, err := mount(ctx, h)
-		if err != nil {
+		if err := mount(ctx, h); err != nil {
 			return err
 		}
-		m.clients = append(m.clients, client)
 	}
 	names := ""
 	for _, h := range m.hosts {
@@ -157,12 +150,16 @@ func (m *machine) prepareJob(ctx context.Context, s *stand.Stand) (err error) {
 	return err
 }
 
-// stop removes what prepareJob has made, after the end of Hadoop.
+// stop ends the file system, which uses the disks, and removes what prepareJob has made. Hadoop has ended before.
 func (m *machine) stop() error {
-	if m.group == nil {
-		return nil
+	var err error
+	if m.book != nil {
+		err = m.book.EndProcesses()
 	}
-	return m.group.Remove()
+	if m.group != nil {
+		err = errors.Join(err, m.group.Remove())
+	}
+	return err
 }
 
 // names returns the path of the file that translates the servers' names.
@@ -171,20 +168,32 @@ func (m *machine) names(s *stand.Stand) string { return s.Path("names") }
 // local returns a host's folder for intermediate data on the file system.
 func (m *machine) local(h *storage.Host) string { return filepath.Join(m.mount, "local", h.IP()) }
 
-// mounter mounts a file system on a host, and returns the process of the file system's client.
-type mounter func(context.Context, *storage.Host) (*process.Process, error)
+// mounter mounts a file system on a host.
+type mounter func(context.Context, *storage.Host) error
 
 // startFileSystem returns a function that mounts the file system on a host.
 func (m *machine) startFileSystem(ctx context.Context, folders []string) (mounter, error) {
 	if m.row.fs == Moose {
 		fs, err := storage.StartMoose(ctx, m.hosts, storage.MooseOptions{Chunks: folders})
-		return func(ctx context.Context, h *storage.Host) (*process.Process, error) { return fs.Mount(ctx, h, m.mount) }, err
+		return func(ctx context.Context, h *storage.Host) error {
+			_, err := fs.Mount(ctx, h, m.mount)
+			return err
+		}, err
 	}
 	fs, err := storage.StartGluster(ctx, m.hosts, storage.GlusterOptions{Bricks: folders})
-	return func(ctx context.Context, h *storage.Host) (*process.Process, error) { return fs.Mount(ctx, h, m.mount) }, err
+	return m.glusterAt(fs), err
 }
 
-// cluster returns the configuration of YARN: a NodeManager on each host, with room for its part of the tasks.
+// glusterAt returns a function that mounts a volume of GlusterFS on a host, for Hadoop.
+func (m *machine) glusterAt(fs *storage.Gluster) mounter {
+	return func(ctx context.Context, h *storage.Host) error {
+		_, err := fs.Mount(ctx, h, m.mount)
+		return err
+	}
+}
+
+// cluster returns the configuration of YARN: a NodeManager on each host. Each has room for all maps, because a file system that places
+// files by their names may place all of them on one host.
 func (m *machine) cluster(s *stand.Stand) hadoop.Config {
 	layout := "none"
 	if m.row.near {
@@ -205,7 +214,7 @@ func (m *machine) cluster(s *stand.Stand) hadoop.Config {
 		settings["mapreduce.job.reduce.shuffle.consumer.plugin.class"] = "penstock.sharedfs.shuffle.SharedShuffle"
 	}
 	cfg := hadoop.Config{Version: m.setup.Hadoop, Masters: m.hosts[0], NoHDFS: true, Jars: []string{m.jar}, Settings: settings,
-		TaskSlots: (m.setup.Files + m.setup.Hosts - 1) / m.setup.Hosts, Queues: []string{queue}}
+		TaskSlots: m.setup.Files, Queues: []string{queue}}
 	if m.row.rank {
 		cfg.Jars = append(cfg.Jars, m.classes)
 	}

@@ -1,6 +1,7 @@
 package sharedfs
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"penstock/lab/experiment/claims"
 	"penstock/lab/hadoop"
 	"penstock/lab/pagerank"
+	"penstock/lab/storage"
 )
 
 // The paper's PageRank has a quarter of TeraSort's input: 1 GB and 4 GB.
@@ -39,7 +41,7 @@ func rankWays() (all []way) {
 	return all
 }
 
-// rank writes a graph, ranks its pages on cold disks and checks the ranks.
+// rank writes a graph, ranks its pages and checks the ranks. The disks are cold for the first iteration.
 func (m *machine) rank(ctx context.Context, size int) (Job, error) {
 	const input = "graph"
 	graph := pagerank.New(graphSeed, int64(size)*mib)
@@ -74,24 +76,43 @@ func (m *machine) writeGraph(ctx context.Context, dir string, graph *pagerank.Gr
 		return err
 	}
 	for i := range m.setup.Files {
-		var text bytes.Buffer
-		if err := graph.Write(&text, i, m.setup.Files); err != nil {
+		err := writeOn(ctx, m.hosts[i%len(m.hosts)], filepath.Join(folder, fmt.Sprintf("part-%05d", i)), func(w io.Writer) error {
+			return graph.Write(w, i, m.setup.Files)
+		})
+		if err != nil {
 			return err
-		}
-		argv := m.hosts[i%len(m.hosts)].Args("sh", "-c", fmt.Sprintf("cat > %s/part-%05d", folder, i))
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-		cmd.Stdin = &text
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%w: %s", err, out)
 		}
 	}
 	return nil
 }
 
+// writeOn writes a file on a host. The function write writes the contents.
+func writeOn(ctx context.Context, h *storage.Host, path string, write func(io.Writer) error) error {
+	argv := h.Args("sh", "-c", `cat >"$0"`, path)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	out := bufio.NewWriter(in)
+	if err = errors.Join(write(out), out.Flush(), in.Close(), cmd.Wait()); err != nil {
+		err = fmt.Errorf("write %s on %s: %w: %s", path, h.Name, err, &problems)
+	}
+	return err
+}
+
 // cat calls a function with the contents of a folder's files, read on the last host.
 func (m *machine) cat(ctx context.Context, dir string, read func(io.Reader) error) error {
-	argv := m.hosts[len(m.hosts)-1].Args("sh", "-c", "cat "+filepath.Join(m.root(), dir, "part-*"))
+	h := m.hosts[len(m.hosts)-1]
+	argv := h.Args("sh", "-c", "cat "+filepath.Join(m.root(), dir, "part-*"))
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var problems bytes.Buffer
+	cmd.Stderr = &problems
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err
@@ -102,7 +123,7 @@ func (m *machine) cat(ctx context.Context, dir string, read func(io.Reader) erro
 	err = read(out)
 	out.Close()
 	if err = errors.Join(err, cmd.Wait()); err != nil {
-		return fmt.Errorf("%s: %w", dir, err)
+		return fmt.Errorf("read %s on %s: %w: %s", dir, h.Name, err, &problems)
 	}
 	return nil
 }

@@ -25,6 +25,13 @@ func Perform(ctx context.Context, q Request) (Result, error) {
 	if err := q.Validate(); err != nil {
 		return Result{}, err
 	}
+	for _, r := range rows() { // what a row needs, before another row takes its time
+		if r.part != (part{}) && slices.Contains(q.Rows, r.String()) {
+			if _, err := r.part.cpus(); err != nil {
+				return Result{}, err
+			}
+		}
+	}
 	turns, err := experiment.Table[Setup, Turn]{
 		TableRequest: q.TableRequest, Name: "sharedfs", Setup: q.Setup,
 		Start: func(_ context.Context, dir string) (func(context.Context, experiment.RowTurn) (Turn, error), func() error, error) {
@@ -126,8 +133,8 @@ func mean(c Contest) float64        { return c.Sorts.MeanS }
 func quotient(a, b float64) float64 { return a / b }
 
 // ofDue returns the TeraSorts' makespan divided by the one that the weights allow. On disks of their own, the TeraSorts have all of the
-// disks' time. Beside active storage clients, only the rest of the storage share is theirs. If they only waited for disks, they
-// would take longer by as much.
+// disks' time. While storage clients are active, the TeraSorts have only the part that the storage share leaves. The allowed
+// makespan is that of the row floor, divided by the TeraSorts' part of the time.
 func (s Setup) ofDue(turn, base Turn) (float64, bool) {
 	if turn.Contest == nil || base.Contest == nil {
 		return 0, false
@@ -138,7 +145,8 @@ func (s Setup) ofDue(turn, base Turn) (float64, bool) {
 
 // contests returns the published figures of the rows with storage clients.
 func (r Result) contests() (all []claims.Claim) {
-	name := fmt.Sprintf("%s, storage clients beside %d TeraSorts, ", Gluster, r.Setup.Beside.Sorts)
+	b := r.Setup.Beside
+	name := fmt.Sprintf("%s, storage clients beside %d TeraSorts of %d MiB, %d at once, share %v, ", Gluster, b.Sorts, b.SortMiB, b.AtOnce, b.Share)
 	quanta := func(turn, base float64) float64 { return (turn - base) / (r.Setup.quantumTime().Seconds() * 1e3) }
 	of := func(between, figure, unit string, of func(Contest) float64) claims.Claim {
 		return claims.Of(name+between+": "+figure, unit, r.Values(besideRow(between), contestFigure(of))...).From(paper)

@@ -55,7 +55,7 @@ type Beside struct {
 
 // DefaultSetup returns the set-up for this machine.
 func DefaultSetup() Setup {
-	return Setup{Machine: experiment.ThisMachine(), Hosts: 4, Rate: 6 * megabyte, SizesMiB: []int{64, 128, 256}, Files: 8, Reduces: 4, SortMB: 16,
+	return Setup{Machine: experiment.ThisMachine(), Hosts: 4, Rate: 3 * megabyte, SizesMiB: []int{64, 128, 256}, Files: 8, Reduces: 4, SortMB: 16,
 		DirtyBytes: 32 * mib, Hadoop: hadoop.DefaultVersion, Iterations: 3, YARN: Memory{LessMiB: 1024, MoreMiB: 2048, OtherMiB: 512}, Beside: defaultBeside()}
 }
 
@@ -74,6 +74,10 @@ func (s Setup) Validate() error {
 	}
 	if s.Rate < megabyte || s.Rate > 100*megabyte {
 		return fmt.Errorf("--rate: %d bytes per second of each disk: use 1 to 100 MB/s", s.Rate)
+	}
+	// The inputs and outputs of all TeraSorts stay until the end. GlusterFS does not fill all disks alike.
+	if need, room := 2*int64(s.Beside.Sorts)*int64(s.Beside.SortMiB), int64(s.Hosts)*diskBytes/2/mib; need > room {
+		return fmt.Errorf("--sorts %d of --sort-size %d: inputs and outputs have %d MiB, and the disks of %d hosts have room for %d", s.Beside.Sorts, s.Beside.SortMiB, need, s.Hosts, room)
 	}
 	return errors.Join(s.Beside.validate(), hadoop.CheckVersion(s.Hadoop))
 }
@@ -100,7 +104,7 @@ func (b Beside) validate() error {
 		return fmt.Errorf("--at-once %d: use 1 to %d", b.AtOnce, maxAtOnce)
 	case b.SortMiB < minSortMiB || b.SortMiB > maxMiB:
 		return fmt.Errorf("--sort-size %d: use %d to %d MiB", b.SortMiB, minSortMiB, maxMiB)
-	case b.Share < leastShare || b.Share > mostOfShare:
+	case !(b.Share >= leastShare && b.Share <= mostOfShare): // also NaN
 		return fmt.Errorf("--storage-share %v: use %v to %v", b.Share, leastShare, mostOfShare)
 	}
 	return nil
@@ -138,7 +142,7 @@ type way struct {
 
 	rank   bool   // the job is PageRank; else TeraSort
 	part   part   // what YARN gets; zero: all
-	beside string // not "": TeraSorts and storage clients at the same time, and this is what lies between them
+	beside string // floor, native or segregated: TeraSorts and storage clients run at the same time; "": one job runs alone
 }
 
 // ways are the paper's four cases, and Hadoop's own shuffle on the shared file system.

@@ -20,12 +20,18 @@ func TestValidate(t *testing.T) {
 		"--sorts 0": func(s *Setup) { s.Beside.Sorts = 0 }, "--sorts 101": func(s *Setup) { s.Beside.Sorts = 101 },
 		"--at-once 0": func(s *Setup) { s.Beside.AtOnce = 0 }, "--at-once 25": func(s *Setup) { s.Beside.AtOnce = 25 },
 		"--sort-size 7": func(s *Setup) { s.Beside.SortMiB = 7 }, "--storage-share 1": func(s *Setup) { s.Beside.Share = 1 },
+		"--storage-share NaN": func(s *Setup) { s.Beside.Share = math.NaN() }, "--sorts 65": func(s *Setup) { s.Beside.Sorts = 65 }, // of 64 MiB
 	} {
 		s := DefaultSetup()
 		change(&s)
 		if err := s.Validate(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
+	}
+	most := DefaultSetup()
+	most.Beside.Sorts = 64 // inputs and outputs fill half of the disks
+	if err := most.Validate(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -43,8 +43,12 @@ public abstract class ContainerJvm {
         if (jvm != null) {
             jvm.destroyForcibly().waitFor();
         }
-        daemon.close();
-        FileUtils.deleteDirectory(directory.toFile());
+        if (daemon != null) { // else prepare has failed
+            daemon.close();
+        }
+        if (directory != null) {
+            FileUtils.deleteDirectory(directory.toFile());
+        }
     }
 
     protected void start(boolean inContainer, Class<?> main, String... arguments) throws Exception {
