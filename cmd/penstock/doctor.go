@@ -75,6 +75,7 @@ Exit codes: 0 no check failed; 1 a check failed; 2 wrong flags.`,
 	flags.StringVar(&where.HadoopConf, "hadoop-conf", "", "Hadoop's configuration folder `DIR` (default: $HADOOP_CONF_DIR or /etc/hadoop/conf, if it is there)")
 	flags.StringVar(&where.ExecutorJar, "executor-jar", "", "the agent's jar that Spark's executors on this machine load, if Spark's folder is elsewhere: `FILE`")
 	flags.StringVar(&where.SparkConf, "spark-conf", "", "Spark's configuration folder `DIR` (default: $SPARK_CONF_DIR or /etc/spark/conf, if it is there)")
+	flags.StringVar(&where.TezConf, "tez-conf", "", "Tez's configuration folder `DIR` (default: $TEZ_CONF_DIR or /etc/tez/conf, if it is there)")
 	flags.StringSliceVar(&ignore, "ignore", nil, "report failures of these `CHECKS` as warnings")
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -38,7 +38,7 @@ func checkInstalled(f *Facts) (results []Result) {
 	for _, folder := range f.Folders {
 		if folder.Err != nil {
 			results = append(results, bad(Warn, folder.Path+": "+folder.Err.Error(), "it is unknown whether the installed settings are in force",
-				"run the doctor as root, or name the folder with --hadoop-conf or --spark-conf")...)
+				"run the doctor as root, or name the folder with --hadoop-conf, --spark-conf or --tez-conf")...)
 			continue
 		}
 		i := folder.Found
@@ -61,12 +61,12 @@ func checkInstalled(f *Facts) (results []Result) {
 		}
 	}
 	if len(results) == 0 {
-		return good("no folder prepared by penstock install was found; if there is one elsewhere, name it with --hadoop-conf or --spark-conf")
+		return good("no folder prepared by penstock install was found; if there is one elsewhere, name it with --hadoop-conf, --spark-conf or --tez-conf")
 	}
 	return results
 }
 
-// prepared reports whether a Hadoop or Spark folder was prepared on this machine.
+// prepared reports whether a folder of Hadoop, Spark or Tez was prepared on this machine.
 func (f *Facts) prepared() bool {
 	return slices.ContainsFunc(f.Folders, func(folder Folder) bool { return folder.Found != nil && folder.Found.Prepared })
 }

@@ -37,10 +37,10 @@ type Where struct {
 	// NodeManager is the NodeManager's web address. If it is empty, DefaultNodeManager is used, and
 	// it is no error if nothing answers there.
 	NodeManager string
-	// HadoopConf and SparkConf are configuration folders. If they are empty, Gather uses the
+	// HadoopConf, SparkConf and TezConf are configuration folders. If they are empty, Gather uses the
 	// folders that the environment names, or the usual folders in /etc; it is no error if those do
 	// not exist.
-	HadoopConf, SparkConf string
+	HadoopConf, SparkConf, TezConf string
 	// ResourceManagers are the web addresses of ResourceManagers, as the broker has them.
 	ResourceManagers []string
 	Hadoop           kerberos.Access // to all web addresses
@@ -78,6 +78,7 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	}{
 		{where.HadoopConf, cmp.Or(os.Getenv("HADOOP_CONF_DIR"), "/etc/hadoop/conf"), install.InspectHadoop, false},
 		{where.SparkConf, cmp.Or(os.Getenv("SPARK_CONF_DIR"), "/etc/spark/conf"), install.InspectSpark, true},
+		{where.TezConf, cmp.Or(os.Getenv("TEZ_CONF_DIR"), "/etc/tez/conf"), install.InspectTez, false},
 	} {
 		folder := Folder{Path: cmp.Or(c.path, c.otherwise), Asked: c.path != ""}
 		if folder.Found, folder.Err = c.inspect(folder.Path); folder.Asked || !errors.Is(folder.Err, fs.ErrNotExist) {

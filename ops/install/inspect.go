@@ -23,6 +23,9 @@ func InspectHadoop(dir string) (*Inspection, error) { return inspect(dir, hadoop
 // InspectSpark looks at a Spark configuration folder and changes nothing.
 func InspectSpark(dir string) (*Inspection, error) { return inspect(dir, sparkTargets, false) }
 
+// InspectTez looks at a Tez configuration folder and changes nothing.
+func InspectTez(dir string) (*Inspection, error) { return inspect(dir, tezTargets, false) }
+
 func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspection, error) {
 	f, err := openFolder(dir)
 	if err != nil {
@@ -62,7 +65,7 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 			i.Wrong = append(i.Wrong, name+" "+what)
 		}
 	}
-	if !hadoop { // Spark's own settings win over all files
+	if !hadoop { // Spark's own settings win over all files, and Hadoop's files are not in Tez's folder
 		return i, nil
 	}
 	for _, t := range all {

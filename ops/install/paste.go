@@ -125,6 +125,7 @@ func ambari(o Options) []Paste {
 	}
 	add(hadoopTargets(o), "hdfs-site.xml", "HDFS > Configs > Advanced > Custom hdfs-site", "", "")
 	add(hadoopTargets(o), "mapred-site.xml", "MapReduce2 > Configs > Advanced > Custom mapred-site", "MapReduce2 > Configs > Advanced > Advanced mapred-site, or Custom mapred-site", "")
+	add(tezTargets(o), "tez-site.xml", "Tez > Configs > Advanced > Custom tez-site", "Tez > Configs > Advanced > Advanced tez-site, or Custom tez-site", "")
 	add(sparkTargets(o), "spark-defaults.conf", spark+"Custom spark-defaults", spark+"Advanced spark-defaults, or Custom spark-defaults", sparkOn)
 	return append(all, Paste{Field: spark + "Advanced spark-env > content", Note: "Append at the end.", Text: sparkEnv(o)})
 }
@@ -166,6 +167,8 @@ func cloudera(o Options) []Paste {
 		}
 		add(client, w)
 	}
+	tez, tezLists := wantsOf(tezTargets(o), "tez-site.xml")
+	add("Tez > Tez Client"+valve+"tez-conf/tez-site.xml (tez-conf/tez-site.xml_client_config_safety_valve)", append(tez, tezLists...)...)
 	single, lists := wantsOf(sparkTargets(o), "spark-defaults.conf")
 	var lines []string
 	notes := []string{sparkOn}
@@ -214,6 +217,7 @@ func ansible(o Options) ([]Paste, error) {
 	}{
 		{"hdfs-site.xml", "penstock_hdfs_site", "", hadoopTargets(o)},
 		{"mapred-site.xml", "penstock_mapred_site", "", hadoopTargets(o)},
+		{"tez-site.xml", "penstock_tez_site", "", tezTargets(o)},
 		{"spark-defaults.conf", "penstock_spark_defaults", sparkOn, sparkTargets(o)},
 	} {
 		single, lists := wantsOf(file.targets, file.path)

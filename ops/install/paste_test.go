@@ -50,7 +50,8 @@ func textOf(t *testing.T, texts map[string]string, name string) string {
 
 // wanted returns all settings of a file by key.
 func wanted(path string) map[string]want {
-	single, lists := wantsOf(append(hadoopTargets(pasteOptions()), sparkTargets(pasteOptions())...), path)
+	o := pasteOptions()
+	single, lists := wantsOf(slices.Concat(hadoopTargets(o), sparkTargets(o), tezTargets(o)), path)
 	all := map[string]want{}
 	for _, w := range append(single, lists...) {
 		all[w.key] = w
@@ -77,7 +78,8 @@ func sameSettings(t *testing.T, what string, d *document, path string, without .
 
 func TestPasteForCloudera(t *testing.T) {
 	texts := pasted(t, "cloudera")
-	for name, path := range map[string]string{"(datanode_config_safety_valve)": "hdfs-site.xml", "(mapreduce_client_config_safety_valve)": "mapred-site.xml"} {
+	for name, path := range map[string]string{"(datanode_config_safety_valve)": "hdfs-site.xml", "(mapreduce_client_config_safety_valve)": "mapred-site.xml",
+		"(tez-conf/tez-site.xml_client_config_safety_valve)": "tez-site.xml"} {
 		d, err := parseXML([]byte("<configuration>"+textOf(t, texts, name)+"</configuration>"), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -114,7 +116,7 @@ func TestPasteForAmbari(t *testing.T) {
 			}
 		}
 	}
-	for name, path := range map[string]string{"Custom hdfs-site": "hdfs-site.xml", "Advanced > Custom mapred-site": "mapred-site.xml", "Configs > Custom spark-defaults": "spark-defaults.conf"} {
+	for name, path := range map[string]string{"Custom hdfs-site": "hdfs-site.xml", "Advanced > Custom mapred-site": "mapred-site.xml", "Configs > Custom spark-defaults": "spark-defaults.conf", "Advanced > Custom tez-site": "tez-site.xml"} {
 		d, err := parseProperties([]byte(evaluate.Replace(textOf(t, texts, name))))
 		if err != nil {
 			t.Fatal(err)
@@ -155,7 +157,7 @@ func TestPasteForAnsible(t *testing.T) {
 	if v.Hadoop != hadoop || v.YARN != yarn || v.SparkEnv != sparkEnv(pasteOptions()) {
 		t.Errorf("%+v", v)
 	}
-	for name, path := range map[string]string{"penstock_hdfs_site": "hdfs-site.xml", "penstock_mapred_site": "mapred-site.xml", "penstock_spark_defaults": "spark-defaults.conf"} {
+	for name, path := range map[string]string{"penstock_hdfs_site": "hdfs-site.xml", "penstock_mapred_site": "mapred-site.xml", "penstock_spark_defaults": "spark-defaults.conf", "penstock_tez_site": "tez-site.xml"} {
 		values, _ := v.Rest[name].(map[string]any)
 		lists, _ := v.Rest[name+"_lists"].(map[string]any)
 		if want := wanted(path); len(values)+len(lists) != len(want) {

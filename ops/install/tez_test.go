@@ -37,6 +37,14 @@ func TestTez(t *testing.T) {
 			t.Errorf("%s = %q, want %q", key, e.value, want)
 		}
 	}
+	if i, err := InspectTez(filepath.Join(dir, "tez")); err != nil || !i.Prepared || len(i.Wrong) != 1 || !strings.Contains(i.Wrong[0], testJar) { // there is no jar
+		t.Errorf("%+v, %v", i, err)
+	}
+	put(t, dir, "tez/tez-site.xml", strings.Replace(string(text), testSocket, "/run/other.sock", 1))
+	if i, err := InspectTez(filepath.Join(dir, "tez")); err != nil || len(i.Wrong) != 2 || !strings.Contains(i.Wrong[1], `has penstock.socket as "/run/other.sock"`) {
+		t.Errorf("%+v, %v", i, err)
+	}
+	put(t, dir, "tez/tez-site.xml", string(text))
 	if r := applied(t, tezOptions(dir)); r.Changes() {
 		t.Errorf("a second run changes %+v", r.Files)
 	}

@@ -55,7 +55,7 @@ type Beside struct {
 
 // DefaultSetup returns the set-up for this machine.
 func DefaultSetup() Setup {
-	return Setup{Machine: experiment.ThisMachine(), Hosts: 4, Rate: 3 * megabyte, SizesMiB: []int{64, 128, 256}, Files: 8, Reduces: 4, SortMB: 16,
+	return Setup{Machine: experiment.ThisMachine(), Hosts: 4, Rate: 3 * megabyte, SizesMiB: []int{32, 64, 128}, Files: 8, Reduces: 4, SortMB: 16,
 		DirtyBytes: 32 * mib, Hadoop: hadoop.DefaultVersion, Iterations: 3, YARN: Memory{LessMiB: 1024, MoreMiB: 2048, OtherMiB: 512}, Beside: defaultBeside()}
 }
 
@@ -85,7 +85,7 @@ func (s Setup) Validate() error {
 func defaultBeside() Beside {
 	// The transfers are those of IOR's defaults. The kernel begins to write early, because a large writeback would delay
 	// the other requests of a disk, with and without daemons.
-	return Beside{Sorts: 12, AtOnce: 6, SortMiB: 64, Files: 2, EveryS: 4, Clients: 2, PhaseS: 6, Transfer: 256 << 10, FileMiB: 32, ProbesHz: 5, Share: 0.98,
+	return Beside{Sorts: 12, AtOnce: 6, SortMiB: 32, Files: 2, EveryS: 4, Clients: 2, PhaseS: 6, Transfer: 256 << 10, FileMiB: 32, ProbesHz: 5, Share: 0.98,
 		Background: 512 << 10}
 }
 

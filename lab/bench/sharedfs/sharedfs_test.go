@@ -20,7 +20,7 @@ func TestValidate(t *testing.T) {
 		"--sorts 0": func(s *Setup) { s.Beside.Sorts = 0 }, "--sorts 101": func(s *Setup) { s.Beside.Sorts = 101 },
 		"--at-once 0": func(s *Setup) { s.Beside.AtOnce = 0 }, "--at-once 25": func(s *Setup) { s.Beside.AtOnce = 25 },
 		"--sort-size 7": func(s *Setup) { s.Beside.SortMiB = 7 }, "--storage-share 1": func(s *Setup) { s.Beside.Share = 1 },
-		"--storage-share NaN": func(s *Setup) { s.Beside.Share = math.NaN() }, "--sorts 65": func(s *Setup) { s.Beside.Sorts = 65 }, // of 64 MiB
+		"--storage-share NaN": func(s *Setup) { s.Beside.Share = math.NaN() }, "--sorts 65": func(s *Setup) { s.Beside.Sorts, s.Beside.SortMiB = 65, 64 },
 	} {
 		s := DefaultSetup()
 		change(&s)
@@ -29,7 +29,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	most := DefaultSetup()
-	most.Beside.Sorts = 64 // inputs and outputs fill half of the disks
+	most.Beside.Sorts, most.Beside.SortMiB = 64, 64 // inputs and outputs fill half of the disks
 	if err := most.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -91,31 +91,31 @@ func TestFurtherRows(t *testing.T) {
 	}
 	memory := []MemorySample{{0, 100, 50}, {1, 300, 20}, {2, 200, 400}}
 	r := newResult(s, []Turn{
-		turn("gluster-pagerank-stock-near", 64, 40), turn("gluster-pagerank-shared-near", 64, 30), turn("gluster-pagerank-local-near", 64, 20),
-		turn("gluster-yarn-1-core-less", 256, 100, memory...), turn("gluster-yarn-2-cores-less", 256, 60), turn("gluster-yarn-1-core-more", 256, 90),
+		turn("gluster-pagerank-stock-near", 32, 40), turn("gluster-pagerank-shared-near", 32, 30), turn("gluster-pagerank-local-near", 32, 20),
+		turn("gluster-yarn-1-core-less", 128, 100, memory...), turn("gluster-yarn-2-cores-less", 128, 60), turn("gluster-yarn-1-core-more", 128, 90),
 	})
 	found := map[string]float64{}
 	for _, c := range r.claims() {
 		found[c.Name] = c.Value
 	}
 	for name, want := range map[string]float64{
-		"gluster, PageRank of 64 MiB, shared-near: run time":                                       30,
-		"gluster, PageRank of 64 MiB, in place: run time / with Hadoop's shuffle":                  0.75,
-		"gluster, PageRank of 64 MiB, in place: run time / on local disks":                         1.5,
-		"gluster, TeraSort of 256 MiB, yarn-1-core-less: run time":                                 100,
-		"gluster, TeraSort of 256 MiB, YARN with two cores: run time / with one, with less memory": 0.6,
-		"gluster, TeraSort of 256 MiB, YARN with more memory: run time / with less, with one core": 0.9,
-		"gluster, TeraSort of 256 MiB, yarn-1-core-less: most memory of YARN's processes":          300,
+		"gluster, PageRank of 32 MiB, shared-near: run time":                                       30,
+		"gluster, PageRank of 32 MiB, in place: run time / with Hadoop's shuffle":                  0.75,
+		"gluster, PageRank of 32 MiB, in place: run time / on local disks":                         1.5,
+		"gluster, TeraSort of 128 MiB, yarn-1-core-less: run time":                                 100,
+		"gluster, TeraSort of 128 MiB, YARN with two cores: run time / with one, with less memory": 0.6,
+		"gluster, TeraSort of 128 MiB, YARN with more memory: run time / with less, with one core": 0.9,
+		"gluster, TeraSort of 128 MiB, yarn-1-core-less: most memory of YARN's processes":          300,
 	} {
 		if got, known := found[name]; !known || math.Abs(got-want) > 1e-9 {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
 	var table, page bytes.Buffer
-	if err := r.WriteTable(&table); err != nil || strings.Count(table.String(), "PageRank of 64 MiB on") != 1 || strings.Count(table.String(), "TeraSort of") != 1 {
+	if err := r.WriteTable(&table); err != nil || strings.Count(table.String(), "PageRank of 32 MiB on") != 1 || strings.Count(table.String(), "TeraSort of") != 1 {
 		t.Errorf("%v\n%s", err, table.String())
 	}
-	if err := r.Report().Write(&page, time.Unix(0, 0)); err != nil || !strings.Contains(page.String(), "Memory of YARN during TeraSort of 256 MiB") {
+	if err := r.Report().Write(&page, time.Unix(0, 0)); err != nil || !strings.Contains(page.String(), "Memory of YARN during TeraSort of 128 MiB") {
 		t.Errorf("%v: the page has no chart of the memory", err)
 	}
 }
