@@ -111,19 +111,20 @@ func TestAForgedClaim(t *testing.T) {
 	}
 }
 
-// A task's process is examined when it connects.
+// A task's process is examined when it connects. No DataNode is connected: it would be this same
+// process, and the daemon does not refute what a registered server claims.
 func TestATaskThatIsNone(t *testing.T) {
-	r := startWith(t, "enforce", "local_dirs: [ROOT/local]\nidentity: {mode: verify}\n")
-	local := filepath.Join(filepath.Dir(r.dir), "local")
+	task := launch(t, "enforce", "local_dirs: [ROOT/local]\nidentity: {mode: verify}\n")
+	local := filepath.Join(filepath.Dir(task.dir), "local")
 	if err := os.MkdirAll(local+"/nmPrivate", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	task := r.another(wire.Hello{Role: wire.RoleTask, Flow: app, Directories: []string{local}})
+	task.connect(wire.Hello{Role: wire.RoleTask, Flow: app, Directories: []string{local}})
 	path := local + "/spill0.out"
 	task.put(path, "")
 	task.send(openOf(1, wire.Write, wire.Intermediate, path, 0))
 	task.until("a lease", func() bool { return task.marks[1] > 0 })
-	if got := r.metric(fmt.Sprintf(`penstock_flow_streams{device=%q,flow="unattributed"}`, r.deviceName())); got != "1" {
+	if got := task.metric(fmt.Sprintf(`penstock_flow_streams{device=%q,flow="unattributed"}`, task.deviceName())); got != "1" {
 		t.Errorf("unattributed has %s streams", got)
 	}
 }

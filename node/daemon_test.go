@@ -39,9 +39,17 @@ func start(t *testing.T, mode string) *running {
 	return startWith(t, mode, "")
 }
 
-// startWith adds the settings in more, where ROOT stands for the folder of all files, and changes
-// the daemon before it runs.
+// startWith starts the daemon as launch does. This process then connects to it as a DataNode.
 func startWith(t testing.TB, mode, more string, change ...func(*Daemon)) *running {
+	t.Helper()
+	r := launch(t, mode, more, change...)
+	r.connect(wire.Hello{Role: wire.RoleDataNode, Directories: []string{r.dir}})
+	return r
+}
+
+// launch adds the settings in more, where ROOT stands for the folder of all files, and changes
+// the daemon before it runs. No agent is connected.
+func launch(t testing.TB, mode, more string, change ...func(*Daemon)) *running {
 	t.Helper()
 	root := t.TempDir()
 	r := &running{
@@ -95,7 +103,6 @@ func startWith(t testing.TB, mode, more string, change ...func(*Daemon)) *runnin
 		case <-time.After(time.Millisecond):
 		}
 	}
-	r.connect(wire.Hello{Role: wire.RoleDataNode, Directories: []string{r.dir}})
 	return r
 }
 

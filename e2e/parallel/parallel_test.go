@@ -15,10 +15,9 @@ import (
 
 func TestMain(m *testing.M) { asroot.Main(m, "^$") }
 
-const (
-	cache   = "../../.cache"
-	project = "../../sharedfs/pom.xml"
-)
+const cache = "../../.cache"
+
+var project = filepath.Join("..", "..", "sharedfs", "pom.xml")
 
 // fileSystem is a way to start a file system on machines.
 type fileSystem struct {
