@@ -2,7 +2,6 @@ package disk
 
 import (
 	"fmt"
-	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -47,19 +46,14 @@ func (d *device) accept(r *request) {
 	}
 }
 
-// answer ends the requests of a disk with channels when their time has come. When the model is
-// turned off, answer ends all requests.
+// answer ends the requests of a disk with channels when their time has come.
 func (d *device) answer() {
 	for {
 		if err := d.alarm.wait(); err != nil {
 			panic(fmt.Sprint("the disk's timer has failed, so no request could be answered: ", err))
 		}
 		d.mu.Lock()
-		now := Monotonic()
-		if d.off.Load() {
-			now = math.MaxInt64
-		}
-		ended := d.underway.take(now)
+		ended := d.underway.take(Monotonic())
 		if len(d.underway) > 0 {
 			d.alarm.set(d.underway[0].ended)
 		}

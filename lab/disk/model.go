@@ -157,6 +157,13 @@ const lateMax = 100 * time.Millisecond
 
 func (a *arm) submit(r *request) { a.waiting = append(a.waiting, r) }
 
+// stop removes and returns all waiting requests, and ends the request in service.
+func (a *arm) stop() []*request {
+	waiting := a.waiting
+	a.waiting, a.free = nil, 0
+	return waiting
+}
+
 // next removes the request that the disk serves next from the queue and sets its end. It returns
 // nil if no request waits. It must not be called before the previous request has ended. now is the
 // time on the clock.

@@ -200,7 +200,8 @@ type device struct {
 	size    int64
 	log     *requestLog
 
-	off atomic.Bool // the model is off: requests do not wait in a queue
+	off       atomic.Bool  // the model is off: requests do not wait in a queue
+	turnedOff atomic.Int64 // how often the model was turned off
 
 	mu    sync.Mutex
 	model Model
@@ -221,14 +222,27 @@ func (d *device) setModel(m Model) error {
 		m.CapacityBytes = d.size
 	}
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.model, d.arm.model, d.channels = m, m, newChannels(m)
 	d.off.Store(m.Off())
-	d.wake.Signal()
+	var released []*request
 	if m.Off() {
-		d.alarm.set(0) // requests do not have to wait any more
+		// The next order may turn the model on again at once, so no request is left to another goroutine
+		// that would then see the new model. Only run ends the request in service.
+		released = append(d.underway, d.arm.stop()...)
+		d.underway = nil
+		d.turnedOff.Add(1)
+	}
+	d.mu.Unlock()
+	for _, r := range released {
+		d.release(r)
 	}
 	return nil
+}
+
+// release ends a request now, because the model was turned off.
+func (d *device) release(r *request) {
+	r.ended, r.service = Monotonic(), 0
+	d.finish(r)
 }
 
 // serve blocks the caller for the time that the disk takes for the request. The request is in the
@@ -263,19 +277,28 @@ func (d *device) run() {
 			}
 			d.wake.Wait()
 		}
+		turnedOff := d.turnedOff.Load()
 		d.mu.Unlock()
-		d.sleepUntil(r.ended)
-		d.finish(r)
+		if d.sleepUntil(r.ended, turnedOff) {
+			d.finish(r)
+		} else {
+			d.release(r)
+		}
 	}
 }
 
-// sleepUntil returns at the given time, or shortly after the model is turned off.
-func (d *device) sleepUntil(end int64) {
+// sleepUntil returns true at the given time, or false shortly after the model is turned off once
+// more than turnedOff times.
+func (d *device) sleepUntil(end, turnedOff int64) bool {
 	const slice = int64(50 * time.Millisecond)
-	for now := Monotonic(); now < end && !d.off.Load(); now = Monotonic() {
+	for now := Monotonic(); now < end; now = Monotonic() {
+		if d.turnedOff.Load() != turnedOff {
+			return false
+		}
 		until := unix.NsecToTimespec(min(end, now+slice))
 		unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &until, nil)
 	}
+	return true
 }
 
 func (d *device) obey(data []byte) error {
