@@ -266,11 +266,13 @@ func TestReaderAgainstWriter(t *testing.T) {
 	alike.dirty = "8MiB" // the writer has as much queued as is staged ahead of the reader
 	alike.profile = c.profile(t)
 	alike.quantum = "256KiB" // the disk delays writes in favour of reads, so large quanta would be unfinished at a window's ends
-	c.retune(t, alike)
-	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
 	c.write(t, "/read", 512*mib)
 	c.forget(t)
 	c.limit(t, slow)
+	// The daemon starts when the disk has its rate. If an interval of only writes contained a faster
+	// disk, the daemon would learn that writes cost less than reads.
+	c.retune(t, alike)
+	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
 	c.strong, c.weak = c.cat(t, 31, "/read"), c.put(t, 32, "/written")
 	c.paths = map[string][]string{c.strong.flow: {"/read"}, c.weak.flow: {"/written"}}
 	c.backlogged(t)
