@@ -97,7 +97,7 @@ func (c *cluster) jobs(ctx context.Context, t *testing.T) {
 			}
 		}
 	}
-	if nobody*100 > all {
+	if nobody*200 > all {
 		t.Errorf("%d of %d bytes are unattributed", nobody, all)
 	}
 	for job, rows := range map[*hadoop.App]int64{gen: genRows, sort: sortRows} {
@@ -114,10 +114,10 @@ func (c *cluster) jobs(ctx context.Context, t *testing.T) {
 	n := counted[sort]
 	local := fixture.StreamedBetween(before, after, sort.ID, "intermediate")
 	network := fixture.StreamedBetween(before, after, sort.ID, "network")
-	fixture.Alike(t, "terasort: read from HDFS", fixture.StreamedBetween(before, after, sort.ID, "persistent").Read, n["HDFS: Number of bytes read"])
-	fixture.Alike(t, "terasort: read from local disks", local.Read, n["FILE: Number of bytes read"]+n["Reduce shuffle bytes"])
-	fixture.Alike(t, "terasort: written to local disks", local.Written, n["FILE: Number of bytes written"])
-	fixture.Alike(t, "terasort: shuffled", network.Read+network.Written, n["Reduce shuffle bytes"])
+	fixture.AlikeWithin(t, 0.5, "terasort: read from HDFS", fixture.StreamedBetween(before, after, sort.ID, "persistent").Read, n["HDFS: Number of bytes read"])
+	fixture.AlikeWithin(t, 0.5, "terasort: read from local disks", local.Read, n["FILE: Number of bytes read"]+n["Reduce shuffle bytes"])
+	fixture.AlikeWithin(t, 0.5, "terasort: written to local disks", local.Written, n["FILE: Number of bytes written"])
+	fixture.AlikeWithin(t, 0.5, "terasort: shuffled", network.Read+network.Written, n["Reduce shuffle bytes"])
 
 	if got, err := c.Hadoop.VerifyRows(ctx, "/sort/output", sortRows, false); err != nil || got != sorted {
 		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, sorted)

@@ -11,8 +11,12 @@ import (
 	testports "penstock/lab/ports"
 )
 
-//go:embed dist/pom.xml
-var servicePOM []byte
+var (
+	//go:embed dist/pom.xml
+	servicePOM []byte
+	//go:embed dist/packed/pom.xml
+	packedPOM []byte
+)
 
 // Service is Spark's external shuffle service in NodeManagers, of the release Earlier.
 type Service struct {
@@ -21,14 +25,21 @@ type Service struct {
 }
 
 // FetchService makes sure that the service's jars are in the cache, and chooses a port for it. It runs Maven if the jars
-// are not in the cache.
-func FetchService(ctx context.Context, cacheDir string, progress func(format string, args ...any)) (Service, error) {
+// are not in the cache. If packed is set, the service is one jar with a renamed netty, as in Spark's distribution;
+// otherwise it uses Hadoop's netty.
+func FetchService(ctx context.Context, cacheDir string, packed bool, progress func(format string, args ...any)) (Service, error) {
 	lib, err := filepath.Abs(filepath.Join(cacheDir, "spark-shuffle-service-"+Earlier))
 	if err != nil {
 		return Service{}, err
 	}
-	err = maven.Fetch(ctx, maven.Program{Name: "Spark's shuffle service " + Earlier, Size: "4 jars (3 MB)", Home: lib,
-		POM: servicePOM, Properties: []string{"spark.version=" + Earlier}}, progress)
+	program := maven.Program{Name: "Spark's shuffle service " + Earlier, Size: "4 jars (3 MB)", Home: lib,
+		POM: servicePOM, Properties: []string{"spark.version=" + Earlier}}
+	if packed {
+		lib += "-packed"
+		program.Home, program.POM, program.Size = lib, packedPOM, "one jar of many (10 MB)"
+		program.Goals = []string{"jar:jar", "shade:shade"}
+	}
+	err = maven.Fetch(ctx, program, progress)
 	if err != nil {
 		return Service{}, fmt.Errorf("spark: %w", err)
 	}

@@ -14,7 +14,7 @@ import (
 var (
 	leastJava   = 8
 	unixSockets = 16 // of Java
-	hadoopLines = map[string]string{"3.3": "3.3.6", "3.4": "3.4.2", "3.5": "3.5.0"}
+	hadoopLines = map[string]string{"3.1": "3.1.4", "3.2": "3.2.4", "3.3": "3.3.6", "3.4": "3.4.2", "3.5": "3.5.0"}
 )
 
 // each runs judge on every device. It returns judge's results, and one good result, with the text
@@ -165,7 +165,7 @@ func checkHadoop(f *Facts) []Result {
 	switch {
 	case err != nil || !ok:
 		return bad(Warn, "Hadoop "+f.DataNode.Version, "the agent is not tested with it; it leaves out what this Hadoop lacks the methods for (see the check agent)",
-			"watch the shares closely, or use 3.3, 3.4 or 3.5")
+			"watch the shares closely, or use 3.1 to 3.5")
 	case f.DataNode.Version != tested:
 		return good("Hadoop %s; %s of this line is tested", f.DataNode.Version, tested)
 	}

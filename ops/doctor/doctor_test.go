@@ -283,7 +283,8 @@ func TestBrokenNodes(t *testing.T) {
 		"loopback without rights": {func(f *Facts) {
 			f.Status.Loopback, f.Status.Identity.Mode, f.Daemon.Capabilities = byLoopback(), "trust", f.Daemon.Capabilities&^capSysPtrace
 		}, "loopback warn"},
-		"Hadoop 3.2":            {func(f *Facts) { f.DataNode.Version = "3.2.4" }, "hadoop warn"},
+		"Hadoop 3.0":            {func(f *Facts) { f.DataNode.Version = "3.0.3" }, "hadoop warn"},
+		"Hadoop 3.1.4":          {func(f *Facts) { f.DataNode.Version = "3.1.4" }, ""},
 		"Hadoop 3.4.1":          {func(f *Facts) { f.DataNode.Version = "3.4.1" }, ""},
 		"clock":                 {func(f *Facts) { f.Synchronised = false }, "clock warn"},
 		"other machine's clock": {func(f *Facts) { f.Status.MonotonicNS = 99 }, "clock warn"},

@@ -67,7 +67,7 @@ func (r Result) hbaseClaims() (all []claims.Claim) {
 	all = claims.Add(all, goal(alone("cached reads alone: p99", func(a HBaseAlone) (float64, float64) { return a.Cached.P99MS, a.CachedNative.P99MS })))
 	all = claims.Add(all, goal(alone("writes alone: p99", func(a HBaseAlone) (float64, float64) { return a.Writes.P99MS, a.WritesNative.P99MS })))
 	all = claims.Add(all, alone("scan alone: run time", func(a HBaseAlone) (float64, float64) { return a.ScanS, a.ScanSNative }))
-	for _, x := range []struct{ row, name string }{{hbaseNative, "natively"}, {hbaseGoal, "with a goal"}} {
+	for _, x := range []struct{ row, name string }{{hbaseNative, "natively"}, {hbaseWeight, "with a weight"}, {hbaseGoal, "with a goal"}} {
 		for _, y := range []struct {
 			name string
 			of   func(b HBaseBeside, a HBaseAlone) (beside, alone float64)

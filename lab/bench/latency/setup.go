@@ -85,6 +85,7 @@ const (
 	teraGenGoal   = "teragen-goal"
 	hbaseAlone    = "hbase-alone"
 	hbaseNative   = "hbase-teragen-native"
+	hbaseWeight   = "hbase-teragen-weight"
 	hbaseGoal     = "hbase-teragen-goal"
 )
 
@@ -97,6 +98,7 @@ var rows = []Row{
 	{Name: teraGenGoal, TeraGen: true, Goal: true},
 	{Name: hbaseAlone, Alone: true, HBase: true, Goal: true},
 	{Name: hbaseNative, TeraGen: true, Native: true, HBase: true},
+	{Name: hbaseWeight, TeraGen: true, HBase: true},
 	{Name: hbaseGoal, TeraGen: true, Goal: true, HBase: true},
 }
 

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,7 +23,8 @@ type Program struct {
 	Size       string   // size of the download, for messages
 	Home       string   // absolute path of the program's folder
 	Jars       string   // the folder in Home for the jars; empty: Home itself
-	POM        []byte   // its runtime dependencies are copied
+	POM        []byte   // its runtime dependencies are copied, unless there are Goals
+	Goals      []string // of Maven, which write to the folder ${outputDirectory}
 	Properties []string // properties that the POM needs: name=value
 	// Arrange moves files within the folder that becomes Home; nil: no files are moved.
 	Arrange func(home string) error
@@ -97,7 +99,11 @@ func (p Program) run(ctx context.Context, work, into string, progress func(strin
 	for _, property := range p.Properties {
 		args = append(args, "-D"+property)
 	}
-	cmd := exec.CommandContext(ctx, "mvn", append(args, "dependency:copy-dependencies", "-DoutputDirectory="+into)...)
+	goals := p.Goals
+	if goals == nil {
+		goals = []string{"dependency:copy-dependencies"}
+	}
+	cmd := exec.CommandContext(ctx, "mvn", slices.Concat(args, goals, []string{"-DoutputDirectory=" + into})...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = 5 * time.Second
@@ -132,7 +138,7 @@ func (p Program) run(ctx context.Context, work, into string, progress func(strin
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		return errors.Join(ctx.Err(), fmt.Errorf("mvn dependency:copy-dependencies: %w; its last lines:\n%s", err, strings.Join(tail, "\n")))
+		return errors.Join(ctx.Err(), fmt.Errorf("mvn %s: %w; its last lines:\n%s", strings.Join(goals, " "), err, strings.Join(tail, "\n")))
 	}
 	return nil
 }

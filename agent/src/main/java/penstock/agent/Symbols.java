@@ -313,6 +313,9 @@ final class Symbols {
     }
 
     private static boolean isHosts(String internalName) {
+        if (internalName.contains(RenamedNetty.NETTY_INSIDE)) {
+            return true;
+        }
         for (String prefix : HOSTS) {
             if (internalName.startsWith(prefix)) {
                 return true;

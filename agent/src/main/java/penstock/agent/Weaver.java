@@ -33,6 +33,7 @@ import penstock.core.Log;
 import penstock.core.Point;
 import penstock.core.Role;
 import penstock.core.Stream;
+import penstock.spark.ShuffleServicePoints;
 
 /**
  * Instruments the host's classes with the advice, only at an allow-list of methods. The methods that belong together
@@ -65,6 +66,8 @@ public final class Weaver implements ClassFileTransformer {
     private final ClassFileLocator classes;
     /** The class loader whose classes are instrumented; null: all class loaders. */
     private final ClassLoader home;
+    /** The role's features, of which some are left out. */
+    private final List<Feature> all;
     private final List<Feature> features = new ArrayList<>();
     /** What each feature that is left out lacks. */
     private final Map<String, Set<String>> lacking = new LinkedHashMap<>();
@@ -74,7 +77,8 @@ public final class Weaver implements ClassFileTransformer {
     /** A sentence for each feature of which another class loader has classes. */
     private final Map<String, String> elsewhere = new ConcurrentHashMap<>();
 
-    private Weaver(ClassFileLocator classes, Role role, ClassLoader home) {
+    private Weaver(ClassFileLocator classes, Role role, ClassLoader home, List<Feature> all) {
+        this.all = all;
         this.role = role;
         this.classes = classes;
         this.home = home;
@@ -90,8 +94,15 @@ public final class Weaver implements ClassFileTransformer {
     }
 
     private static Weaver of(ClassFileLocator classes, Role role, ClassLoader home) throws Missing, IOException {
-        Weaver weaver = new Weaver(classes, role, home);
         TypePool pool = TypePool.Default.of(classes);
+        List<Feature> all = new ArrayList<>(Points.of(role));
+        RenamedNetty netty = role == Role.NODEMANAGER ? RenamedNetty.of(classes, pool) : null;
+        if (netty != null && netty.define(home)) {
+            all.addAll(ShuffleServicePoints.renamed(netty.prefix));
+            classes = new ClassFileLocator.Compound(new ClassFileLocator.Simple(netty.copies), classes);
+            pool = TypePool.Default.of(classes);
+        }
+        Weaver weaver = new Weaver(classes, role, home, all);
         weaver.choose(new Symbols(classes, pool));
         while (!weaver.weaveAll(pool)) { }
         return weaver;
@@ -127,7 +138,7 @@ public final class Weaver implements ClassFileTransformer {
     /** Divides the role's features into those to instrument and those to leave out. */
     private void choose(Symbols symbols) throws Missing {
         Map<String, Feature> chosen = new LinkedHashMap<>();
-        for (Feature f : Points.of(role)) {
+        for (Feature f : all) {
             if (chosen.containsKey(f.name) || f.onlyWith != null && !symbols.exists(f.onlyWith)) {
                 continue;
             }

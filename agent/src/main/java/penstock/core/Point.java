@@ -9,9 +9,13 @@ public final class Point {
 
     /** The method's name is its name in the class file: &lt;init&gt; for a constructor. */
     public Point(String type, String method, String descriptor, Class<?> advice) {
+        this(type, method, descriptor, advice.getName());
+    }
+
+    public Point(String type, String method, String descriptor, String advice) {
         this.type = type;
         this.method = method;
         this.descriptor = descriptor;
-        this.advice = advice.getName();
+        this.advice = advice;
     }
 }

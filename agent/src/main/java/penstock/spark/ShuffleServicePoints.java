@@ -1,5 +1,6 @@
 package penstock.spark;
 
+import java.lang.invoke.MethodHandles;
 import java.util.Arrays;
 import java.util.Collections;
 import java.util.List;
@@ -7,9 +8,9 @@ import penstock.core.Feature;
 import penstock.core.Point;
 
 /**
- * The instrumented methods of Spark's shuffle service in a NodeManager that has it on its class path, with netty under
- * its own name. Spark's distribution has a jar in which netty's classes have other names; there the feature is left
- * out.
+ * The instrumented methods of Spark's shuffle service in a NodeManager that has it on its class path. In Spark's
+ * distribution, the service's jar has a netty of its own, whose classes have a prefix (org.sparkproject). There, copies
+ * of our classes that use the renamed netty take the place of our classes.
  */
 public final class ShuffleServicePoints {
     private static final String SERVICE = "org.apache.spark.network.yarn.YarnShuffleService";
@@ -17,16 +18,42 @@ public final class ShuffleServicePoints {
     private static final Point INITIALISED = new Point(SERVICE, "serviceInit",
             "(Lorg/apache/hadoop/conf/Configuration;)V", ShuffleServiceAdvice.Serve.class);
 
+    /** The class that refers to netty, and the method of which the first argument is a netty channel. */
+    public static final String TRANSPORT = ExecutorPoints.TRANSPORT;
+    public static final String PIPELINE = "initializePipeline";
+
     /** The allow-list. */
-    public static final List<Feature> ALL = Collections.unmodifiableList(Arrays.asList(
-            new Feature(NAME, INITIALISED,
-                    new Point(ExecutorPoints.TRANSPORT, "initializePipeline",
-                            ExecutorPoints.CHANNEL + "Z)" + ExecutorPoints.HANDLER,
-                            ShuffleServiceAdvice.Pipeline.class)).onlyWith(SERVICE),
-            new Feature(NAME, INITIALISED, // 3.5
-                    new Point(ExecutorPoints.TRANSPORT, "initializePipeline",
-                            ExecutorPoints.CHANNEL + ")" + ExecutorPoints.HANDLER,
-                            ShuffleServiceAdvice.Pipeline.class)).onlyWith(SERVICE)));
+    public static final List<Feature> ALL = features("", ShuffleServiceAdvice.Pipeline.class.getName());
+
+    /** Our classes that use netty, each one before those that extend or implement it. */
+    public static final List<String> WITH_NETTY = Collections.unmodifiableList(Arrays.asList(Served.class.getName(),
+            Sending.class.getName(), Sending.class.getName() + "$Held", ShuffleService.class.getName()));
 
     private ShuffleServicePoints() { }
+
+    /** Returns the features for a netty whose names begin with this prefix, such as org/sparkproject/. */
+    public static List<Feature> renamed(String prefix) {
+        return features(prefix, copyOf(ShuffleServiceAdvice.class.getName()) + "$Pipeline");
+    }
+
+    /** Returns the name of the copy of our class. It is in the same package. */
+    public static String copyOf(String type) {
+        return type.replace("penstock.spark.", "penstock.spark.Renamed");
+    }
+
+    /** Returns the right to define classes in this package. */
+    public static MethodHandles.Lookup lookup() {
+        return MethodHandles.lookup();
+    }
+
+    private static List<Feature> features(String prefix, String advice) {
+        String channel = ExecutorPoints.CHANNEL.replace("io/netty/", prefix + "io/netty/");
+        return Collections.unmodifiableList(Arrays.asList(
+                new Feature(NAME, INITIALISED,
+                        new Point(TRANSPORT, PIPELINE, channel + "Z)" + ExecutorPoints.HANDLER, advice))
+                        .onlyWith(SERVICE),
+                new Feature(NAME, INITIALISED, // 3.5
+                        new Point(TRANSPORT, PIPELINE, channel + ")" + ExecutorPoints.HANDLER, advice))
+                        .onlyWith(SERVICE)));
+    }
 }

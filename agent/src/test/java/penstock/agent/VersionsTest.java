@@ -228,22 +228,47 @@ class VersionsTest {
         }
     }
 
-    /** In Spark's distribution the service's classes refer to netty under another name: the rest is woven, loudly. */
+    private static byte[] withRenamedNetty(byte[] classFile) {
+        ClassWriter out = new ClassWriter(0);
+        new ClassReader(classFile).accept(new ClassRemapper(out, new Remapper(Opcodes.ASM9) {
+            @Override
+            public String map(String name) {
+                return name.replaceFirst("^io/netty/", "org/sparkproject/io/netty/");
+            }
+        }), 0);
+        return out.toByteArray();
+    }
+
+    /** In Spark's distribution, the service's netty has other names. */
     @Test
-    void aShuffleServiceWithAnotherNettyIsLeftOut() throws Exception {
+    void aShuffleServiceWithARenamedNettyIsWovenWhole() throws Exception {
+        try (Release release = Release.of(FOLDERS.resolve("nodemanager-spark-3.5.5"))) {
+            ClassFileLocator classes = ClassFileLocator.ForClassLoader.of(release);
+            Weaver weaver = Weaver.of(new ClassFileLocator() {
+                @Override
+                public Resolution locate(String name) throws IOException {
+                    Resolution found = classes.locate(name.replaceFirst("^org\\.sparkproject\\.", ""));
+                    return found.isResolved() && name.matches("org\\.(sparkproject|apache\\.spark)\\..*")
+                            ? new Resolution.Explicit(withRenamedNetty(found.resolve())) : found;
+                }
+
+                @Override
+                public void close() { }
+            }, Role.NODEMANAGER);
+            assertEquals(List.of(), weaver.leftOut());
+            assertEquals(4, weaver.methods().size(), weaver.methods().toString());
+        }
+    }
+
+    /** A service of which parts are missing is left out, and the rest is woven, loudly. */
+    @Test
+    void aShuffleServiceWithoutItsNettyIsLeftOut() throws Exception {
         try (Release release = Release.of(FOLDERS.resolve("nodemanager-spark-3.5.5"))) {
             ClassFileLocator classes = ClassFileLocator.ForClassLoader.of(release);
             String transport = "org.apache.spark.network.TransportContext";
-            ClassWriter out = new ClassWriter(0);
-            Remapper renamed = new Remapper(Opcodes.ASM9) {
-                @Override
-                public String map(String name) {
-                    return name.replaceFirst("^io/netty/", "org/sparkproject/io/netty/");
-                }
-            };
-            new ClassReader(classes.locate(transport).resolve()).accept(new ClassRemapper(out, renamed), 0);
+            byte[] renamed = withRenamedNetty(classes.locate(transport).resolve());
             Weaver weaver = Weaver.of(new ClassFileLocator.Compound(
-                    ClassFileLocator.Simple.of(transport, out.toByteArray()), classes), Role.NODEMANAGER);
+                    ClassFileLocator.Simple.of(transport, renamed), classes), Role.NODEMANAGER);
             assertEquals(2, weaver.methods().size());
             assertEquals(1, weaver.leftOut().size());
             assertTrue(weaver.leftOut().get(0).startsWith("blocks sent by Spark's shuffle service: this Hadoop lacks "

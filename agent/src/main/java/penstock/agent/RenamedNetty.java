@@ -1,0 +1,98 @@
+package penstock.agent;
+
+import java.io.IOException;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import net.bytebuddy.description.method.MethodDescription;
+import net.bytebuddy.dynamic.ClassFileLocator;
+import net.bytebuddy.dynamic.loading.ClassInjector;
+import net.bytebuddy.jar.asm.ClassReader;
+import net.bytebuddy.jar.asm.ClassWriter;
+import net.bytebuddy.jar.asm.Opcodes;
+import net.bytebuddy.jar.asm.commons.ClassRemapper;
+import net.bytebuddy.jar.asm.commons.Remapper;
+import net.bytebuddy.pool.TypePool;
+import penstock.core.Log;
+import penstock.spark.ShuffleServicePoints;
+
+/**
+ * Copies of our classes for a Spark whose netty has other names. Spark's distribution moves netty's classes to
+ * org.sparkproject.io.netty in the jar of its shuffle service, so that they do not meet the host's netty. The copies are
+ * made from our class files: only names change.
+ */
+final class RenamedNetty {
+    private static final String NETTY = "io/netty/";
+    /** Part of the names of all renamed classes of netty. */
+    static final String NETTY_INSIDE = "/" + NETTY;
+    private static final String ADVICE = "penstock.spark.ShuffleServiceAdvice$Pipeline";
+
+    /** What stands before the names of netty's classes, such as org/sparkproject/. */
+    final String prefix;
+    /** Class files of the copies, with the advice. */
+    final Map<String, byte[]> copies = new LinkedHashMap<>();
+
+    private RenamedNetty(String prefix) {
+        this.prefix = prefix;
+    }
+
+    /** Returns the copies for the Spark of these classes, or null if it has no renamed netty. */
+    static RenamedNetty of(ClassFileLocator classes, TypePool pool) throws IOException {
+        TypePool.Resolution transport = pool.describe(ShuffleServicePoints.TRANSPORT);
+        if (!transport.isResolved()) {
+            return null;
+        }
+        for (MethodDescription method : transport.resolve().getDeclaredMethods()) {
+            String descriptor = method.getDescriptor();
+            int inside = descriptor.indexOf(NETTY_INSIDE);
+            if (method.getName().equals(ShuffleServicePoints.PIPELINE) && descriptor.startsWith("(L") && inside > 0
+                    && descriptor.indexOf(';') > inside) {
+                RenamedNetty netty = new RenamedNetty(descriptor.substring(2, inside + 1));
+                for (String type : ShuffleServicePoints.WITH_NETTY) {
+                    netty.copy(type, classes);
+                }
+                netty.copy(ADVICE, classes);
+                return netty;
+            }
+        }
+        return null;
+    }
+
+    private void copy(String type, ClassFileLocator classes) throws IOException {
+        ClassWriter out = new ClassWriter(0);
+        new ClassReader(classes.locate(type).resolve()).accept(new ClassRemapper(out, new Remapper(Opcodes.ASM9) {
+            @Override
+            public String map(String name) {
+                if (name.startsWith(NETTY)) {
+                    return prefix + name;
+                }
+                String dotted = name.replace('/', '.');
+                return ShuffleServicePoints.WITH_NETTY.contains(dotted) || dotted.equals(ADVICE)
+                        ? ShuffleServicePoints.copyOf(dotted).replace('.', '/') : name;
+            }
+        }), 0);
+        copies.put(ShuffleServicePoints.copyOf(type), out.toByteArray());
+    }
+
+    /**
+     * Defines the copies in the class loader of our classes, if it is the host's. It does not define the advice, whose
+     * code is put into the host's classes. Returns false if the JVM refuses: then the service cannot be governed.
+     */
+    boolean define(ClassLoader host) {
+        Class<?> ours = ShuffleServicePoints.class;
+        if (ours.getClassLoader() != host) {
+            return true; // only the class files are examined
+        }
+        Map<String, byte[]> defined = new LinkedHashMap<>(copies);
+        defined.remove(ShuffleServicePoints.copyOf(ADVICE));
+        try {
+            ClassInjector into = ClassInjector.UsingLookup.isAvailable()
+                    ? ClassInjector.UsingLookup.of(ShuffleServicePoints.lookup())
+                    : new ClassInjector.UsingReflection(host, ours.getProtectionDomain()); // Java 8
+            into.injectRaw(defined);
+            return true;
+        } catch (RuntimeException | LinkageError e) {
+            Log.say("classes for the renamed netty of Spark's shuffle service cannot be defined: " + e);
+            return false;
+        }
+    }
+}
