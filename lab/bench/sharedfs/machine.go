@@ -200,18 +200,15 @@ func (m *machine) cluster(s *stand.Stand) hadoop.Config {
 		layout = m.row.fs
 	}
 	settings := map[string]string{
-		"fs.defaultFS":                      "shared:///",
-		"fs.AbstractFileSystem.shared.impl": "penstock.sharedfs.SharedFs",
-		"penstock.sharedfs.mount":           m.root(),
-		"penstock.sharedfs.layout":          layout,
-		"penstock.sharedfs.gluster.shard":   "0", // whole files
-		"penstock.sharedfs.hosts":           m.names(s),
-		"penstock.sharedfs.shuffle.dirs":    filepath.Join(m.mount, "local", "{host}"),
-		// YARN gives up a map's locality after as many heartbeats as there are nodes. With more frequent heartbeats than
-		// Hadoop's default, a node that is late once loses its maps.
-		"yarn.resourcemanager.nodemanagers.heartbeat-interval-ms": "1000",
-		"yarn.scheduler.capacity.node-locality-delay":             strconv.Itoa(m.setup.Hosts),
-		"mapreduce.task.io.sort.mb":                               strconv.Itoa(m.setup.SortMB),
+		"fs.defaultFS":                                "shared:///",
+		"fs.AbstractFileSystem.shared.impl":           "penstock.sharedfs.SharedFs",
+		"penstock.sharedfs.mount":                     m.root(),
+		"penstock.sharedfs.layout":                    layout,
+		"penstock.sharedfs.gluster.shard":             "0", // whole files
+		"penstock.sharedfs.hosts":                     m.names(s),
+		"penstock.sharedfs.shuffle.dirs":              filepath.Join(m.mount, "local", "{host}"),
+		"yarn.scheduler.capacity.node-locality-delay": strconv.Itoa(10 * m.setup.Hosts),
+		"mapreduce.task.io.sort.mb":                   strconv.Itoa(m.setup.SortMB),
 	}
 	if m.row.merge {
 		settings["mapreduce.job.reduce.shuffle.consumer.plugin.class"] = "penstock.sharedfs.shuffle.SharedShuffle"

@@ -24,11 +24,6 @@ import java.util.Random;
 import java.util.Set;
 import java.util.stream.Stream;
 import net.bytebuddy.dynamic.ClassFileLocator;
-import net.bytebuddy.jar.asm.ClassReader;
-import net.bytebuddy.jar.asm.ClassWriter;
-import net.bytebuddy.jar.asm.Opcodes;
-import net.bytebuddy.jar.asm.commons.ClassRemapper;
-import net.bytebuddy.jar.asm.commons.Remapper;
 import net.bytebuddy.pool.TypePool;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -228,17 +223,6 @@ class VersionsTest {
         }
     }
 
-    private static byte[] withRenamedNetty(byte[] classFile) {
-        ClassWriter out = new ClassWriter(0);
-        new ClassReader(classFile).accept(new ClassRemapper(out, new Remapper(Opcodes.ASM9) {
-            @Override
-            public String map(String name) {
-                return name.replaceFirst("^io/netty/", "org/sparkproject/io/netty/");
-            }
-        }), 0);
-        return out.toByteArray();
-    }
-
     /** In Spark's distribution, the service's netty has other names. */
     @Test
     void aShuffleServiceWithARenamedNettyIsWovenWhole() throws Exception {
@@ -249,7 +233,7 @@ class VersionsTest {
                 public Resolution locate(String name) throws IOException {
                     Resolution found = classes.locate(name.replaceFirst("^org\\.sparkproject\\.", ""));
                     return found.isResolved() && name.matches("org\\.(sparkproject|apache\\.spark)\\..*")
-                            ? new Resolution.Explicit(withRenamedNetty(found.resolve())) : found;
+                            ? new Resolution.Explicit(RenamedNettyTest.renamed(found.resolve(), "org.sparkproject.")) : found;
                 }
 
                 @Override
@@ -266,7 +250,8 @@ class VersionsTest {
         try (Release release = Release.of(FOLDERS.resolve("nodemanager-spark-3.5.5"))) {
             ClassFileLocator classes = ClassFileLocator.ForClassLoader.of(release);
             String transport = "org.apache.spark.network.TransportContext";
-            byte[] renamed = withRenamedNetty(classes.locate(transport).resolve());
+            byte[] renamed = RenamedNettyTest.renamed(classes.locate(transport).resolve(),
+                    "org.sparkproject.");
             Weaver weaver = Weaver.of(new ClassFileLocator.Compound(
                     ClassFileLocator.Simple.of(transport, renamed), classes), Role.NODEMANAGER);
             assertEquals(2, weaver.methods().size());
