@@ -26,8 +26,8 @@ HBase does. One DataNode has the agent and the daemon, another one has neither. 
   hbase-alone           HBase's PerformanceEvaluation alone, natively and under Penstock: random
                         reads from the disk and from the page cache, writes, a scan
   hbase-teragen-native  HBase's random reads and writes beside TeraGen, without Penstock
-  hbase-teragen-weight  the same; HBase has weight 32
-  hbase-teragen-goal    the same; HBase has weight 32 and a latency goal
+  hbase-teragen-weight  the same under Penstock; HBase has weight 32
+  hbase-teragen-goal    the same under Penstock; HBase has weight 32 and a latency goal
 
 Beside others, the client makes ten reads per second. HBase's client makes one operation after
 another, and each write waits for HBase's log. The table has the operations' durations, and the

@@ -80,7 +80,7 @@ func start(t *testing.T, version int, release string) *cluster {
 	var jars []string
 	var more map[string]string
 	if version < 17 {
-		service, err := spark.FetchService(t.Context(), cache, version == 8, t.Logf)
+		service, err := spark.FetchService(t.Context(), cache, release != "3.3.6", t.Logf)
 		fixture.Must(t, err)
 		c.service, jars, more = &service, []string{service.Jars}, service.NodeManager()
 	}

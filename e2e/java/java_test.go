@@ -114,10 +114,11 @@ func (c *cluster) jobs(ctx context.Context, t *testing.T) {
 	n := counted[sort]
 	local := fixture.StreamedBetween(before, after, sort.ID, "intermediate")
 	network := fixture.StreamedBetween(before, after, sort.ID, "network")
-	fixture.AlikeWithin(t, 0.5, "terasort: read from HDFS", fixture.StreamedBetween(before, after, sort.ID, "persistent").Read, n["HDFS: Number of bytes read"])
-	fixture.AlikeWithin(t, 0.5, "terasort: read from local disks", local.Read, n["FILE: Number of bytes read"]+n["Reduce shuffle bytes"])
-	fixture.AlikeWithin(t, 0.5, "terasort: written to local disks", local.Written, n["FILE: Number of bytes written"])
-	fixture.AlikeWithin(t, 0.5, "terasort: shuffled", network.Read+network.Written, n["Reduce shuffle bytes"])
+	const percent = 0.5 // the attempts' own files are 0.33 % of what a job reads
+	fixture.AlikeWithin(t, percent, "terasort: read from HDFS", fixture.StreamedBetween(before, after, sort.ID, "persistent").Read, n["HDFS: Number of bytes read"])
+	fixture.AlikeWithin(t, percent, "terasort: read from local disks", local.Read, n["FILE: Number of bytes read"]+n["Reduce shuffle bytes"])
+	fixture.AlikeWithin(t, percent, "terasort: written to local disks", local.Written, n["FILE: Number of bytes written"])
+	fixture.AlikeWithin(t, percent, "terasort: shuffled", network.Read+network.Written, n["Reduce shuffle bytes"])
 
 	if got, err := c.Hadoop.VerifyRows(ctx, "/sort/output", sortRows, false); err != nil || got != sorted {
 		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, sorted)

@@ -269,8 +269,8 @@ func TestReaderAgainstWriter(t *testing.T) {
 	c.write(t, "/read", 512*mib)
 	c.forget(t)
 	c.limit(t, slow)
-	// The daemon starts when the disk has its rate. If an interval of only writes contained a faster
-	// disk, the daemon would learn that writes cost less than reads.
+	// The daemon starts when the disk has its rate. If the disk was faster in an interval with only
+	// writes, the daemon learns that writes cost less than reads.
 	c.retune(t, alike)
 	c.node.weigh(t, map[string]int{application(31): 3, application(32): 1})
 	c.strong, c.weak = c.cat(t, 31, "/read"), c.put(t, 32, "/written")

@@ -22,10 +22,10 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd, file: os.NewFile(uintptr(fd), "timerfd")}, nil
 }
 
-// set sets the alarm to a time on the clock of Monotonic. An alarm in the past goes off at once.
+// set sets the alarm to a time on the clock of Monotonic, which must be positive. An alarm in the past
+// goes off at once.
 func (a *alarm) set(at int64) {
-	const never = 0
-	when := unix.ItimerSpec{Value: unix.NsecToTimespec(max(at, never+1))}
+	when := unix.ItimerSpec{Value: unix.NsecToTimespec(at)}
 	unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &when, nil)
 }
 

@@ -485,7 +485,7 @@ func (d *Disk) Device() string { return d.device }
 func (d *Disk) LogPath() string { return d.logPath }
 
 // SetModel changes the model, even while requests wait. The zero Model turns the model off: waiting
-// requests are answered at once.
+// requests are answered within 50 ms.
 func (d *Disk) SetModel(m Model) error {
 	if err := m.Validate(); err != nil {
 		return err

@@ -23,7 +23,8 @@ import (
 //	          | offset u64 | length u32 | op u8 | 3 zero bytes
 //
 // Times are CLOCK_MONOTONIC, which is the same for all processes of a machine. While the model is
-// on, records are in the order in which the requests ended.
+// on, records are in the order in which the requests ended. Requests that end because the model is
+// turned off may be in another order.
 
 // Op is the operation of a request.
 type Op byte

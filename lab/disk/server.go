@@ -27,7 +27,8 @@ import (
 // The server process provides a FUSE mount with two files. `disk` is the image for the loop device.
 // `control` accepts orders, one JSON object per write, and shows the model in force. Orders through
 // a file need no socket and no port. The file's permissions control who can give orders. When the
-// write of an order returns, the order has been carried out.
+// write of an order returns, the order has been carried out; only a request that the disk's head serves
+// takes up to 50 ms more to end when the model is turned off.
 const (
 	imageName   = "disk"
 	controlName = "control"
@@ -254,9 +255,14 @@ func (d *device) serve(op Op, arrived, offset, length int64) {
 	}
 	r := &request{op: op, offset: offset, length: length, arrived: arrived, done: make(chan struct{})}
 	d.mu.Lock()
-	if d.model.Channels > 0 {
+	switch {
+	case d.model.Off(): // turned off a moment ago
+		d.mu.Unlock()
+		d.release(r)
+		return
+	case d.model.Channels > 0:
 		d.accept(r)
-	} else {
+	default:
 		d.arm.submit(r)
 		d.wake.Signal()
 	}
@@ -287,8 +293,8 @@ func (d *device) run() {
 	}
 }
 
-// sleepUntil returns true at the given time, or false shortly after the model is turned off once
-// more than turnedOff times.
+// sleepUntil returns true at the given time. It returns false within 50 ms after the model was turned
+// off again, that is, more than turnedOff times.
 func (d *device) sleepUntil(end, turnedOff int64) bool {
 	const slice = int64(50 * time.Millisecond)
 	for now := Monotonic(); now < end; now = Monotonic() {

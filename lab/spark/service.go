@@ -36,7 +36,7 @@ func FetchService(ctx context.Context, cacheDir string, packed bool, progress fu
 		POM: servicePOM, Properties: []string{"spark.version=" + Earlier}}
 	if packed {
 		lib += "-packed"
-		program.Home, program.POM, program.Size = lib, packedPOM, "one jar of many (10 MB)"
+		program.Home, program.POM, program.Size = lib, packedPOM, "its jars and netty's (20 MB)"
 		program.Goals = []string{"jar:jar", "shade:shade"}
 	}
 	err = maven.Fetch(ctx, program, progress)

@@ -92,7 +92,7 @@ func (p Program) check(home string) error {
 	return fmt.Errorf("%s is not complete in %s: delete the folder to fetch it again", p.Name, home)
 }
 
-// run copies the jars into a folder. Every five seconds it reports the number of downloaded files:
+// run writes the jars into a folder. Every five seconds it reports the number of downloaded files:
 // first the jars' descriptions, then the jars.
 func (p Program) run(ctx context.Context, work, into string, progress func(string, ...any)) error {
 	args := []string{"-B", "-f", filepath.Join(work, "pom.xml")}

@@ -12,12 +12,11 @@ import net.bytebuddy.jar.asm.Opcodes;
 import net.bytebuddy.jar.asm.commons.ClassRemapper;
 import net.bytebuddy.jar.asm.commons.Remapper;
 import net.bytebuddy.pool.TypePool;
-import penstock.core.Log;
 import penstock.spark.ShuffleServicePoints;
 
 /**
  * Copies of our classes for a Spark whose netty has other names. Spark's distribution moves netty's classes to
- * org.sparkproject.io.netty in the jar of its shuffle service, so that they do not meet the host's netty. The copies are
+ * org.sparkproject.io.netty in the jar of its shuffle service, so that they do not conflict with the host's netty. The copies are
  * made from our class files: only names change.
  */
 final class RenamedNetty {
@@ -35,23 +34,40 @@ final class RenamedNetty {
         this.prefix = prefix;
     }
 
-    /** Returns the copies for the Spark of these classes, or null if it has no renamed netty. */
+    /**
+     * Returns the copies for the Spark of these classes. Returns null if it has no renamed netty, or if the class that
+     * refers to netty cannot be read: then the service is left out for what it lacks.
+     */
     static RenamedNetty of(ClassFileLocator classes, TypePool pool) throws IOException {
-        TypePool.Resolution transport = pool.describe(ShuffleServicePoints.TRANSPORT);
+        String prefix;
+        try {
+            prefix = prefix(pool.describe(ShuffleServicePoints.TRANSPORT));
+        } catch (RuntimeException e) {
+            return null;
+        }
+        if (prefix == null) {
+            return null;
+        }
+        RenamedNetty netty = new RenamedNetty(prefix);
+        for (String type : ShuffleServicePoints.WITH_NETTY) {
+            netty.copy(type, classes);
+        }
+        netty.copy(ADVICE, classes);
+        return netty;
+    }
+
+    private static String prefix(TypePool.Resolution transport) {
         if (!transport.isResolved()) {
             return null;
         }
         for (MethodDescription method : transport.resolve().getDeclaredMethods()) {
+            if (!method.getName().equals(ShuffleServicePoints.PIPELINE)) {
+                continue;
+            }
             String descriptor = method.getDescriptor();
             int inside = descriptor.indexOf(NETTY_INSIDE);
-            if (method.getName().equals(ShuffleServicePoints.PIPELINE) && descriptor.startsWith("(L") && inside > 0
-                    && descriptor.indexOf(';') > inside) {
-                RenamedNetty netty = new RenamedNetty(descriptor.substring(2, inside + 1));
-                for (String type : ShuffleServicePoints.WITH_NETTY) {
-                    netty.copy(type, classes);
-                }
-                netty.copy(ADVICE, classes);
-                return netty;
+            if (descriptor.startsWith("(L") && inside > 0 && descriptor.indexOf(';') > inside) {
+                return descriptor.substring(2, inside + 1);
             }
         }
         return null;
@@ -74,13 +90,18 @@ final class RenamedNetty {
     }
 
     /**
-     * Defines the copies in the class loader of our classes, if it is the host's. It does not define the advice, whose
-     * code is put into the host's classes. Returns false if the JVM refuses: then the service cannot be governed.
+     * Defines the copies in the host's class loader, which must be that of our classes. It does not define the advice,
+     * whose code is put into the host's classes. Returns null, or the reason for which the service cannot be governed.
+     *
+     * @param host null if only the class files are examined
      */
-    boolean define(ClassLoader host) {
+    String define(ClassLoader host) {
         Class<?> ours = ShuffleServicePoints.class;
+        if (host == null) {
+            return null;
+        }
         if (ours.getClassLoader() != host) {
-            return true; // only the class files are examined
+            return "the agent is in another class loader than the host";
         }
         Map<String, byte[]> defined = new LinkedHashMap<>(copies);
         defined.remove(ShuffleServicePoints.copyOf(ADVICE));
@@ -89,10 +110,9 @@ final class RenamedNetty {
                     ? ClassInjector.UsingLookup.of(ShuffleServicePoints.lookup())
                     : new ClassInjector.UsingReflection(host, ours.getProtectionDomain()); // Java 8
             into.injectRaw(defined);
-            return true;
+            return null;
         } catch (RuntimeException | LinkageError e) {
-            Log.say("classes for the renamed netty of Spark's shuffle service cannot be defined: " + e);
-            return false;
+            return "the JVM refuses classes for a netty with the names " + prefix + NETTY + ": " + e;
         }
     }
 }

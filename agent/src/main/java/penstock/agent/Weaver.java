@@ -74,7 +74,7 @@ public final class Weaver implements ClassFileTransformer {
     private final Map<String, byte[]> originals = new HashMap<>();
     private final Map<String, byte[]> woven = new LinkedHashMap<>();
 
-    /** A sentence for each feature of which another class loader has classes. */
+    /** A sentence for each feature of which a class cannot be instrumented or used in its class loader. */
     private final Map<String, String> elsewhere = new ConcurrentHashMap<>();
 
     private Weaver(ClassFileLocator classes, Role role, ClassLoader home, List<Feature> all) {
@@ -97,13 +97,18 @@ public final class Weaver implements ClassFileTransformer {
         TypePool pool = TypePool.Default.of(classes);
         List<Feature> all = new ArrayList<>(Points.of(role));
         RenamedNetty netty = role == Role.NODEMANAGER ? RenamedNetty.of(classes, pool) : null;
-        if (netty != null && netty.define(home)) {
+        String refused = netty == null ? null : netty.define(home);
+        if (netty != null && refused == null) {
             all.addAll(ShuffleServicePoints.renamed(netty.prefix));
             classes = new ClassFileLocator.Compound(new ClassFileLocator.Simple(netty.copies), classes);
             pool = TypePool.Default.of(classes);
         }
         Weaver weaver = new Weaver(classes, role, home, all);
         weaver.choose(new Symbols(classes, pool));
+        if (refused != null) {
+            weaver.lacking.remove(ShuffleServicePoints.NAME); // it lacks only the copies
+            weaver.elsewhere.put(ShuffleServicePoints.NAME, ShuffleServicePoints.NAME + ": " + refused);
+        }
         while (!weaver.weaveAll(pool)) { }
         return weaver;
     }

@@ -14,7 +14,7 @@ import penstock.core.Point;
  */
 public final class ShuffleServicePoints {
     private static final String SERVICE = "org.apache.spark.network.yarn.YarnShuffleService";
-    private static final String NAME = "blocks sent by Spark's shuffle service";
+    public static final String NAME = "blocks sent by Spark's shuffle service";
     private static final Point INITIALISED = new Point(SERVICE, "serviceInit",
             "(Lorg/apache/hadoop/conf/Configuration;)V", ShuffleServiceAdvice.Serve.class);
 

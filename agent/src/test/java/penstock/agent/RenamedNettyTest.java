@@ -6,10 +6,12 @@ import static org.junit.jupiter.api.Assertions.assertNull;
 import static org.junit.jupiter.api.Assertions.assertSame;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.lang.reflect.Array;
 import java.lang.reflect.Method;
+import java.util.List;
 import net.bytebuddy.dynamic.ClassFileLocator;
 import net.bytebuddy.jar.asm.ClassReader;
 import net.bytebuddy.jar.asm.ClassWriter;
@@ -18,6 +20,8 @@ import net.bytebuddy.jar.asm.commons.ClassRemapper;
 import net.bytebuddy.jar.asm.commons.Remapper;
 import net.bytebuddy.pool.TypePool;
 import org.junit.jupiter.api.Test;
+import penstock.core.Role;
+import penstock.core.TestGates;
 
 /** Tests the copies of our classes for a Spark with a renamed netty. */
 class RenamedNettyTest {
@@ -94,7 +98,7 @@ class RenamedNettyTest {
         assertNotNull(netty);
         Method define = type.getDeclaredMethod("define", ClassLoader.class);
         define.setAccessible(true);
-        assertEquals(true, define.invoke(netty, vendor));
+        assertNull(define.invoke(netty, vendor));
 
         Class<?> service = vendor.loadClass("penstock.spark.RenamedShuffleService");
         Method handler = service.getDeclaredMethod("handler");
@@ -104,10 +108,18 @@ class RenamedNettyTest {
         Array.set(one, 0, handler.invoke(null));
         Class<?> channels = vendor.loadClass(PREFIX + "io.netty.channel.embedded.EmbeddedChannel");
         Object channel = channels.getConstructor(one.getClass()).newInstance(one);
-        Object message = new Object();
+        // The handler examines a part of a file. A class that it cannot link would count as a failure.
+        Class<?> buffers = vendor.loadClass("org.apache.spark.network.buffer.ManagedBuffer");
+        Object part = vendor.loadClass("org.apache.spark.network.buffer.FileSegmentManagedBuffer").getConstructors()[0]
+                .newInstance(null, new File("/nonexistent"), 0L, 1L);
+        Class<?> ids = vendor.loadClass("org.apache.spark.network.protocol.StreamChunkId");
+        Object message = vendor.loadClass("org.apache.spark.network.protocol.ChunkFetchSuccess")
+                .getConstructor(ids, buffers)
+                .newInstance(ids.getConstructor(long.class, int.class).newInstance(1L, 0), part);
         assertTrue((Boolean) channels.getMethod("writeOutbound", Object[].class)
                 .invoke(channel, (Object) new Object[] {message}));
         assertSame(message, channels.getMethod("readOutbound").invoke(channel));
+        assertEquals(0L, vendor.loadClass(TestGates.class.getName()).getMethod("failures").invoke(null));
     }
 
     @Test
@@ -116,17 +128,21 @@ class RenamedNettyTest {
         assertNull(RenamedNetty.of(classes, TypePool.Default.of(classes)));
     }
 
-    /** The JVM refuses to define the copies again: the agent must go on without the service. */
+    /** The JVM refuses to define the copies again: the agent goes on without the service, and says why. */
     @Test
     void aRefusalLeavesTheServiceOut() throws Exception {
         Vendor vendor = new Vendor();
-        Class<?> type = vendor.loadClass(RenamedNetty.class.getName());
-        Method of = type.getDeclaredMethod("of", ClassFileLocator.class, TypePool.class);
+        Class<?> weavers = vendor.loadClass(Weaver.class.getName());
+        Class<?> roles = vendor.loadClass(Role.class.getName());
+        Method of = weavers.getDeclaredMethod("of", ClassFileLocator.class, roles, ClassLoader.class);
         of.setAccessible(true);
-        Object netty = of.invoke(null, vendor.locator(), TypePool.Default.of(vendor.locator()));
-        Method define = type.getDeclaredMethod("define", ClassLoader.class);
-        define.setAccessible(true);
-        assertEquals(true, define.invoke(netty, vendor));
-        assertEquals(false, define.invoke(netty, vendor));
+        Method leftOut = weavers.getDeclaredMethod("leftOut");
+        leftOut.setAccessible(true);
+        Object role = roles.getField("NODEMANAGER").get(null);
+        assertEquals(List.of(), leftOut.invoke(of.invoke(null, vendor.locator(), role, vendor)));
+        List<?> second = (List<?>) leftOut.invoke(of.invoke(null, vendor.locator(), role, vendor));
+        assertEquals(1, second.size());
+        assertTrue(second.get(0).toString().startsWith("blocks sent by Spark's shuffle service: the JVM refuses"),
+                second.toString());
     }
 }

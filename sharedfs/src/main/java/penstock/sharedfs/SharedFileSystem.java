@@ -224,7 +224,7 @@ public final class SharedFileSystem extends FileSystem {
     private FSDataOutputStream output(java.nio.file.Path local, FileChannel channel, int bufferSize, long from)
             throws IOException {
         FileTurns ofFile = turns == null ? null : new FileTurns(turns, new Locator.File(local.toString(), 0, 0), true);
-        return new FSDataOutputStream(new SharedOutput(channel, bufferOf(bufferSize), from, ofFile), statistics, from);
+        return new FSDataOutputStream(new SharedOutput(channel, local, bufferOf(bufferSize), from, ofFile), statistics, from);
     }
 
     /** Returns a new, empty file. One that exists is replaced, or is an error. */

@@ -7,9 +7,14 @@ import java.nio.ByteBuffer;
 import java.nio.channels.ClosedByInterruptException;
 import java.nio.channels.ClosedChannelException;
 import java.nio.channels.FileChannel;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.attribute.FileTime;
 import org.apache.hadoop.fs.FSExceptionMessages;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.fs.Syncable;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import penstock.sharedfs.turns.FileTurns;
 import penstock.sharedfs.turns.Turns;
 
@@ -19,7 +24,10 @@ import penstock.sharedfs.turns.Turns;
  * {@link #hsync} does.
  */
 final class SharedOutput extends OutputStream implements Syncable, StreamCapabilities {
+    private static final Logger LOG = LoggerFactory.getLogger(SharedOutput.class);
+
     private final FileChannel channel;
+    private final Path local;
     private final ByteBuffer buffer;
     /** Null without turns. */
     private final FileTurns turns;
@@ -27,8 +35,9 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
     private boolean closed;
 
     /** @param from the position of the first byte */
-    SharedOutput(FileChannel channel, int bufferSize, long from, FileTurns turns) {
+    SharedOutput(FileChannel channel, Path local, int bufferSize, long from, FileTurns turns) {
         this.channel = channel;
+        this.local = local;
         this.position = from;
         this.turns = turns;
         this.buffer = ByteBuffer.allocate(bufferSize);
@@ -127,6 +136,21 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
             flush();
         } finally {
             channel.close();
+        }
+        stamp();
+    }
+
+    /**
+     * Sets the modification time, as HDFS does when a file is closed. Otherwise this machine's client may show a time of
+     * its own until the servers' time has arrived. YARN does not start a container if a file of the job has another
+     * modification time than when the job was submitted.
+     */
+    private void stamp() {
+        try {
+            Files.setLastModifiedTime(local, FileTime.fromMillis(System.currentTimeMillis()));
+        } catch (IOException e) {
+            // The file may have been deleted, or this user may not read it.
+            LOG.debug("{} keeps the modification time of its last write: {}", local, e.toString());
         }
     }
 }

@@ -101,6 +101,19 @@ class SharedFileSystemTest {
     }
 
     @Test
+    void aFileHasTheTimeOfItsClose() throws IOException {
+        Path file = new Path("/closed");
+        long before = System.currentTimeMillis() - 1;
+        try (FSDataOutputStream out = fs.create(file)) {
+            out.write(1);
+            out.hflush();
+            fs.setTimes(file, 1000, -1);
+        }
+        long closed = fs.getFileStatus(file).getModificationTime();
+        assertTrue(closed >= before && closed <= System.currentTimeMillis(), "" + closed);
+    }
+
+    @Test
     void aReplacedFileStaysWithItsReadersAndWriters() throws IOException {
         Path path = new Path("/file");
         write(fs, "/file", "old");
