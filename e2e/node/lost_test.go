@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -28,7 +29,12 @@ func TestLostDataNode(t *testing.T) {
 	)
 	ctx := shared.Begin(t, 5*time.Minute)
 	shared.Remove(t, "/lost")
-	fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=/lost/file seed=5 bytes=%d block=%d replication=2", bytes, block)))
+	// New blocks go to the emptier disks. If an earlier test has just filled the lost DataNode's
+	// disk, it gets none at first.
+	fixture.Eventually(t, "the lost DataNode shares blocks with each of the others", func() bool {
+		fixture.Must(t, do(ctx, "put", fmt.Sprintf("path=/lost/file seed=5 bytes=%d block=%d replication=2", bytes, block)))
+		return sharedBlocks(ctx, t, "/lost/file", 0, 1) >= 2 && sharedBlocks(ctx, t, "/lost/file", 0, 2) >= 2
+	})
 	lost := shared.Blocks(t, "/lost")
 	// Cold, as data on disks usually are, so that the copied blocks are read from the disk.
 	for _, d := range dataDisks() {
@@ -88,6 +94,19 @@ func TestLostDataNode(t *testing.T) {
 		t.Errorf("%d DataNodes live, want %d", n, dataNodes-1)
 	}
 	fixture.Check(t, do(ctx, "get", fmt.Sprintf("path=/lost/file seed=5 bytes=%d", bytes)))
+}
+
+// sharedBlocks returns the number of a file's blocks that have replicas on both of two DataNodes.
+func sharedBlocks(ctx context.Context, t *testing.T, path string, a, b int) (n int) {
+	t.Helper()
+	blocks, err := shared.Hadoop.FS().Blocks(ctx, path)
+	fixture.Must(t, err)
+	for _, block := range blocks {
+		if slices.Contains(block.DataNodes, shared.Hadoop.DataNodeAddress(a)) && slices.Contains(block.DataNodes, shared.Hadoop.DataNodeAddress(b)) {
+			n++
+		}
+	}
+	return n
 }
 
 // watch returns, by device and flow, the part of the time in which the flow had nothing queued.
