@@ -100,6 +100,8 @@ soak: setup build ## Send a million messages over joined sockets, kill the gate'
 	PENSTOCK_ROUNDS=$(SOAK_KILLS) PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run TestKillsAndStops ./node/control/gate
 	PENSTOCK_JOIN_MESSAGES=1000000 PENSTOCK_SEED=$(SOAK_SEED) go test -count=1 -timeout 60m -v -run 'TestStreamsAreIdentical|TestLoadingAndUnloadingUnderLoad' ./node/control/join
 	PENSTOCK_JAVA=8,11,17,21 PENSTOCK_HADOOP=3.1.4,3.2.4,3.3.6,3.4.2,3.4.3,3.5.0 go test -count=1 -timeout 60m -v ./e2e/java
+	PENSTOCK_PROTECTION=integrity go test -count=1 -timeout 20m -v ./e2e/kerberos
+	PENSTOCK_PROTECTION=privacy go test -count=1 -timeout 20m -v ./e2e/kerberos
 	PENSTOCK_FILE_SYSTEMS=gluster,moosefs go test -count=1 -timeout 30m -v ./e2e/parallel
 	go test -count=1 -timeout 40m -p 1 -v -run '$(SOAKED)' ./e2e/shares ./e2e/phases ./e2e/versions ./e2e/soak ./e2e/packages
 	PENSTOCK_HANG=20s go test -count=1 -timeout 20m -v -run '^TestDiskHangs$$' ./e2e/failure

@@ -43,7 +43,8 @@ func TestMain(m *testing.M) {
 				DataNodes: s.DataNodes("dfs"), LocalDirs: []string{filepath.Join(s.Disks[0].Mount(), "local")}, Governed: s.Governed(0),
 				TaskSlots: 7, // as in e2e/phases
 				Kerberos: &hadoop.Kerberos{Config: realm.Config, Realm: kdc.Name, Keytab: servicesKeytab(s), User: alice,
-					Client: access(s).Client},
+					Protection: os.Getenv("PENSTOCK_PROTECTION"), // default: authentication
+					Client:     access(s).Client},
 			}
 		},
 		Broker: func(s *stand.Stand) []string {

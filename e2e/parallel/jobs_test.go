@@ -23,6 +23,8 @@ const (
 	reduces = 2
 )
 
+const jarFile = "../../bin/penstock-sharedfs.jar"
+
 // cluster is a YARN whose file system is shared:, on hosts of a parallel file system. The local directories of its NodeManagers
 // are on the file system, too.
 type cluster struct {
@@ -33,7 +35,7 @@ type cluster struct {
 
 func start(t *testing.T, m *storage.Machines, layout string, change ...func(*hadoop.Config)) *cluster {
 	t.Helper()
-	jar, err := filepath.Abs("../../bin/penstock-sharedfs.jar")
+	jar, err := filepath.Abs(jarFile)
 	fixture.Must(t, err)
 	lib, err := hadoop.Fetch(t.Context(), cache, hadoop.DefaultVersion, t.Logf)
 	fixture.Must(t, err)
@@ -43,14 +45,15 @@ func start(t *testing.T, m *storage.Machines, layout string, change ...func(*had
 	m.Run(t, 0, "mkdir", root)
 	cfg := hadoop.Config{RunDir: filepath.Join(m.Dir, "cluster"), Lib: lib, Jars: []string{jar}, NoHDFS: true, Masters: m.Hosts[0], Progress: t.Logf,
 		Settings: map[string]string{
-			"fs.defaultFS":                                "shared:///",
-			"fs.AbstractFileSystem.shared.impl":           "penstock.sharedfs.SharedFs",
-			"penstock.sharedfs.mount":                     root,
-			"penstock.sharedfs.layout":                    layout,
-			"penstock.sharedfs.gluster.shard":             "0", // whole files
-			"penstock.sharedfs.hosts":                     names,
-			"penstock.sharedfs.shuffle.dirs":              filepath.Join(m.Mount, "local", "{host}"),
-			"yarn.scheduler.capacity.node-locality-delay": "40",
+			"fs.defaultFS":                                           "shared:///",
+			"fs.AbstractFileSystem.shared.impl":                      "penstock.sharedfs.SharedFs",
+			"penstock.sharedfs.mount":                                root,
+			"penstock.sharedfs.layout":                               layout,
+			"penstock.sharedfs.gluster.shard":                        "0", // whole files
+			"penstock.sharedfs.hosts":                                names,
+			"penstock.sharedfs.shuffle.dirs":                         filepath.Join(m.Mount, "local", "{host}"),
+			"yarn.scheduler.capacity.node-locality-delay":            "40",
+			"yarn.scheduler.capacity.rack-locality-additional-delay": "0", // as docs/operate/sharedfs.md says
 			// An application master may lose its NodeManager, and that is noticed soon, but not if other tests keep the
 			// machine busy for some seconds.
 			"yarn.resourcemanager.am.max-attempts":               "3",
@@ -140,8 +143,8 @@ func (c *cluster) shuffled(t *testing.T) (bytes int64) {
 // NodeManagers send the map outputs; with it, they send nothing, and the reduces write no spills. The rows are the
 // same. When a map and a reduce are killed during the shuffle, or a NodeManager during the merge, they are the same, too.
 func TestJobs(t *testing.T) {
-	each(t, func(t *testing.T, m *storage.Machines, layout string) {
-		c := start(t, m, layout)
+	each(t, func(t *testing.T, m *storage.Machines, fs fileSystem) {
+		c := start(t, m, fs.layout)
 		counters(t, c.submit(t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: maps, Output: "/input"}))
 		want := c.check(t, 1, "input", hadoop.RowCheck{InOrder: true})
 		sort := hadoop.Job{Kind: hadoop.TeraSort, Input: "/input", Output: "/stock", Reduces: reduces}

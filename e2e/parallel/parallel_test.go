@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,16 +24,17 @@ var project = filepath.Join("..", "..", "sharedfs", "pom.xml")
 type fileSystem struct {
 	layout string // penstock.sharedfs.layout
 	start  func(*testing.T, *storage.Machines)
+	asks   []string // the command that the layout runs, without the file
 }
 
 var fileSystems = map[string]fileSystem{
-	"gluster": {"gluster", func(t *testing.T, m *storage.Machines) { m.Gluster(t, storage.GlusterOptions{}) }},
-	"moosefs": {"moosefs", func(t *testing.T, m *storage.Machines) { m.Moose(t, storage.MooseOptions{}) }},
+	"gluster": {"gluster", func(t *testing.T, m *storage.Machines) { m.Gluster(t, storage.GlusterOptions{}) }, []string{"getfattr", "--only-values", "-n", "glusterfs.pathinfo"}},
+	"moosefs": {"moosefs", func(t *testing.T, m *storage.Machines) { m.Moose(t, storage.MooseOptions{}) }, []string{"mfsfileinfo"}},
 }
 
 // each runs a test on each file system that PENSTOCK_FILE_SYSTEMS names, separated by commas; default gluster. The file
 // system runs on three hosts.
-func each(t *testing.T, test func(t *testing.T, m *storage.Machines, layout string)) {
+func each(t *testing.T, test func(t *testing.T, m *storage.Machines, fs fileSystem)) {
 	names := os.Getenv("PENSTOCK_FILE_SYSTEMS")
 	if names == "" {
 		names = "gluster"
@@ -45,7 +47,7 @@ func each(t *testing.T, test func(t *testing.T, m *storage.Machines, layout stri
 		t.Run(name, func(t *testing.T) {
 			m := storage.ForTest(t, cache, 3)
 			fs.start(t, m)
-			test(t, m, fs.layout)
+			test(t, m, fs)
 		})
 	}
 }
@@ -63,7 +65,8 @@ func TestContract(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	each(t, func(t *testing.T, m *storage.Machines, _ string) {
+	each(t, func(t *testing.T, m *storage.Machines, fs fileSystem) {
+		layoutForEveryone(t, m, fs)
 		work := filepath.Join(m.Mount, "work")
 		m.Run(t, 0, "mkdir", work)
 		args := m.Hosts[0].Args("mvn", "-B", "-o", "-f", pom, "-Dwork="+work, "-Dtest=penstock.sharedfs.contract.*Test", "surefire:test")
@@ -80,4 +83,17 @@ func TestContract(t *testing.T) {
 			t.Errorf("%d tests ran, %d of them were skipped", ran, skipped)
 		}
 	})
+}
+
+// layoutForEveryone checks that a user without special rights gets the same answer about a file's layout as root. So tasks need no helper.
+func layoutForEveryone(t *testing.T, m *storage.Machines, fs fileSystem) {
+	t.Helper()
+	file := filepath.Join(m.Mount, "everyone")
+	m.Run(t, 0, "sh", "-c", `echo text >"$0"`, file)
+	ask := append(slices.Clone(fs.asks), file)
+	mine := m.Run(t, 0, ask...)
+	theirs := m.Run(t, 0, append([]string{"setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--"}, ask...)...)
+	if mine == "" || mine != theirs {
+		t.Errorf("root gets %q, and another user %q", mine, theirs)
+	}
 }

@@ -41,6 +41,7 @@ func TestMain(m *testing.M) {
 	fixture.Main(m, &shared, stand.Spec{
 		Name:     "remote",
 		Machines: 2,
+		Public:   true, // one of the clients runs as another user
 		Disks:    []disk.Options{{Name: "dn", Size: 2 << 30}},
 		Prepare: func(_ context.Context, s *stand.Stand) (err error) {
 			if own, err = s.Network.Here(); err != nil {

@@ -22,6 +22,9 @@ type Kerberos struct {
 	Realm  string
 	Keytab string // keys of nn, dn, rm, nm and HTTP at localhost, of HTTP at 127.0.0.1, and of all users
 	User   string // the user of clients, unless Job.User names another
+	// Protection of data and of remote calls: authentication (the default), integrity (with checksums) or
+	// privacy (encrypted).
+	Protection string
 	// Client returns a client that identifies itself to the ResourceManagers with these addresses, for the requests of
 	// this package.
 	Client func(bases ...*url.URL) (*http.Client, error)
@@ -57,7 +60,8 @@ func (cfg *Config) kerberosSettings() properties {
 		// The principals have the address's name, so that no name server is asked.
 		"hadoop.security.token.service.use_ip":      "true",
 		"dfs.block.access.token.enable":             "true",
-		"dfs.data.transfer.protection":              "authentication",
+		"dfs.data.transfer.protection":              cmp.Or(k.Protection, "authentication"),
+		"hadoop.rpc.protection":                     cmp.Or(k.Protection, "authentication"),
 		"ignore.secure.ports.for.testing":           "true",
 		"dfs.web.authentication.kerberos.principal": k.principal("HTTP"),
 		"dfs.web.authentication.kerberos.keytab":    k.Keytab,

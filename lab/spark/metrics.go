@@ -11,12 +11,15 @@ import (
 
 // Counters are the counters of an application's tasks, in bytes.
 type Counters struct {
-	Read         int64 // from HDFS
-	Written      int64 // to HDFS
-	ShuffleRead  int64 // local and remote, as stored (compressed)
-	ShuffleWrite int64
-	Spilled      int64 // to disk, as stored
-	Tasks        int
+	Read          int64 // from the cluster's file system
+	Written       int64 // to it
+	ShuffleRead   int64 // local and remote, as stored (compressed)
+	ShuffleRemote int64 // of it, from other executors
+	ShuffleWrite  int64
+	Spilled       int64 // to disk, as stored
+	Tasks         int
+	Readers       int // tasks that read from the cluster's file system
+	LocalReaders  int // of them, those on a machine of their data
 }
 
 // Counters reads an application's event log, which is complete only after the application's end.
@@ -43,6 +46,7 @@ func (c *Counters) add(events io.Reader) error {
 	for lines.Scan() {
 		var e struct {
 			Event   string
+			Info    struct{ Locality string } `json:"Task Info"`
 			Metrics struct {
 				Spilled int64 `json:"Disk Bytes Spilled"`
 				Input   struct {
@@ -68,9 +72,15 @@ func (c *Counters) add(events io.Reader) error {
 		}
 		m := e.Metrics
 		c.Tasks++
-		c.Read += m.Input.Bytes
+		if c.Read += m.Input.Bytes; m.Input.Bytes > 0 {
+			c.Readers++
+			if e.Info.Locality == "NODE_LOCAL" {
+				c.LocalReaders++
+			}
+		}
 		c.Written += m.Output.Bytes
 		c.ShuffleRead += m.ShuffleRead.Remote + m.ShuffleRead.Local
+		c.ShuffleRemote += m.ShuffleRead.Remote
 		c.ShuffleWrite += m.ShuffleWrite.Bytes
 		c.Spilled += m.Spilled
 	}

@@ -32,6 +32,8 @@ type Config struct {
 	RunDir  string // private; its folders conf, logs and work are replaced
 	Home    string // from Fetch
 	Cluster *hadoop.Cluster
+	// Machine is where drivers of applications on YARN run; default: this process's machine.
+	Machine hadoop.Machine
 	// Java is the home of the Java runtime of drivers, and of a standalone master and worker; default: JAVA_HOME or,
 	// if that is not set, the java on the PATH. Containers on YARN run on the cluster's Java.
 	Java string
@@ -118,8 +120,8 @@ appender.console.layout.pattern = %d %p %c{1}: %m%n%ex
 
 func (s *Spark) configure() error {
 	settings := map[string]string{
-		"spark.driver.host":        "127.0.0.1",
-		"spark.driver.bindAddress": "127.0.0.1",
+		"spark.driver.host":        s.address(),
+		"spark.driver.bindAddress": s.address(),
 		"spark.ui.enabled":         "false",
 		// The jars are on every machine of this cluster.
 		"spark.yarn.jars":                               "local:" + filepath.Join(s.cfg.Home, "jars", "*"),
@@ -167,10 +169,18 @@ func (s *Spark) configure() error {
 	return nil
 }
 
+// address returns the address of drivers and of standalone servers.
+func (s *Spark) address() string {
+	if s.cfg.Machine != nil {
+		return s.cfg.Machine.IP()
+	}
+	return "127.0.0.1"
+}
+
 // env returns an environment without variables of the caller's own Spark or Hadoop.
 func (s *Spark) env() []string {
 	env := []string{
-		"SPARK_HOME=" + s.cfg.Home, "SPARK_CONF_DIR=" + s.ConfDir(), "SPARK_LOCAL_IP=127.0.0.1", "SPARK_NO_DAEMONIZE=1",
+		"SPARK_HOME=" + s.cfg.Home, "SPARK_CONF_DIR=" + s.ConfDir(), "SPARK_LOCAL_IP=" + s.address(), "SPARK_NO_DAEMONIZE=1",
 		"HADOOP_CONF_DIR=" + s.cfg.Cluster.ClientConfDir(), "PYSPARK_PYTHON=python3",
 		"SPARK_WORKER_DIR=" + WorkDir(s.cfg.LocalDir), "SPARK_LOCAL_DIRS=" + s.cfg.LocalDir,
 	}
@@ -255,7 +265,7 @@ type App struct {
 
 var submitted = regexp.MustCompile(`Submitted application (application_\d+_\d+)|app ID (app-\d+-\d+)`)
 
-// Submit starts the driver, on this machine and outside of any container. It returns when the
+// Submit starts the driver, outside of any container. It returns when the
 // application has an id.
 func (s *Spark) Submit(ctx context.Context, job Job) (*App, error) {
 	s.mu.Lock()
@@ -287,6 +297,9 @@ func (s *Spark) Submit(ctx context.Context, job Job) (*App, error) {
 		argv = append(argv, "--conf", k+"="+settings[k])
 	}
 	argv = append(append(argv, job.Script), job.Args...)
+	if s.cfg.Machine != nil {
+		argv = s.cfg.Machine.Args(argv...)
+	}
 	p, err := s.spawn(name, false, argv...)
 	if err != nil {
 		return nil, err

@@ -208,7 +208,9 @@ func (m *machine) cluster(s *stand.Stand) hadoop.Config {
 		"penstock.sharedfs.hosts":                     m.names(s),
 		"penstock.sharedfs.shuffle.dirs":              filepath.Join(m.mount, "local", "{host}"),
 		"yarn.scheduler.capacity.node-locality-delay": strconv.Itoa(10 * m.setup.Hosts),
-		"mapreduce.task.io.sort.mb":                   strconv.Itoa(m.setup.SortMB),
+		// Without this, the last containers of a job go to any node after one or two heartbeats.
+		"yarn.scheduler.capacity.rack-locality-additional-delay": "0",
+		"mapreduce.task.io.sort.mb":                              strconv.Itoa(m.setup.SortMB),
 	}
 	if m.row.merge {
 		settings["mapreduce.job.reduce.shuffle.consumer.plugin.class"] = "penstock.sharedfs.shuffle.SharedShuffle"

@@ -60,6 +60,7 @@ class DataNodeIT {
         daemon = new TestDaemon(directory.resolve("s"), Frames.ENFORCE);
         daemon.generous = true;
         hdfs = new SmallHdfs(directory, daemon.socket, List.of());
+        daemon.report = hdfs::stacks;
         shell = hdfs.client("");
         task = hdfs.client("attempt_1700000000000_0042_m_000000_0");
         Heard hello = daemon.next(Frames.HELLO);

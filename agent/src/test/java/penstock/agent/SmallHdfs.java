@@ -142,6 +142,17 @@ final class SmallHdfs implements AutoCloseable {
         }
     }
 
+    /** Returns the stacks of the DataNode's threads, or why they cannot be had. */
+    String stacks() {
+        try {
+            Process p = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "jcmd").toString(),
+                    Long.toString(dataNode.pid()), "Thread.print").redirectErrorStream(true).start();
+            return "DataNode: " + new String(p.getInputStream().readAllBytes(), StandardCharsets.UTF_8);
+        } catch (IOException e) {
+            return e.toString();
+        }
+    }
+
     Process dataNode() {
         return dataNode;
     }

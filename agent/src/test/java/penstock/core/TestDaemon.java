@@ -23,6 +23,7 @@ import java.util.concurrent.CopyOnWriteArrayList;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Predicate;
+import java.util.function.Supplier;
 
 /**
  * A daemon for tests on a real Unix socket or a real loopback port: it sends WELCOME and heartbeats, records every
@@ -275,18 +276,38 @@ public final class TestDaemon implements AutoCloseable {
         channel.close();
     }
 
-    /** How long a test waits for a frame: on a busy machine a JVM with Spark needs over 20 s to start. */
-    private static final int PATIENCE_SECONDS = 60;
+    /**
+     * How long a test waits for a frame: on a busy machine a JVM with Spark needs over 20 s to start. This is less than
+     * the time of a test, which would end without the message below.
+     */
+    private static final int PATIENCE_SECONDS = 45;
+
+    /** What else a failure reports, such as the stacks of the agent's process. */
+    public volatile Supplier<String> report = () -> "";
+
+    private String missing(int type, List<Heard> others) {
+        StringBuilder text = new StringBuilder("no frame of type " + type + " came; others were ");
+        others.forEach(h -> text.append(h.type).append(' '));
+        Thread.getAllStackTraces().forEach((thread, stack) -> {
+            text.append('\n').append(thread);
+            for (StackTraceElement at : stack) {
+                text.append("\n    at ").append(at);
+            }
+        });
+        return text.append('\n').append(report.get()).toString();
+    }
 
     /** Returns the next frame of the type that the condition accepts. The frames before it are dropped. */
     public Heard next(int type, Predicate<Heard> condition) throws InterruptedException {
         long end = System.nanoTime() + TimeUnit.SECONDS.toNanos(PATIENCE_SECONDS);
+        List<Heard> others = new ArrayList<>();
         while (true) {
             Heard h = heard.poll(end - System.nanoTime(), TimeUnit.NANOSECONDS);
-            assertNotNull(h, "no frame of type " + type + " came");
+            assertNotNull(h, () -> missing(type, others));
             if (h.type == type && condition.test(h)) {
                 return h;
             }
+            others.add(h);
         }
     }
 
@@ -306,7 +327,7 @@ public final class TestDaemon implements AutoCloseable {
         List<Heard> all = new ArrayList<>();
         do {
             Heard h = heard.poll(PATIENCE_SECONDS, TimeUnit.SECONDS);
-            assertNotNull(h, "no frame of type " + type + " came");
+            assertNotNull(h, () -> missing(type, all));
             all.add(h);
         } while (all.get(all.size() - 1).type != type);
         return all;
