@@ -16,7 +16,11 @@ import (
 // their data, and the output has the lines of the input.
 func TestSpark(t *testing.T) {
 	each(t, func(t *testing.T, m *storage.Machines, fs fileSystem) {
-		c := start(t, m, fs.layout)
+		// An executor on each host.
+		c := start(t, m, fs.layout, func(cfg *hadoop.Config) {
+			cfg.TaskSlots = 9
+			cfg.Settings["yarn.scheduler.capacity.per-node-heartbeat.maximum-container-assignments"] = "1"
+		})
 		const files, linesOfFile = 9, 100_000
 		for i := range files {
 			m.Run(t, i%len(m.Hosts), "sh", "-c", `mkdir -p "$0" && seq -f "line %.0f of the input" "$1" "$2" >"$0/part-$1"`,
