@@ -549,8 +549,8 @@ func (d *Daemon) networkAlive() bool {
 
 // Stride implements ipc.Opener.
 func (d *Daemon) Stride(role wire.Role) uint32 {
-	if role == wire.RoleNodeManager || role == wire.RoleExecutor {
-		return d.sending
+	if role == wire.RoleDataNode || role == wire.RoleTask {
+		return d.stride
 	}
-	return d.stride
+	return d.sending
 }

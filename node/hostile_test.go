@@ -78,7 +78,10 @@ func TestOnlyTheOwnersFiles(t *testing.T) {
 		{me, wire.RoleNodeManager, wire.Persistent, local + "/blk_1", local + "/blk_1_1001.meta", false},
 		{attacker, wire.RoleTask, wire.Intermediate, local + "/blk_1", "", false},
 		{attacker, wire.RoleTask, wire.Persistent, local + "/blk_1", "", false},
+		{me, wire.RoleWorker, wire.Intermediate, local + "/blk_1", "", true},
+		{me, wire.RoleWorker, wire.Persistent, local + "/blk_1", local + "/blk_1_1001.meta", false},
 		{attacker, wire.RoleExecutor, wire.Intermediate, local + "/blk_1", "", false},
+		{attacker, wire.RoleWorker, wire.Intermediate, local + "/blk_1", "", false},
 
 		// A DataNode may open the meta file of the block, and no other meta file.
 		{me, wire.RoleDataNode, wire.Persistent, finalized + "/blk_-7", "", true},

@@ -138,7 +138,7 @@ func (b *sessionFixture) frame(t *rapid.T, flow string) wire.Message {
 
 func (b *sessionFixture) session(t *rapid.T) {
 	h := wire.Hello{PID: uint32(os.Getpid()), Agent: "test", Flow: app,
-		Role:        rapid.SampledFrom([]wire.Role{wire.RoleDataNode, wire.RoleTask, wire.RoleNodeManager, wire.RoleExecutor}).Draw(t, "role"),
+		Role:        rapid.SampledFrom([]wire.Role{wire.RoleDataNode, wire.RoleTask, wire.RoleNodeManager, wire.RoleExecutor, wire.RoleWorker}).Draw(t, "role"),
 		Directories: rapid.SliceOfN(rapid.SampledFrom(b.dirs), 0, 12).Draw(t, "directories"),
 	}
 	out, err := wire.Append(nil, h)

@@ -31,6 +31,7 @@ const (
 
 var roles = map[wire.Role]string{
 	wire.RoleDataNode: "datanode", wire.RoleTask: "task", wire.RoleNodeManager: "nodemanager", wire.RoleExecutor: "executor",
+	wire.RoleWorker: "worker",
 }
 
 func (d *Daemon) serveStatus(w http.ResponseWriter, _ *http.Request) {

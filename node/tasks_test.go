@@ -148,6 +148,26 @@ func TestSendingIsGoverned(t *testing.T) {
 	}
 }
 
+// A standalone Spark's Worker has fewer rights than a NodeManager: it may not send for applications, and its directories
+// hold no records of containers. Every user may be allowed to write there.
+func TestAWorkerIsNoNodeManager(t *testing.T) {
+	r := launch(t, "enforce", "identity: {mode: verify}\n")
+	for role, isManager := range map[wire.Role]bool{wire.RoleNodeManager: true, wire.RoleWorker: false} {
+		local := filepath.Join(t.TempDir(), "local")
+		reg := r.register(uint32(os.Geteuid()), wire.Hello{Role: role, Directories: []string{local}})
+		if stream, err := reg.Open(openOf(1, wire.Write, wire.Network, "/anything", 10), let{}); (err == nil) != isManager {
+			t.Errorf("role %d sends: %v", role, err)
+		} else if err == nil {
+			stream.Close(-1)
+		}
+		r.daemon.dirsMu.Lock()
+		if r.daemon.localDirs[local] != isManager {
+			t.Errorf("role %d: the directory has records: %v", role, !isManager)
+		}
+		r.daemon.dirsMu.Unlock()
+	}
+}
+
 func TestLocalDirectories(t *testing.T) {
 	root := t.TempDir()
 	if real, err := filepath.EvalSymlinks(root); err == nil {

@@ -19,7 +19,8 @@ type codec struct {
 
 func (c *codec) hello(m *Hello) {
 	c.u32(&m.PID)
-	c.u8((*uint8)(&m.Role), uint8(RoleDataNode), uint8(RoleExecutor))
+	c.u8((*uint8)(&m.Role), uint8(RoleDataNode), uint8(RoleWorker))
+	c.check(m.Role != RoleWorker || c.version != Former, ErrBadValue)
 	c.str(&m.Agent, 0, MaxAgentName)
 	c.str(&m.Flow, 0, MaxFlowName)
 	c.u32(&m.Threads)

@@ -59,6 +59,7 @@ const (
 	RoleTask        Role = 2 // a MapReduce task's JVM
 	RoleNodeManager Role = 3
 	RoleExecutor    Role = 4 // a Spark executor's JVM
+	RoleWorker      Role = 5 // a standalone Spark's Worker with the shuffle service, or that service by itself
 
 	// NetworkDevice is the number of the network's bit in a HEARTBEAT's Alive. As the device number
 	// of a directory, it means that the directory is not governed.

@@ -321,7 +321,7 @@ func session(p plan, random *rand.Rand) (frames int, err error) {
 		h.Role = wire.RoleExecutor
 	}
 	if p.Base == 1 { // the user may run servers
-		h.Role = []wire.Role{wire.RoleDataNode, wire.RoleNodeManager, wire.RoleExecutor}[random.IntN(3)]
+		h.Role = []wire.Role{wire.RoleDataNode, wire.RoleNodeManager, wire.RoleExecutor, wire.RoleWorker}[random.IntN(4)]
 		h.Threads = random.Uint32()
 	}
 	h.Directories = []string{p.Path}

@@ -128,8 +128,8 @@ func (c *cluster) jobs(ctx context.Context, t *testing.T) {
 	}
 }
 
-// spark runs a program on a standalone Spark, of the last release line for this Java. Its executors are one flow,
-// whose bytes match Spark's own counts.
+// spark runs a program twice on a standalone Spark, of the last release line for this Java. Its executors are one flow,
+// whose bytes match Spark's own counts. They fetch from one another first, and then from the Worker's shuffle service.
 func (c *cluster) spark(ctx context.Context, t *testing.T) {
 	release := spark.Earlier
 	if c.java >= 17 {
@@ -137,29 +137,44 @@ func (c *cluster) spark(ctx context.Context, t *testing.T) {
 	}
 	home, err := spark.Fetch(ctx, c.Spec.Cache, release, t.Logf)
 	fixture.Must(t, err)
+	service, err := spark.NewService()
+	fixture.Must(t, err)
+	settings := service.Application()
+	maps.Copy(settings, fewerWrites)
 	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path("spark"), Home: home, Java: c.home, Cluster: c.Hadoop, Standalone: true,
-		LocalDir: sparkDir(c.Stand.Stand), Governed: c.Governed(0), Progress: t.Logf,
-		Settings: fewerWrites})
+		LocalDir: sparkDir(c.Stand.Stand), Governed: c.Governed(0), Progress: t.Logf, Settings: settings})
 	fixture.Must(t, err)
 	defer func() { fixture.Check(t, s.Stop()) }()
-	c.sortLines(ctx, t, "Spark's sort", "", s)
+	c.sortLines(ctx, t, "Spark's sort", s, spark.Job{Settings: map[string]string{"spark.shuffle.service.enabled": "false"}})
+	roles := map[string]bool{}
+	if c.connected(t, roles); !roles["worker"] {
+		t.Errorf("the Worker's agent is not connected; the others: %v", roles)
+	}
+	c.sortLines(ctx, t, "Spark's sort with the Worker's shuffle service", s, spark.Job{})
 }
 
 // sortLines sorts lines with a Spark, whose bytes match its own counts.
-func (c *cluster) sortLines(ctx context.Context, t *testing.T, name, queue string, s *spark.Spark) {
+func (c *cluster) sortLines(ctx context.Context, t *testing.T, name string, s *spark.Spark, job spark.Job) {
 	c.lines++
 	dir := fmt.Sprintf("/lines-%d", c.lines)
-	_, err := c.Hadoop.WriteText(ctx, dir+"/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 16 * fixture.MiB})
+	text, err := c.Hadoop.WriteText(ctx, dir+"/input", hadoop.Text{Seed: 11, Files: 2, FileBytes: 16 * fixture.MiB})
 	fixture.Must(t, err)
 	fixture.Must(t, c.Forget())
 	before := c.Settled(t)
 	script, err := spark.Script(t.TempDir(), spark.Sort)
 	fixture.Must(t, err)
-	sort, err := s.Submit(ctx, spark.Job{Name: "sort", Script: script, Queue: queue,
-		Args: []string{c.Hadoop.DefaultFS() + dir + "/input", c.Hadoop.DefaultFS() + dir + "/output", "4"}})
+	job.Name, job.Script = "sort", script
+	job.Args = []string{c.Hadoop.DefaultFS() + dir + "/input", c.Hadoop.DefaultFS() + dir + "/output", "4"}
+	sort, err := s.Submit(ctx, job)
 	fixture.Must(t, err)
 	fixture.Must(t, sort.Wait(ctx))
 	fixture.AlikeSpark(t, name, before, c.Settled(t), s, sort)
+	fixture.Ordered(t, c.Hadoop.FS(), dir+"/output")
+	size, err := c.Hadoop.FS().Size(ctx, dir+"/output")
+	fixture.Must(t, err)
+	if size != text.Bytes {
+		t.Errorf("%s: of %d bytes it has written %d", name, text.Bytes, size)
+	}
 }
 
 // shuffleService runs the same program on YARN with Spark's external shuffle service. Half of the shuffle's bytes are read by
@@ -172,7 +187,7 @@ func (c *cluster) shuffleService(ctx context.Context, t *testing.T) {
 	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path("spark-yarn"), Home: home, Java: c.home, Cluster: c.Hadoop, Governed: c.Governed(0), Progress: t.Logf, Settings: settings})
 	fixture.Must(t, err)
 	defer func() { fixture.Check(t, s.Stop()) }()
-	c.sortLines(ctx, t, "Spark's sort with the shuffle service", hadoop.QueueProtected, s)
+	c.sortLines(ctx, t, "Spark's sort with the shuffle service", s, spark.Job{Queue: hadoop.QueueProtected})
 }
 
 // fewerWrites are settings of Spark. Without the first one, small shuffles are written twice and read once more than Spark counts.

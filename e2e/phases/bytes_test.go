@@ -138,7 +138,7 @@ func TestEveryByteHasItsOwner(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("TeraSort's output: %v, %v, want %v", got, err, want)
 	}
-	ordered(t, "/lines/output")
+	fixture.Ordered(t, cluster.FS(), "/lines/output")
 }
 
 // shell is an HDFS client in its own process, outside of every container.

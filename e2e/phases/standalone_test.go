@@ -1,15 +1,11 @@
 package phases
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"os/user"
 	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -45,7 +41,7 @@ func TestSparkStandalone(t *testing.T) {
 	if was, is := fixture.Streamed(before, "unattributed", "persistent"), fixture.Streamed(after, "unattributed", "persistent"); was != is {
 		t.Errorf("unattributed: %+v, and before %+v", is, was)
 	}
-	ordered(t, "/lines/output")
+	fixture.Ordered(t, shared.Hadoop.FS(), "/lines/output")
 }
 
 // known waits until a broker would know the running application from the master's answer.
@@ -72,35 +68,4 @@ func owner(t *testing.T) string {
 	u, err := user.Current()
 	fixture.Must(t, err)
 	return u.Username
-}
-
-// ordered checks that the lines of all parts together are in descending order of their letters.
-func ordered(t *testing.T, dir string) {
-	t.Helper()
-	fs := shared.Hadoop.FS()
-	files, err := fs.List(t.Context(), dir)
-	fixture.Must(t, err)
-	slices.SortFunc(files, func(a, b hadoop.File) int { return strings.Compare(a.Path, b.Path) })
-	var last []byte
-	lines := 0
-	for _, f := range files {
-		in, err := fs.Open(t.Context(), f.Path)
-		fixture.Must(t, err)
-		text, err := io.ReadAll(in)
-		if in.Close(); err != nil {
-			t.Fatal(err)
-		}
-		for line := range bytes.Lines(text) {
-			line = bytes.TrimSuffix(line, []byte("\n"))
-			slices.Reverse(line)
-			if bytes.Compare(last, line) > 0 {
-				t.Fatalf("%s: %q comes after %q", f.Path, line, last)
-			}
-			last = append(last[:0], line...)
-			lines++
-		}
-	}
-	if lines == 0 {
-		t.Errorf("no lines in %s", dir)
-	}
 }

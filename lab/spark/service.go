@@ -18,10 +18,20 @@ var (
 	packedPOM []byte
 )
 
-// Service is Spark's external shuffle service in NodeManagers, of the release Earlier.
+// Service is Spark's external shuffle service in NodeManagers, of the release Earlier, or in a standalone Worker.
 type Service struct {
 	Jars string // class path pattern, for the NodeManagers
 	port int
+}
+
+// NewService chooses a port for the service in a standalone Worker, which needs no further jars. The Worker runs the service if the
+// settings of Config contain those of Application.
+func NewService() (Service, error) {
+	free, err := testports.Free(1)
+	if err != nil {
+		return Service{}, err
+	}
+	return Service{port: free[0]}, nil
 }
 
 // FetchService makes sure that the service's jars are in the cache, and chooses a port for it. It runs Maven if the jars
@@ -43,11 +53,9 @@ func FetchService(ctx context.Context, cacheDir string, packed bool, progress fu
 	if err != nil {
 		return Service{}, fmt.Errorf("spark: %w", err)
 	}
-	free, err := testports.Free(1)
-	if err != nil {
-		return Service{}, err
-	}
-	return Service{Jars: filepath.Join(lib, "*"), port: free[0]}, nil
+	s, err := NewService()
+	s.Jars = filepath.Join(lib, "*")
+	return s, err
 }
 
 // NodeManager returns the settings of a NodeManager that runs the service.
@@ -60,11 +68,13 @@ func (s Service) NodeManager() map[string]string {
 	}
 }
 
+const serviceEnabled = "spark.shuffle.service.enabled"
+
 // Application returns the settings of an application that uses the service. All blocks of other executors come from the
 // service, also of executors of the same host.
 func (s Service) Application() map[string]string {
 	return map[string]string{
-		"spark.shuffle.service.enabled":   "true",
+		serviceEnabled:                    "true",
 		"spark.shuffle.service.port":      strconv.Itoa(s.port),
 		"spark.shuffle.readHostLocalDisk": "false",
 	}

@@ -76,7 +76,9 @@ type Peer struct {
 
 // Serves reports whether processes of the role work for many applications and name one with each
 // stream.
-func Serves(role wire.Role) bool { return role == wire.RoleDataNode || role == wire.RoleNodeManager }
+func Serves(role wire.Role) bool {
+	return role == wire.RoleDataNode || role == wire.RoleNodeManager || role == wire.RoleWorker
+}
 
 // streamsOf returns how many streams a process of that role may have open.
 func streamsOf(role wire.Role) int {

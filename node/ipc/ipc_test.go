@@ -403,7 +403,7 @@ func TestPeerCheckByRole(t *testing.T) {
 	if _, err := wire.NewReader(c).Next(); err != nil {
 		t.Errorf("a task was refused: %v", err)
 	}
-	for n, role := range []wire.Role{wire.RoleDataNode, wire.RoleNodeManager} {
+	for n, role := range []wire.Role{wire.RoleDataNode, wire.RoleNodeManager, wire.RoleWorker} {
 		server := hello
 		server.Role = role
 		c := dial(t, path)

@@ -60,6 +60,11 @@ func NodeManagerOption(jar, socket string) string {
 	return DataNodeOption(jar, socket) + ",role=nodemanager"
 }
 
+// WorkerOption is DataNodeOption for a standalone Spark's Worker with the shuffle service.
+func WorkerOption(jar, socket string) string {
+	return DataNodeOption(jar, socket) + ",role=worker"
+}
+
 func executorOption(jar, socket string) string {
 	return DataNodeOption(jar, socket) + ",role=executor"
 }

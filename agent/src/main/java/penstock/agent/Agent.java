@@ -17,11 +17,12 @@ import penstock.core.Transport;
 
 /**
  * The agent's entry: {@code -javaagent:penstock-agent.jar=socket=/path/to/agent.sock} in {@code HDFS_DATANODE_OPTS}.
- * Other processes have {@code role=nodemanager,} or {@code role=executor,} before the socket. The entry does as little
- * as possible: it checks that this JVM and this Hadoop have everything that it needs, and instruments the classes. The
- * connection to the daemon starts when the first DataNode starts. What cannot be governed, because this Hadoop lacks a
- * method for it, is reported on standard error (the DataNode's .out file) and in the MBean. If anything else is not as
- * expected, the agent instruments nothing and reports this, and its host runs as without the agent.
+ * Other processes have {@code role=nodemanager,}, {@code role=executor,} or {@code role=worker,} before the socket. The
+ * entry does as little as possible: it checks that this JVM and this Hadoop have everything that it needs, and
+ * instruments the classes. The connection to the daemon starts when the first DataNode starts. What cannot be governed,
+ * because this Hadoop lacks a method for it, is reported on standard error (the DataNode's .out file) and in the MBean.
+ * If anything else is not as expected, the agent instruments nothing and reports this, and its host runs as without the
+ * agent.
  */
 public final class Agent {
     private Agent() { }

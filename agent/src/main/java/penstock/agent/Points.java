@@ -11,6 +11,7 @@ import penstock.hdfs.DataNodePoints;
 import penstock.shuffle.NodeManagerPoints;
 import penstock.spark.ExecutorPoints;
 import penstock.spark.ShuffleServicePoints;
+import penstock.spark.WorkerPoints;
 
 /** The methods that are instrumented in each role. */
 final class Points {
@@ -25,7 +26,8 @@ final class Points {
     /** Returns the features; the others need the first one. */
     static List<Feature> of(Role role) {
         return role == Role.DATANODE ? DataNodePoints.ALL : role == Role.EXECUTOR ? ExecutorPoints.ALL
-                : role == Role.NODEMANAGER ? nodeManager() : Collections.<Feature>emptyList();
+                : role == Role.NODEMANAGER ? nodeManager() : role == Role.WORKER ? WorkerPoints.ALL
+                : Collections.<Feature>emptyList();
     }
 
     /** Returns the types to which weaving adds a field that holds the object's stream or file. */

@@ -167,7 +167,7 @@ public final class Weaver implements ClassFileTransformer {
     }
 
     private static String host(Role role) {
-        return role == Role.EXECUTOR ? "Spark" : "Hadoop";
+        return role == Role.EXECUTOR || role == Role.WORKER ? "Spark" : "Hadoop";
     }
 
     Set<String> types() {

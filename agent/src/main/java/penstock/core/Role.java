@@ -6,7 +6,9 @@ public enum Role {
     /** A task's JVM with the plug-in; nothing is instrumented there. */
     TASK(Frames.TASK),
     NODEMANAGER(Frames.NODEMANAGER),
-    EXECUTOR(Frames.EXECUTOR);
+    EXECUTOR(Frames.EXECUTOR),
+    /** A Worker of a standalone Spark with the shuffle service, or the service in a process of its own. */
+    WORKER(Frames.WORKER);
 
     final int code;
 
@@ -21,7 +23,7 @@ public enum Role {
                 return role;
             }
         }
-        throw new IllegalArgumentException("give the agent role=datanode, nodemanager or executor, not \"" + name
-                + "\"");
+        throw new IllegalArgumentException("give the agent role=datanode, nodemanager, executor or worker, not \""
+                + name + "\"");
     }
 }

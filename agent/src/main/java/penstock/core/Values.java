@@ -38,6 +38,7 @@ public abstract class Values {
     static final int TASK = 2;
     public static final int NODEMANAGER = 3;
     static final int EXECUTOR = 4;
+    public static final int WORKER = 5;
 
     static final int PERSISTENT = 0;
     public static final int INTERMEDIATE = 1;

@@ -1,37 +1,32 @@
 package penstock.spark;
 
 import io.netty.channel.Channel;
-import io.netty.channel.socket.SocketChannel;
 import java.io.File;
 import penstock.core.Peer;
 
 /** The files that an executor sends to others of its application. */
-public final class ExecutorsFiles implements Served {
+public final class ExecutorsFiles extends Served {
     private static final ExecutorsFiles ALL = new ExecutorsFiles();
 
     private ExecutorsFiles() { }
 
-    /** Adds the handler to a connection of the executor. */
-    public static void into(SocketChannel channel) {
-        Sending.into(channel, ALL);
-    }
-
-    static Sending handler() {
-        return new Sending(ALL);
+    public static Served all() {
+        return ALL;
     }
 
     @Override
-    public File governed(File file) {
+    File governed(File file) {
         return LocalFiles.governed(file);
     }
 
     @Override
-    public String flow(File governed) {
+    String flow(File governed) {
         return LocalFiles.flow();
     }
 
+    /** All streams of an executor belong to its application; the receiver does not matter. */
     @Override
-    public Peer peer(Channel channel) {
+    Peer peer(Channel channel) {
         return Peer.UNKNOWN;
     }
 }

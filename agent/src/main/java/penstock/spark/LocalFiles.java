@@ -12,6 +12,7 @@ import java.util.WeakHashMap;
 import org.apache.spark.SparkEnv;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import penstock.core.Canonical;
 import penstock.core.Gate;
 import penstock.core.Gates;
 import penstock.core.Names;
@@ -33,8 +34,6 @@ public final class LocalFiles {
     static final Opener OPENER = LocalFiles::open;
     private static final String FLOW =
             Names.ofProcess(System.getenv("CONTAINER_ID"), System.getProperty(Names.APPLICATION_PROPERTY));
-    /** The most directories of a HELLO. */
-    private static final int MAX_DIRECTORIES = 256;
     private static final int PIECE = 1 << 20;
     /** The most readers of spills with staged data ahead of them; each has at most two streams. */
     static final int MAX_AHEAD = 1024;
@@ -87,11 +86,7 @@ public final class LocalFiles {
         List<String> found = new ArrayList<>();
         try {
             for (File blockManager : blockManagers) {
-                String parent = blockManager.getCanonicalFile().getParent();
-                if (parent != null && parent.length() > 1 && !found.contains(parent + "/")
-                        && found.size() < MAX_DIRECTORIES) {
-                    found.add(parent + "/");
-                }
+                Canonical.add(found, blockManager.getCanonicalFile().getParentFile());
             }
         } catch (Throwable t) {
             Gate.failed(t);
@@ -121,16 +116,11 @@ public final class LocalFiles {
             return null;
         }
         try {
-            String path = file.getCanonicalPath();
-            for (String directory : all) {
-                if (path.startsWith(directory)) {
-                    return new File(path);
-                }
-            }
+            return Canonical.below(all, file);
         } catch (Throwable t) {
             Gate.failed(t);
+            return null;
         }
-        return null;
     }
 
     /** Returns the writer's side of an open file, from that position on; null if the file is not governed. */

@@ -23,7 +23,7 @@ import penstock.core.Gates;
 import penstock.core.Stream;
 
 /**
- * Holds back messages with parts of shuffle files that an executor sends to others. An event loop must not wait for a
+ * Holds back messages with parts of shuffle files that are sent to executors. An event loop must not wait for a
  * disk, and the bytes go from the page cache to the socket without passing through this process. So a message with a
  * part of a file is kept back here, in front of the encoder, until that part is staged, and then leaves unchanged.
  * Other messages may overtake it, because a chunk's answer names its request. Answers to stream requests keep their
@@ -66,7 +66,7 @@ public final class Sending extends ChannelOutboundHandlerAdapter {
     /**
      * Adds the handler behind the encoder of a plain connection. An encrypted connection reads its files in other ways.
      */
-    static void into(SocketChannel channel, Served served) {
+    public static void into(SocketChannel channel, Served served) {
         ChannelPipeline pipeline = channel.pipeline();
         if (pipeline.get("encoder") != null && pipeline.get("chunkedWriter") == null && pipeline.get(NAME) == null) {
             pipeline.addAfter("encoder", NAME, new Sending(served));

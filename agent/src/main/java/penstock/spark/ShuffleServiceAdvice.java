@@ -21,7 +21,7 @@ public final class ShuffleServiceAdvice {
     static final class Pipeline {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.Argument(0) SocketChannel channel) {
-            ShuffleService.into(channel);
+            Sending.into(channel, ShuffleService.all());
         }
     }
 }

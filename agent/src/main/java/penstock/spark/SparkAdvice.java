@@ -181,7 +181,7 @@ public final class SparkAdvice {
     static final class Pipeline {
         @Advice.OnMethodExit(suppress = Throwable.class)
         static void exit(@Advice.Argument(0) SocketChannel channel) {
-            ExecutorsFiles.into(channel);
+            Sending.into(channel, ExecutorsFiles.all());
         }
     }
 

@@ -15,6 +15,7 @@ import org.apache.hadoop.fs.FSDataInputStream;
 import org.apache.hadoop.fs.FSInputStream;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
+import penstock.core.Canonical;
 import penstock.core.Gates;
 import penstock.core.Names;
 import penstock.core.Opener;
@@ -36,8 +37,6 @@ final class Container implements Opener {
     static final String DEFAULT_SOCKET = "/run/penstock/agent.sock";
     private static final Logger LOG = LoggerFactory.getLogger(GovernedLocalFileSystem.class);
     private static final String[] LOCAL_DIRS = {"mapreduce.cluster.local.dir", "yarn.nodemanager.local-dirs"};
-    /** The most directories of a HELLO. */
-    private static final int MAX_DIRECTORIES = 256;
     /** Whether this Hadoop has statistics of streams. */
     private static final boolean STATISTICS = exists(WithStatistics.NEEDED);
     private static volatile boolean logged;
@@ -111,11 +110,8 @@ final class Container implements Opener {
             if (path.startsWith("file:")) {
                 path = URI.create(path).getPath();
             }
-            if (path.startsWith("/") && directories.size() < MAX_DIRECTORIES) {
-                String canonical = new File(path).getCanonicalPath();
-                if (canonical.length() > 1) {
-                    directories.add(canonical + "/");
-                }
+            if (path.startsWith("/")) {
+                Canonical.add(directories, new File(path));
             }
         }
         return Collections.unmodifiableList(directories);
@@ -123,16 +119,7 @@ final class Container implements Opener {
 
     /** Returns the file's canonical path, without links, if it is below one of the directories; else null. */
     File governs(File file) throws IOException {
-        if (out) {
-            return null;
-        }
-        String path = file.getCanonicalPath();
-        for (String directory : directories) {
-            if (path.startsWith(directory)) {
-                return new File(path);
-            }
-        }
-        return null;
+        return out ? null : Canonical.below(directories, file);
     }
 
     @Override

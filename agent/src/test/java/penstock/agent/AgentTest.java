@@ -123,7 +123,7 @@ class AgentTest {
         assertEquals(Role.NODEMANAGER, Role.named("nodemanager"));
         assertThrows(IllegalArgumentException.class, () -> Role.named("task"));
         Status status = Agent.start("role=namenode,socket=/x", instrumentation);
-        assertTrue(status.getState().startsWith("out: give the agent role=datanode, nodemanager or executor"),
+        assertTrue(status.getState().startsWith("out: give the agent role=datanode, nodemanager, executor or worker"),
                 status.getState());
     }
 

@@ -10,6 +10,7 @@ import java.io.File;
 import java.io.IOException;
 import java.io.InputStream;
 import java.lang.reflect.Array;
+import java.lang.reflect.Constructor;
 import java.lang.reflect.Method;
 import java.util.List;
 import net.bytebuddy.dynamic.ClassFileLocator;
@@ -100,12 +101,13 @@ class RenamedNettyTest {
         define.setAccessible(true);
         assertNull(define.invoke(netty, vendor));
 
-        Class<?> service = vendor.loadClass("penstock.spark.RenamedShuffleService");
-        Method handler = service.getDeclaredMethod("handler");
+        Constructor<?> handler = vendor.loadClass("penstock.spark.RenamedSending")
+                .getDeclaredConstructor(vendor.loadClass("penstock.spark.RenamedServed"));
         handler.setAccessible(true);
+        Object service = vendor.loadClass("penstock.spark.RenamedShuffleService").getMethod("all").invoke(null);
         Class<?> handlers = vendor.loadClass(PREFIX + "io.netty.channel.ChannelHandler");
         Object one = Array.newInstance(handlers, 1);
-        Array.set(one, 0, handler.invoke(null));
+        Array.set(one, 0, handler.newInstance(service));
         Class<?> channels = vendor.loadClass(PREFIX + "io.netty.channel.embedded.EmbeddedChannel");
         Object channel = channels.getConstructor(one.getClass()).newInstance(one);
         // The handler examines a part of a file. A class that it cannot link would count as a failure.

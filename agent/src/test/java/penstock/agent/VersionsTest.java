@@ -269,4 +269,13 @@ class VersionsTest {
             assertEquals(Set.of(), release.missing(GovernedShuffleDataIO.class));
         }
     }
+
+    /** With its shuffle service. */
+    @ParameterizedTest
+    @MethodSource("sparks")
+    void aWorkerIsWovenWhole(Path folder) throws Exception {
+        try (Release release = Release.of(folder)) {
+            release.weave(Role.WORKER);
+        }
+    }
 }

@@ -261,6 +261,25 @@ class WeaverTest {
         }
     }
 
+    @Test
+    void everyMethodOfAWorkersListIsWoven() throws Exception {
+        Weaver weaver = Weaver.of(LOADER, Role.WORKER);
+        assertEquals(4, weaver.methods().size());
+        for (String type : weaver.types()) {
+            assertFalse(Arrays.equals(real(type), woven(weaver, type)), type);
+        }
+    }
+
+    /** A Worker has only one feature besides its directories. */
+    @Test
+    void aMissingSymbolOfTheShuffleServiceCostsAWorkersAgent() throws Exception {
+        String resolver = "org.apache.spark.network.shuffle.ExternalShuffleBlockResolver";
+        ClassFileLocator classes = lacking(resolver, "getRddBlockData");
+        Weaver.Missing missing = assertThrows(Weaver.Missing.class, () -> Weaver.of(classes, Role.WORKER));
+        assertTrue(missing.getMessage().startsWith("this Spark lacks "), missing.getMessage());
+        assertTrue(missing.symbols.get(0).startsWith(resolver + ".getRddBlockData("), missing.symbols.toString());
+    }
+
     @ParameterizedTest
     @CsvSource({
         "storage.DiskBlockObjectWriter, initialize, writing of spills",

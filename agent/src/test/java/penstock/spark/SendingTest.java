@@ -38,7 +38,7 @@ class SendingTest extends InAnExecutor {
 
     @BeforeEach
     void connect() throws Exception {
-        channel = new EmbeddedChannel(ExecutorsFiles.handler());
+        channel = new EmbeddedChannel(new Sending(ExecutorsFiles.all()));
         file = Files.write(Files.createTempFile(MANAGER, "shuffle", ".data"), new byte[LENGTH]).toFile();
     }
 
@@ -62,14 +62,8 @@ class SendingTest extends InAnExecutor {
         return open;
     }
 
-    /** Returns the next message that leaves. A rising mark queues a task on the event loop, which is this thread. */
     private Object leaves() {
-        Object message = null;
-        while (message == null) {
-            channel.runPendingTasks();
-            message = channel.readOutbound();
-        }
-        return message;
+        return InAShuffleService.leaves(channel);
     }
 
     private void nothingLeaves() {

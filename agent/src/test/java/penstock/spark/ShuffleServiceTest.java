@@ -11,76 +11,43 @@ import java.util.List;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.network.buffer.FileSegmentManagedBuffer;
 import org.apache.spark.network.protocol.ChunkFetchSuccess;
-import org.apache.spark.network.protocol.StreamChunkId;
-import org.junit.jupiter.api.AfterEach;
-import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
-import org.junit.jupiter.api.io.TempDir;
-import penstock.core.Client;
-import penstock.core.Gates;
 import penstock.core.LocalDirectories;
-import penstock.core.Patience;
 import penstock.core.Role;
 import penstock.core.TestDaemon;
 import penstock.core.TestDaemon.Heard;
-import penstock.core.TestGates;
-import penstock.core.UnixSockets;
 
 /** Tests, without a network, which files of Spark's shuffle service are governed, and to whom they belong. */
 @Timeout(30)
-class ShuffleServiceTest {
+class ShuffleServiceTest extends InAShuffleService {
     private static final String FIRST = "application_1700000000000_0011";
     private static final String SECOND = "application_1700000000000_0012";
 
-    @TempDir
-    Path local;
-    private TestDaemon daemon;
+    @Override
+    Role role() {
+        return Role.NODEMANAGER;
+    }
 
-    @BeforeEach
-    void start() throws Exception {
-        daemon = new TestDaemon(local.resolve("s"), TestDaemon.ENFORCE);
-        Gates.install(new Client(UnixSockets.find(), daemon.socket.toString(), "test", Role.NODEMANAGER, "",
-                Patience.USUAL));
+    @Override
+    void serve() {
         Configuration configuration = new Configuration(false);
         configuration.set("yarn.nodemanager.local-dirs", local.toString());
         LocalDirectories.serve(configuration);
-        assertEquals(List.of(local.toString()), daemon.next(TestDaemon.HELLO).directories());
-        while (!TestGates.isEnforcing()) {
-            Thread.onSpinWait();
-        }
-    }
-
-    @AfterEach
-    void stop() throws Exception {
-        TestGates.reset();
-        daemon.close();
     }
 
     private ChunkFetchSuccess chunk(String path, int length) throws Exception {
-        Path file = local.toRealPath().resolve(path);
-        Files.createDirectories(file.getParent());
-        Files.write(file, new byte[length]);
-        return new ChunkFetchSuccess(new StreamChunkId(1, 0),
-                new FileSegmentManagedBuffer(null, file.toFile(), 0, length));
+        return chunk(new FileSegmentManagedBuffer(null, file(local.resolve(path), length).toFile(), 0, length));
     }
 
     private static String block(String application) {
         return "usercache/u/appcache/" + application + "/blockmgr-1/0a/shuffle_0_0_0.data";
     }
 
-    private static Object leaves(EmbeddedChannel channel) {
-        Object message = null;
-        while (message == null) {
-            channel.runPendingTasks();
-            message = channel.readOutbound();
-        }
-        return message;
-    }
-
     @Test
     void aBlockBelongsToTheApplicationOfItsPath() throws Exception {
-        EmbeddedChannel channel = new EmbeddedChannel(ShuffleService.handler());
+        assertEquals(List.of(local.toString()), hello.directories());
+        EmbeddedChannel channel = new EmbeddedChannel(new Sending(ShuffleService.all()));
         ChunkFetchSuccess first = chunk(block(FIRST), 5000);
         ChunkFetchSuccess second = chunk(block(SECOND), 6000);
         channel.writeAndFlush(first);
@@ -101,12 +68,11 @@ class ShuffleServiceTest {
     @Test
     void aLinkIntoAnotherApplicationCountsForThatOne() throws Exception {
         ChunkFetchSuccess real = chunk(block(SECOND), 1000);
-        Path link = local.toRealPath().resolve("usercache/u/appcache/" + FIRST + "/blockmgr-1/link");
+        Path link = local.resolve("usercache/u/appcache/" + FIRST + "/blockmgr-1/link");
         Files.createDirectories(link.getParent());
         Files.createSymbolicLink(link, ((FileSegmentManagedBuffer) real.body()).getFile().toPath());
-        EmbeddedChannel channel = new EmbeddedChannel(ShuffleService.handler());
-        channel.writeAndFlush(new ChunkFetchSuccess(new StreamChunkId(1, 0),
-                new FileSegmentManagedBuffer(null, link.toFile(), 0, 1000)));
+        EmbeddedChannel channel = new EmbeddedChannel(new Sending(ShuffleService.all()));
+        channel.writeAndFlush(chunk(new FileSegmentManagedBuffer(null, link.toFile(), 0, 1000)));
         Heard open = daemon.next(TestDaemon.OPEN, h -> h.to() == 1000);
         assertEquals(SECOND, open.flow());
         daemon.mark(open.stream(), Long.MAX_VALUE);
@@ -116,7 +82,7 @@ class ShuffleServiceTest {
 
     @Test
     void otherFilesLeaveAtOnce() throws Exception {
-        EmbeddedChannel channel = new EmbeddedChannel(ShuffleService.handler());
+        EmbeddedChannel channel = new EmbeddedChannel(new Sending(ShuffleService.all()));
         ChunkFetchSuccess other = chunk("elsewhere/shuffle_0_0_0.data", 1000);
         channel.writeAndFlush(other);
         assertSame(other, channel.readOutbound());

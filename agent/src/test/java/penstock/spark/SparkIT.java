@@ -32,6 +32,7 @@ class SparkIT {
     private static final Path HOME = Path.of(System.getProperty("penstock.spark.home", "/"));
     private static final String APPLICATION = "application_1700000000000_0042";
     private static final int EXECUTOR = 4;
+    private static final int WORKER = 5;
     private static final int INTERMEDIATE = 1;
     /** The output of {@link SmallSpark} without an agent. Its data is random, and the same each time. */
     private static final List<String> RESULTS = List.of("sorted 60000 883369307", "spread 60000 -371272230",
@@ -73,7 +74,11 @@ class SparkIT {
     }
 
     private String agent() {
-        return "-javaagent:" + JAR + "=socket=" + daemon.socket + ",role=executor";
+        return agent("executor");
+    }
+
+    private String agent(String role) {
+        return "-javaagent:" + JAR + "=socket=" + daemon.socket + ",role=" + role;
     }
 
     private void start(String master, List<String> options, List<String> settings, boolean inContainer)
@@ -137,7 +142,11 @@ class SparkIT {
     }
 
     private void governed(Set<String> written, Set<String> read, String flow, String below) {
-        for (Heard h : daemon.heard()) {
+        governed(daemon.heard(), written, read, flow, below);
+    }
+
+    private static void governed(List<Heard> heard, Set<String> written, Set<String> read, String flow, String below) {
+        for (Heard h : heard) {
             if (h.type() == TestDaemon.OPEN) {
                 assertEquals(flow, h.flow());
                 assertEquals(INTERMEDIATE, h.kind());
@@ -221,9 +230,9 @@ class SparkIT {
         assertTrue(written.contains("shuffle") && read.contains("shuffle"), written + " " + read);
     }
 
-    /** Spark's external shuffle service, which has no agent: writes are governed, and the service works as usual. */
+    /** Spark's external shuffle service by itself, as in a standalone Worker: what it sends is governed. */
     @Test
-    void besideAnExternalShuffleServiceWritesAreGoverned() throws Exception {
+    void whatTheShuffleServiceSendsBelongsToTheApplication() throws Exception {
         int port;
         try (java.net.ServerSocket free = new java.net.ServerSocket(0)) {
             port = free.getLocalPort();
@@ -231,6 +240,7 @@ class SparkIT {
         ProcessBuilder builder = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin/java").toString(),
                 "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dspark.shuffle.service.enabled=true",
                 "-Dspark.shuffle.service.port=" + port, "-Dspark.shuffle.service.db.enabled=false",
+                "-Dspark.local.dir=" + local, agent("worker"),
                 "-cp", HOME.resolve("jars") + "/*", "org.apache.spark.deploy.ExternalShuffleService");
         for (String name : OPEN) {
             builder.command().add(1, "--add-opens=java.base/" + name + "=ALL-UNNAMED");
@@ -240,6 +250,9 @@ class SparkIT {
         while (!Files.readString(said).contains("Starting shuffle service on port " + port)) {
             assertTrue(service.isAlive(), Files.readString(said));
         }
+        Heard worker = daemon.next(TestDaemon.HELLO);
+        assertEquals(WORKER, worker.role());
+        assertEquals(List.of(local + "/"), worker.directories());
         daemon.generous = true;
         start("local-cluster[2,1,512]", List.of(), List.of("spark.executor.memory=512m",
                 "spark.shuffle.service.enabled=true", "spark.shuffle.service.port=" + port,
@@ -251,10 +264,16 @@ class SparkIT {
         Heard hello = daemon.next(TestDaemon.HELLO);
         Set<String> written = new TreeSet<>();
         Set<String> read = new TreeSet<>();
-        governed(written, read, hello.flow(), directory + "/");
+        List<Heard> heard = daemon.heard();
+        governed(heard, written, read, hello.flow(), directory + "/");
         assertTrue(written.contains("shuffle"), written.toString());
+        List<Heard> sent = heard.stream().filter(h -> h.peer().server.endsWith(":" + port)).toList();
+        assertTrue(sent.stream().anyMatch(h -> sort(h).equals("shuffle")), sent.toString());
+        assertTrue(sent.stream().noneMatch(h -> h.write() || h.peer().client.isEmpty()), sent.toString());
         String service = Files.readString(said);
         assertTrue(service.contains("[appId=" + hello.flow() + ",execId=1]"), service);
+        assertTrue(service.contains("penstock-agent: instrumented 4 methods"), service);
+        assertFalse(service.contains("suppressed"), service);
     }
 
     /** Without a container and an application nothing is governed, with any settings. */
