@@ -84,7 +84,7 @@ func (d *Daemon) search(o directoryOwner, path string, patience time.Duration, f
 		}
 		return f
 	}, nil)
-	if err = errors.Join(err, f.err); err == nil && !ipc.Serves(o.role) && !f.Device.Local {
+	if err = errors.Join(err, f.err); err == nil && (!ipc.Serves(o.role) || o.role == wire.RoleWorker) && !f.Device.Local {
 		// A file server that hangs would stop the device's loop, and with it every heartbeat.
 		err = fmt.Errorf("directory %s is not on this machine: put the local directories on this machine's disks", f.Path)
 	}

@@ -148,7 +148,7 @@ func TestSendingIsGoverned(t *testing.T) {
 	}
 }
 
-// A standalone Spark's Worker has fewer rights than a NodeManager: it may not send for applications, and its directories
+// A standalone Spark's Worker has fewer rights than a NodeManager: it may open no stream of kind network, and its directories
 // hold no records of containers. Every user may be allowed to write there.
 func TestAWorkerIsNoNodeManager(t *testing.T) {
 	r := launch(t, "enforce", "identity: {mode: verify}\n")

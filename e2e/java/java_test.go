@@ -169,6 +169,11 @@ func (c *cluster) sortLines(ctx context.Context, t *testing.T, name string, s *s
 	fixture.Must(t, err)
 	fixture.Must(t, sort.Wait(ctx))
 	fixture.AlikeSpark(t, name, before, c.Settled(t), s, sort)
+	n, err := s.Counters(sort)
+	fixture.Must(t, err)
+	if n.ShuffleRemote == 0 {
+		t.Errorf("%s: executors have fetched nothing from each other or from the service", name)
+	}
 	fixture.Ordered(t, c.Hadoop.FS(), dir+"/output")
 	size, err := c.Hadoop.FS().Size(ctx, dir+"/output")
 	fixture.Must(t, err)
@@ -190,8 +195,10 @@ func (c *cluster) shuffleService(ctx context.Context, t *testing.T) {
 	c.sortLines(ctx, t, "Spark's sort with the shuffle service", s, spark.Job{Queue: hadoop.QueueProtected})
 }
 
-// fewerWrites are settings of Spark. Without the first one, small shuffles are written twice and read once more than Spark counts.
-var fewerWrites = map[string]string{"spark.shuffle.sort.bypassMergeThreshold": "1", "spark.executor.memory": "512m"}
+// fewerWrites are settings of Spark. Without the first one, small shuffles are written twice and read once more than Spark counts. Without
+// the last one, an executor that is ready first may do all the work.
+var fewerWrites = map[string]string{"spark.shuffle.sort.bypassMergeThreshold": "1", "spark.executor.memory": "512m",
+	"spark.scheduler.minRegisteredResourcesRatio": "1"}
 
 // history returns the size of the files that a job's application master has written about the job.
 func (c *cluster) history(ctx context.Context, t *testing.T, job *hadoop.App) (bytes int64) {

@@ -28,7 +28,7 @@ type fileSystem struct {
 }
 
 var fileSystems = map[string]fileSystem{
-	"gluster": {"gluster", func(t *testing.T, m *storage.Machines) { m.Gluster(t, storage.GlusterOptions{}) }, []string{"getfattr", "--only-values", "-n", "glusterfs.pathinfo"}},
+	"gluster": {"gluster", func(t *testing.T, m *storage.Machines) { m.Gluster(t, storage.GlusterOptions{}) }, []string{"getfattr", "--absolute-names", "-e", "text", "-n", "glusterfs.pathinfo", "--"}},
 	"moosefs": {"moosefs", func(t *testing.T, m *storage.Machines) { m.Moose(t, storage.MooseOptions{}) }, []string{"mfsfileinfo"}},
 }
 

@@ -19,6 +19,7 @@ func TestSpark(t *testing.T) {
 		// An executor on each host.
 		c := start(t, m, fs.layout, func(cfg *hadoop.Config) {
 			cfg.TaskSlots = 9
+			cfg.Settings["yarn.resourcemanager.nodemanagers.heartbeat-interval-ms"] = "1000"
 			cfg.Settings["yarn.scheduler.capacity.per-node-heartbeat.maximum-container-assignments"] = "1"
 		})
 		const files, linesOfFile = 9, 100_000

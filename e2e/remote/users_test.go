@@ -80,6 +80,9 @@ func TestUsersTakeTurns(t *testing.T) {
 		return fmt.Sprintf("the same user's has flushed %d times, the other user's %d times", len(same.after(t, 0)), len(other.after(t, 0)))
 	})
 	bulk, small := same.after(t, skip), other.after(t, skip)
+	if f := fixture.Flow(fixture.Device(t, look(t), shared.Disks[0]), "unattributed"); f.Streams > 0 {
+		t.Errorf("%d streams are unattributed: then flows take turns, not users", f.Streams)
+	}
 	p90 := func(d []time.Duration) time.Duration { return d[len(d)*9/10] }
 	t.Logf("90 %% of the flushes of another user take at most %v, the longest takes %v; of the same user: %v, %v",
 		p90(small), small[len(small)-1], p90(bulk), bulk[len(bulk)-1])

@@ -169,7 +169,7 @@ func (s *Spark) configure() error {
 	return nil
 }
 
-// address returns the address of drivers and of standalone servers.
+// address returns the address of drivers.
 func (s *Spark) address() string {
 	if s.cfg.Machine != nil {
 		return s.cfg.Machine.IP()

@@ -5,7 +5,7 @@ package ipc
 // and the status port never lack one.
 type Bounds struct {
 	Connections int // accepted connections, in all
-	Servers     int // of these, reserved for DataNodes and NodeManagers
+	Servers     int // of these, reserved for DataNodes, NodeManagers and Workers
 	Greetings   int // in addition, connections that have not sent their hello
 	ServerFiles int // files and directories open for servers
 	TaskFiles   int // the same for tasks and executors

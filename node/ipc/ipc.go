@@ -33,7 +33,7 @@ import (
 // Bounds of the socket. Servers have reserved slots, since the number of tasks is not limited.
 const (
 	MaxConnections = 1024 // accepted connections, in all
-	MaxServers     = 64   // of these, reserved for DataNodes and NodeManagers
+	MaxServers     = 64   // of these, reserved for DataNodes, NodeManagers and Workers
 	MaxGreetings   = 512  // in addition, connections that have not sent their hello
 
 	MaxContainerConnections = 64 // of one container of tasks

@@ -43,7 +43,7 @@ func (s *Server) enter(c *connection, a Agent) error {
 	if !Serves(a.Role) && t.containers[a.owner()] >= MaxContainerConnections {
 		return fmt.Errorf("%w: already %d connections of this container", ErrBound, MaxContainerConnections)
 	}
-	bound, kind := s.bounds.Servers, "DataNodes and NodeManagers"
+	bound, kind := s.bounds.Servers, "DataNodes, NodeManagers and Workers"
 	if !Serves(a.Role) {
 		bound, kind = s.bounds.Connections-s.bounds.Servers, "tasks and executors"
 	}

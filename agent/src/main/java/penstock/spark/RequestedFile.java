@@ -2,7 +2,7 @@ package penstock.spark;
 
 import java.io.File;
 
-/** A file with the application whose block somebody has requested. */
+/** A file, and the application that the request for its block names. */
 final class RequestedFile extends File {
     private static final long serialVersionUID = 1;
 

@@ -15,9 +15,9 @@ import penstock.core.Names;
 
 /**
  * The files that Spark's shuffle service sends on a standalone cluster, in a Worker or by itself. Paths do not name
- * applications there. A block belongs to the application that the request names. That is a claim, and so would be the
- * directories that applications register with the service; the ends of the connection are the evidence. So nothing is
- * remembered about applications.
+ * applications there. A block belongs to the application that the request names. The name is a claim. The directories
+ * that applications register with the service would be claims, too. The ends of the connection are the evidence. So
+ * nothing is remembered about applications.
  */
 public final class WorkersFiles extends Served {
     private static final WorkersFiles ALL = new WorkersFiles();
@@ -36,12 +36,12 @@ public final class WorkersFiles extends Served {
         String names = environment != null ? environment
                 : conf.get("spark.local.dir", System.getProperty("java.io.tmpdir"));
         List<String> found = new ArrayList<>();
-        try {
-            for (String name : names.split(",")) {
+        for (String name : names.split(",")) {
+            try {
                 Canonical.add(found, new File(name));
+            } catch (Throwable t) { // a broken disk; the other directories are governed
+                Gate.failed(t);
             }
-        } catch (Throwable t) {
-            Gate.failed(t);
         }
         directories = Collections.unmodifiableList(found);
         Gates.serve(found);

@@ -114,7 +114,8 @@ class DataNodeIT {
         assertTrue(close.failed());
         // There is no other replica, so the client tries the same DataNode again after a pause of up to 3 s. It may be so
         // short that the OPEN of the second read comes before the CLOSE of the first one.
-        Heard again = frames.isEmpty() ? daemon.next(Frames.OPEN) : frames.get(0);
+        Heard early = frames.stream().filter(h -> h.type() == Frames.OPEN).findFirst().orElse(null);
+        Heard again = early != null ? early : daemon.next(Frames.OPEN);
         daemon.mark(again.stream(), Long.MAX_VALUE);
         assertArrayEquals(DATA, reading.get(20, TimeUnit.SECONDS));
         assertTrue(hdfs.bean().contains("\"RefusedReads\" : 1,"), hdfs.bean());

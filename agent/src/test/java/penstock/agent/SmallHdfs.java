@@ -142,7 +142,7 @@ final class SmallHdfs implements AutoCloseable {
         }
     }
 
-    /** Returns the stacks of the DataNode's threads, or why they cannot be had. */
+    /** Returns the stacks of the DataNode's threads, or why they could not be read. */
     String stacks() {
         try {
             Process p = new ProcessBuilder(Path.of(System.getProperty("java.home"), "bin", "jcmd").toString(),

@@ -278,7 +278,7 @@ public final class TestDaemon implements AutoCloseable {
 
     /**
      * How long a test waits for a frame: on a busy machine a JVM with Spark needs over 20 s to start. This is less than
-     * the time of a test, which would end without the message below.
+     * the time of the tests with such JVMs, which would end without the message below.
      */
     private static final int PATIENCE_SECONDS = 45;
 

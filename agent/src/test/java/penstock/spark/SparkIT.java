@@ -257,6 +257,7 @@ class SparkIT {
         start("local-cluster[2,1,512]", List.of(), List.of("spark.executor.memory=512m",
                 "spark.shuffle.service.enabled=true", "spark.shuffle.service.port=" + port,
                 "spark.shuffle.readHostLocalDisk=false",
+                "spark.cores.max=2", "spark.scheduler.minRegisteredResourcesRatio=1", // both executors work
                 "spark.executor.extraClassPath=" + JAR + ":" + classes,
                 "spark.executor.defaultJavaOptions=" + agent()
                         + " -Dpenstock.application={{APP_ID}} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"), false);

@@ -21,7 +21,7 @@ import penstock.core.TestDaemon;
 import penstock.core.TestDaemon.Heard;
 import penstock.core.Values;
 
-/** Tests, without a network, which files of a standalone Worker's shuffle service are governed, and as whose. */
+/** Tests, without a network, which files of a standalone Worker's shuffle service are governed, and to whom they belong. */
 @Timeout(30)
 class WorkersFilesTest extends InAShuffleService {
     private static final String FIRST = "app-20261122123456-0007";
@@ -56,7 +56,7 @@ class WorkersFilesTest extends InAShuffleService {
         assertEquals(List.of(local + "/", local + "2/"), hello.directories());
     }
 
-    /** The path names no application, so the one counts that the request names. The daemon verifies it. */
+    /** The path names no application, so the application counts that the request names. The daemon verifies it. */
     @Test
     void aBlockBelongsToTheApplicationOfItsRequest() throws Exception {
         Path path = block("shuffle_0_0_0.data");
