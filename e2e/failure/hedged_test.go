@@ -2,8 +2,6 @@ package failure
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,9 +33,11 @@ func hedged(t *testing.T, f transfer) *probe {
 			defer p.mu.Unlock()
 			switch event {
 			case "read":
-				_, text, _ := strings.Cut(value, " ")
-				nanos, _ := strconv.ParseInt(text, 10, 64)
-				p.reads = append(p.reads, time.Duration(nanos))
+				_, took, err := client.Timed(value)
+				if err != nil {
+					p.wrong = append(p.wrong, err.Error())
+				}
+				p.reads = append(p.reads, took)
 			case "trouble", "error":
 				p.wrong = append(p.wrong, value)
 			}

@@ -3,8 +3,6 @@ package remote
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,12 +28,11 @@ func probe(jvm *client.JVM, path string) *flushes {
 		defer f.mu.Unlock()
 		switch event {
 		case "write":
-			_, text, _ := strings.Cut(value, " ")
-			nanos, err := strconv.ParseInt(text, 10, 64)
+			_, took, err := client.Timed(value)
 			if err != nil {
-				f.err = value
+				f.err = err.Error()
 			}
-			f.all = append(f.all, time.Duration(nanos))
+			f.all = append(f.all, took)
 		case "error", "trouble":
 			f.err = value
 		}

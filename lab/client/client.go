@@ -222,6 +222,17 @@ func (c *JVM) Ask(ctx context.Context, operation, args string) (answer string, e
 	}
 }
 
+// Timed parses the value of a probe's event: when an operation began, and how long it took.
+func Timed(value string) (begin time.Time, took time.Duration, err error) {
+	start, length, _ := strings.Cut(value, " ")
+	micros, err := strconv.ParseInt(start, 10, 64)
+	nanos, err2 := strconv.ParseInt(length, 10, 64)
+	if err := errors.Join(err, err2); err != nil || nanos < 0 {
+		return time.Time{}, 0, fmt.Errorf("the probe reports %q: not a time and a duration", value)
+	}
+	return time.UnixMicro(micros), time.Duration(nanos), nil
+}
+
 // Limit raises the limit of an operation, in bytes; a negative limit lets it continue to its end.
 func (c *JVM) Limit(id int, bytes int64) { c.send(fmt.Sprintf("%d to limit=%d", id, bytes)) }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"testing"
+	"time"
 )
 
 // With seed 0, Fill computes the published first numbers of SplitMix64.
@@ -38,5 +39,17 @@ func TestAnEndedJVMFailsWhatIsAsked(t *testing.T) {
 	c.Do("get", "path=/x", func(event, value string) { got = event + " " + value })
 	if got != "error the clients' JVM has ended" {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestTimed(t *testing.T) {
+	begin, took, err := Timed("1700000000000000 2500000")
+	if err != nil || took != 2500*time.Microsecond || begin.UnixMicro() != 1700000000000000 {
+		t.Errorf("%v, %v, %v", begin, took, err)
+	}
+	for _, bad := range []string{"", "1", "x 1", "1 x", "1 -1"} {
+		if _, _, err := Timed(bad); err == nil {
+			t.Errorf("%q is accepted", bad)
+		}
 	}
 }

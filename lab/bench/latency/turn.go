@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -115,10 +113,9 @@ func (m *machine) read(ctx context.Context, path string, bytes int64, every int,
 			defer mu.Unlock()
 			switch event {
 			case "read":
-				_, nanos, _ := strings.Cut(value, " ")
-				n, e := strconv.ParseInt(nanos, 10, 64)
+				_, took, e := client.Timed(value)
 				failed = errors.Join(failed, e)
-				millis = append(millis, float64(n)/1e6)
+				millis = append(millis, float64(took)/1e6)
 			case "trouble":
 				failed = errors.Join(failed, errors.New(value))
 			case "error":

@@ -2,10 +2,7 @@ package soak
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -76,29 +73,17 @@ func (p *probe) take(which int, event, value string) {
 	case "trouble":
 		p.trouble = append(p.trouble, value)
 	default:
-		o, err := parseOp(event, value)
+		begin, took, err := client.Timed(value)
 		if err != nil {
 			p.dead = err
 			break
 		}
 		p.count++
-		p.ops = append(p.ops, o)
-		p.latest[which] = o.begin
+		p.ops = append(p.ops, op{event, begin, begin.Add(took)})
+		p.latest[which] = begin
 	}
 	close(p.changed)
 	p.changed = make(chan struct{})
-}
-
-// parseOp parses the start, in microseconds since 1970, and the length in nanoseconds.
-func parseOp(name, value string) (op, error) {
-	start, took, _ := strings.Cut(value, " ")
-	micros, err := strconv.ParseInt(start, 10, 64)
-	nanos, err2 := strconv.ParseInt(took, 10, 64)
-	if err := errors.Join(err, err2); err != nil || nanos < 0 {
-		return op{}, fmt.Errorf("the probe reports %s %q: not a time and a duration", name, value)
-	}
-	begin := time.UnixMicro(micros)
-	return op{name, begin, begin.Add(time.Duration(nanos))}, nil
 }
 
 // until waits until a condition holds; it checks the condition after each event. It returns an

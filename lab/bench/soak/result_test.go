@@ -139,15 +139,6 @@ func TestTheVerdict(t *testing.T) {
 }
 
 func TestTheProbesReports(t *testing.T) {
-	o, err := parseOp("write", "1700000000000000 2500000")
-	if err != nil || o.took() != 2500*time.Microsecond || o.begin.UnixMicro() != 1700000000000000 {
-		t.Errorf("%+v, %v", o, err)
-	}
-	for _, bad := range []string{"", "1", "x 1", "1 x", "1 -1"} {
-		if _, err := parseOp("write", bad); err == nil {
-			t.Errorf("%q is taken", bad)
-		}
-	}
 	at := func(s float64) time.Time { return time.UnixMicro(1_700_000_000_000_000 + int64(s*1e6)) }
 	p := &probe{changed: make(chan struct{})}
 	for _, e := range [][2]float64{{0, 1.5}, {2, 0.5}, {3, 2.5}, {9, 1}} { // start and length, s
