@@ -88,6 +88,10 @@ func TestContract(t *testing.T) {
 // layoutForEveryone checks that a user without special rights gets the same answer about a file's layout as root. So tasks need no helper.
 func layoutForEveryone(t *testing.T, m *storage.Machines, fs fileSystem) {
 	t.Helper()
+	// The test's own folder is the owner's only.
+	if err := os.Chmod(filepath.Dir(filepath.Dir(m.Mount)), 0o711); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(m.Mount, "everyone")
 	m.Run(t, 0, "sh", "-c", `echo text >"$0"`, file)
 	ask := append(slices.Clone(fs.asks), file)
