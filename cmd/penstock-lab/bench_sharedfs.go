@@ -10,7 +10,7 @@ import (
 func newBenchSharedfs() *cobra.Command {
 	var q sharedfs.Request
 	q.Setup = sharedfs.DefaultSetup()
-	rateMB := q.Setup.Rate / 1_000_000
+	rateMB, turnKiB := q.Setup.Rate/1_000_000, q.Setup.Beside.Turn>>10
 	var flags rowsBench
 	cmd := &cobra.Command{
 		Use:   "sharedfs",
@@ -61,7 +61,7 @@ in the row floor, the TeraSorts use the second one.
 In the row segregated, the TeraSorts' reads and writes take turns at the servers' disks. The storage
 service gets the part --storage-share of a disk's time while it uses the disk. The TeraSorts, each with
 weight 1, get the rest, and all of the time while the service does not use the disk. The depth is 1, and
-a quantum has 1 MiB. Goals: the clients' throughput is at least 0.95 of that of floor, and their p99 at
+a turn has at most --turn-size KiB, which is also the daemons' quantum. Goals: the clients' throughput is at least 0.95 of that of floor, and their p99 at
 most that of floor plus the time of one quantum. The TeraSorts' makespan is at most that of floor,
 divided by the part of the time that the weights leave to them: 1 - share * (part of the time in which
 clients write or read).
@@ -85,7 +85,7 @@ Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 int
   penstock-lab bench sharedfs --runs 1 --rows 'gluster-clients-*' --sorts 50 --json clients-50.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			q.Setup.Rate = rateMB * 1_000_000
+			q.Setup.Rate, q.Setup.Beside.Turn = rateMB*1_000_000, turnKiB<<10
 			if q.TableRequest, err = flags.request(cmd, sharedfs.Rows()); err != nil {
 				return err
 			}
@@ -107,6 +107,7 @@ Exit codes: 0 done, also when a goal is missed; 1 failed; 2 wrong flags; 130 int
 	cmd.Flags().IntVar(&beside.AtOnce, "at-once", beside.AtOnce, "rows with storage clients: TeraSorts that the queue runs at a time, 1 to 24")
 	cmd.Flags().IntVar(&beside.SortMiB, "sort-size", beside.SortMiB, "rows with storage clients: size of each TeraSort's input in MiB, 8 to 2048")
 	cmd.Flags().Float64Var(&beside.Share, "storage-share", beside.Share, "rows with storage clients: the storage service's part of a disk's time, 0.5 to 0.99")
+	cmd.Flags().Int64Var(&turnKiB, "turn-size", turnKiB, "rows with storage clients: size of the TeraSorts' turns in KiB, 64 to 1024")
 	flags.register(cmd)
 	return cmd
 }

@@ -2,10 +2,14 @@ package parallel
 
 import (
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"penstock/e2e/internal/fixture"
 	"penstock/lab/daemon"
@@ -41,6 +45,10 @@ func TestTurns(t *testing.T) {
 		cfg.Settings["penstock.socket"] = filepath.Join(m.Dir, "s")
 	})
 	counters(t, c.submit(t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Maps: maps, Output: "/input"}))
+	// Each write is on the disk when its turn ends.
+	if dirty, total := pages(t, m.Folders); total < rows*hadoop.RowBytes || dirty > total/20 {
+		t.Errorf("of %d bytes on the servers, %d are not on the disk", total, dirty)
+	}
 	want := c.check(t, 1, "input", hadoop.RowCheck{InOrder: true})
 	sort := hadoop.Job{Kind: hadoop.TeraSort, Input: "/input", Output: "/output", Reduces: reduces, Settings: inPlace}
 	counters(t, c.submit(t, sort))
@@ -61,4 +69,33 @@ func TestTurns(t *testing.T) {
 	if sum := c.check(t, 2, "without", hadoop.RowCheck{Sorted: true}); sum != want {
 		t.Errorf("without the daemon, the rows have the checksum %s, want %s", sum, want)
 	}
+}
+
+// pages returns the bytes of the folders' files that are not on the disk, and of all their files.
+func pages(t *testing.T, folders []string) (dirty, total int64) {
+	t.Helper()
+	for _, folder := range folders {
+		fixture.Must(t, filepath.WalkDir(folder, func(path string, e fs.DirEntry, err error) error {
+			if err != nil || !e.Type().IsRegular() {
+				return err
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			info, err := f.Stat()
+			if err != nil {
+				return err
+			}
+			var stat unix.Cachestat_t
+			if err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{}, &stat, 0); err != nil {
+				return err
+			}
+			total += info.Size()
+			dirty += int64(stat.Dirty+stat.Writeback) * int64(os.Getpagesize())
+			return nil
+		}))
+	}
+	return dirty, total
 }

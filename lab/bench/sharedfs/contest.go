@@ -144,7 +144,7 @@ func (c *contest) prepareDaemons(s *stand.Stand, here netip.Addr) error {
 	c.here = here.String()
 	service, _, _ := parts(s)
 	for _, d := range service {
-		profile, err := s.WriteProfile(d, c.setup.model(), quantum)
+		profile, err := s.WriteProfile(d, c.setup.model(), c.setup.Beside.Turn)
 		if err != nil {
 			return err
 		}
@@ -152,9 +152,6 @@ func (c *contest) prepareDaemons(s *stand.Stand, here netip.Addr) error {
 	}
 	return nil
 }
-
-// quantum is the size of a turn, and of the daemons' requests.
-const quantum = mib
 
 func (c *contest) certificates() string { return filepath.Join(c.state, "certs") }
 
@@ -194,6 +191,7 @@ func (c *contest) cluster(s *stand.Stand) hadoop.Config {
 	if c.row.beside == segregated {
 		cfg.Jars = append(cfg.Jars, s.Spec.AgentJar)
 		cfg.Settings["penstock.sharedfs.turns"] = "true"
+		cfg.Settings["penstock.sharedfs.turn.bytes"] = strconv.FormatInt(b.Turn, 10)
 		cfg.Settings["penstock.socket"] = taskSocket
 	}
 	return cfg

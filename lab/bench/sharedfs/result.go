@@ -146,7 +146,7 @@ func (s Setup) ofDue(turn, base Turn) (float64, bool) {
 // contests returns the published figures of the rows with storage clients.
 func (r Result) contests() (all []claims.Claim) {
 	b := r.Setup.Beside
-	name := fmt.Sprintf("%s, storage clients beside %d TeraSorts of %d MiB, %d at once, share %v, ", Gluster, b.Sorts, b.SortMiB, b.AtOnce, b.Share)
+	name := fmt.Sprintf("%s, storage clients beside %d TeraSorts of %d MiB, %d at once, share %v, turns of %d KiB, ", Gluster, b.Sorts, b.SortMiB, b.AtOnce, b.Share, b.Turn>>10)
 	quanta := func(turn, base float64) float64 { return (turn - base) / (r.Setup.quantumTime().Seconds() * 1e3) }
 	of := func(between, figure, unit string, of func(Contest) float64) claims.Claim {
 		return claims.Of(name+between+": "+figure, unit, r.Values(besideRow(between), contestFigure(of))...).From(paper)

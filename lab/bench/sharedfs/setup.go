@@ -50,6 +50,7 @@ type Beside struct {
 	FileMiB    int     `json:"file_mib"` // of each process
 	ProbesHz   int     `json:"probes_hz"`
 	Share      float64 `json:"storage_share"`
+	Turn       int64   `json:"turn_bytes"` // the largest turn, and the quantum of the daemons
 	Background int64   `json:"dirty_background_bytes"`
 }
 
@@ -85,14 +86,15 @@ func (s Setup) Validate() error {
 func defaultBeside() Beside {
 	// The transfers are those of IOR's defaults. The kernel begins to write early, because a large writeback would delay
 	// the other requests of a disk, with and without daemons.
-	return Beside{Sorts: 12, AtOnce: 6, SortMiB: 32, Files: 2, EveryS: 4, Clients: 2, PhaseS: 6, Transfer: 256 << 10, FileMiB: 32, ProbesHz: 5, Share: 0.98,
-		Background: 512 << 10}
+	return Beside{Sorts: 12, AtOnce: 6, SortMiB: 32, Files: 2, EveryS: 4, Clients: 2, PhaseS: 6, Transfer: 256 << 10, FileMiB: 32, ProbesHz: 5, Share: 0.99,
+		Turn: 256 << 10, Background: 512 << 10}
 }
 
 const (
 	maxSorts, maxAtOnce     = 100, 24
 	minSortMiB              = 8
 	leastShare, mostOfShare = 0.5, 0.99
+	leastTurn, mostOfTurn   = 64 << 10, mib // as penstock-sharedfs.jar accepts them
 )
 
 // validate returns an error for values of flags that cannot be measured.
@@ -106,6 +108,8 @@ func (b Beside) validate() error {
 		return fmt.Errorf("--sort-size %d: use %d to %d MiB", b.SortMiB, minSortMiB, maxMiB)
 	case !(b.Share >= leastShare && b.Share <= mostOfShare): // also NaN
 		return fmt.Errorf("--storage-share %v: use %v to %v", b.Share, leastShare, mostOfShare)
+	case b.Turn < leastTurn || b.Turn > mostOfTurn:
+		return fmt.Errorf("--turn-size of %d bytes: use %d to %d KiB", b.Turn, leastTurn>>10, mostOfTurn>>10)
 	}
 	return nil
 }
@@ -115,12 +119,12 @@ func (s Setup) largest() int { return slices.Max(s.SizesMiB) }
 
 func (s Setup) model() disk.Model { return disk.HDD(s.Rate) }
 
-// quantumTime returns the time that a disk takes for one quantum at a random place.
+// quantumTime returns the time that a disk takes for one turn, which is a quantum, at a random place.
 func (s Setup) quantumTime() time.Duration {
 	c := s.model()
 	c.CapacityBytes = diskBytes
 	cost := c.Cost(disk.Read, diskBytes)
-	return cost.Fixed + cost.Seek + cost.PerMiB*(quantum/mib)
+	return cost.Fixed + cost.Seek + time.Duration(float64(cost.PerMiB)*float64(s.Beside.Turn)/mib)
 }
 
 // File systems.

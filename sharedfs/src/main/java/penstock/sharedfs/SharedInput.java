@@ -33,12 +33,17 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
      * The maximum number of bytes of the next sequential read with turns. After a seek, the first read is small,
      * because its reader may seek again; each following read is twice as large.
      */
-    private int most = FIRST_READ;
+    private int most;
 
     SharedInput(RandomAccessFile file, FileSystem.Statistics statistics, FileTurns turns) {
         this.file = file;
         this.statistics = statistics;
         this.turns = turns;
+        this.most = firstTurn();
+    }
+
+    private int firstTurn() {
+        return turns == null ? FIRST_READ : Math.min(FIRST_READ, turns.most());
     }
 
     @Override
@@ -49,7 +54,7 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
         if (target != position) {
             file.seek(target);
             position = target;
-            most = FIRST_READ;
+            most = firstTurn();
         }
     }
 
@@ -88,7 +93,7 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
             try (Turns.Turn turn = turns.take(position, some)) {
                 n = file.read(b, off, some);
             }
-            most = Math.min(2 * most, Turns.MOST);
+            most = Math.min(2 * most, turns.most());
         }
         count(n);
         return n;
@@ -115,7 +120,7 @@ final class SharedInput extends FSInputStream implements HasFileDescriptor, Stre
         int n;
         int limit = into.limit();
         if (turns != null) {
-            into.limit(Math.min(limit, into.position() + Turns.MOST));
+            into.limit(Math.min(limit, into.position() + turns.most()));
         }
         try (Turns.Turn turn = turns == null ? null : turns.take(from, into.remaining())) {
             n = file.getChannel().read(into, from);

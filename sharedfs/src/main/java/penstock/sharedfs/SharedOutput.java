@@ -89,9 +89,13 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
             return channel.write(bytes);
         }
         int limit = bytes.limit();
-        bytes.limit(Math.min(limit, bytes.position() + Turns.MOST));
+        bytes.limit(Math.min(limit, bytes.position() + turns.most()));
         try (Turns.Turn turn = turns.take(position, bytes.remaining())) {
-            return channel.write(bytes);
+            int n = channel.write(bytes);
+            if (turn.wasTaken() && turns.sync()) {
+                channel.force(false);
+            }
+            return n;
         } finally {
             bytes.limit(limit);
         }

@@ -8,6 +8,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import java.io.IOException;
 import java.net.URI;
 import java.nio.file.Files;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CompletableFuture;
@@ -128,6 +129,38 @@ class TurnsTest {
         }
         assertEquals(bytes.length, sum);
         assertEquals(1, tools.called().size(), "the layout of a file within a chunk is asked for once");
+    }
+
+    @Test
+    void turnsAreNoLargerThanConfigured() throws Exception {
+        daemon.generous = true;
+        conf.set("penstock.sharedfs.turn.bytes", "256k");
+        try (FileSystem small = FileSystem.newInstance(URI.create("shared:///"), conf)) {
+            try (FSDataOutputStream out = small.create(new Path("/f"))) {
+                out.write(bytes);
+            }
+            assertEquals(List.of(256 << 10), turnsOf(true).stream().distinct().toList());
+            byte[] read = new byte[bytes.length];
+            try (FSDataInputStream in = small.open(new Path("/f"))) {
+                in.readFully(read);
+                assertArrayEquals(bytes, read);
+                assertEquals(List.of(128 << 10, 256 << 10), turnsOf(false).stream().distinct().sorted().toList());
+                in.readFully(0, read); // not sequential
+                assertArrayEquals(bytes, read);
+                assertEquals(List.of(256 << 10), turnsOf(false).stream().distinct().toList());
+            }
+        }
+    }
+
+    /** Returns the sizes of the turns that transferred all of the test's bytes. */
+    private List<Integer> turnsOf(boolean write) throws Exception {
+        List<Integer> sizes = new ArrayList<>();
+        for (int sum = 0; sum < bytes.length; sum += sizes.get(sizes.size() - 1)) {
+            Heard open = daemon.next(TestDaemon.OPEN);
+            assertEquals(write, open.write());
+            sizes.add((int) open.to());
+        }
+        return sizes;
     }
 
     @Test

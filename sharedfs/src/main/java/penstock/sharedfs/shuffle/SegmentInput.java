@@ -104,8 +104,8 @@ final class SegmentInput extends FSInputStream {
             in.readFully(buffer, 0, bytes);
             return;
         }
-        for (int at = 0; at < bytes; at += Turns.MOST) {
-            int some = Math.min(Turns.MOST, bytes - at);
+        for (int at = 0; at < bytes; at += turns.most()) {
+            int some = Math.min(turns.most(), bytes - at);
             try (Turns.Turn turn = turns.take(position + at, some)) {
                 in.readFully(buffer, at, some);
             }

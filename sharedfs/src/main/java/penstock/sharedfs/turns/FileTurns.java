@@ -22,6 +22,16 @@ public final class FileTurns {
         this.write = write;
     }
 
+    /** Returns the maximum number of bytes of a turn. */
+    public int most() {
+        return turns.most();
+    }
+
+    /** Reports whether written bytes must be on the server's disk before their turn ends. */
+    public boolean sync() {
+        return turns.sync();
+    }
+
     /** Waits for a turn for the bytes. Small reads and writes do not wait. */
     public Turns.Turn take(long position, int bytes) {
         if (bytes < Turns.LEAST) {
@@ -40,8 +50,8 @@ public final class FileTurns {
             String server = locator.server(placement, start, end);
             // Not at the beginning of the next block, which is still empty. A file system may also know a new file's
             // server only after a while.
-            again = server == null ? Math.max(2 * start, start + 4 * Turns.MOST)
-                : (start / locator.blockSize() + 1) * locator.blockSize() + Turns.MOST;
+            again = server == null ? Math.max(2 * start, start + 4 * turns.most())
+                : (start / locator.blockSize() + 1) * locator.blockSize() + turns.most();
             return server;
         }
         return locator.server(placement, start, end);

@@ -15,8 +15,15 @@ import penstock.sharedfs.layout.Locator;
 public final class Turns {
     /** Setting: whether to take turns. */
     public static final String ENABLED = "penstock.sharedfs.turns";
-    /** The maximum number of bytes of a turn. */
-    public static final int MOST = 1 << 20;
+    /** Setting: the maximum number of bytes of a turn, {@link #LEAST} to {@link #MOST}. */
+    public static final String SIZE = "penstock.sharedfs.turn.bytes";
+    /**
+     * Setting: whether written bytes are on the server's disk when their turn ends. Otherwise a part of them is still in
+     * page caches, and the kernel writes them beside the requests of other clients.
+     */
+    public static final String SYNC = "penstock.sharedfs.turn.sync";
+    /** The largest value and the default of {@link #SIZE}. */
+    static final int MOST = 1 << 20;
     /** Reads and writes of fewer bytes do not ask: the question would cost more than it is worth. */
     public static final int LEAST = 64 << 10;
     private static final Logger LOG = LoggerFactory.getLogger(Turns.class);
@@ -37,10 +44,18 @@ public final class Turns {
 
     private final Daemon daemon;
     private final Locator locator;
+    private final int most;
+    private final boolean sync;
 
-    Turns(Daemon daemon, Locator locator) {
+    /**
+     * @param most the maximum number of bytes of a turn
+     * @param sync whether written bytes are on the server's disk when their turn ends
+     */
+    Turns(Daemon daemon, Locator locator, int most, boolean sync) {
         this.daemon = daemon;
         this.locator = locator;
+        this.most = most;
+        this.sync = sync;
     }
 
     /**
@@ -54,12 +69,31 @@ public final class Turns {
         }
         try {
             Daemon daemon = AgentsDaemon.find(conf, environment, mount.toFile());
-            return daemon == null ? null : new Turns(daemon, locator);
+            return daemon == null ? null : new Turns(daemon, locator, most(conf), conf.getBoolean(SYNC, true));
         } catch (LinkageError | RuntimeException e) {
             LOG.warn("no turns at storage servers: {}. They need penstock-agent.jar of the same release on the class"
                 + " path", e.toString());
             return null;
         }
+    }
+
+    private static int most(Configuration conf) {
+        long bytes = conf.getLongBytes(SIZE, MOST);
+        if (bytes < LEAST || bytes > MOST) {
+            long used = Math.max(LEAST, Math.min(MOST, bytes));
+            LOG.warn("{} is {}: a turn has {} to {} bytes; {} is used", SIZE, bytes, LEAST, MOST, used);
+            return (int) used;
+        }
+        return (int) bytes;
+    }
+
+    /** Returns the maximum number of bytes of a turn. */
+    public int most() {
+        return most;
+    }
+
+    boolean sync() {
+        return sync;
     }
 
     /** Returns the finder of servers. */
@@ -91,6 +125,11 @@ public final class Turns {
 
         private Turn(Held held) {
             this.held = held;
+        }
+
+        /** Reports whether the daemon was asked: small reads and writes have no turn. */
+        public boolean wasTaken() {
+            return held != null;
         }
 
         @Override

@@ -66,7 +66,7 @@ class FileTurnsTest {
     @Test
     void aReadAsksTheServerOfItsRange() throws IOException {
         chunks(2);
-        FileTurns turns = new FileTurns(new Turns(daemon, locator()), new Locator.File("/mnt/f", 2 * CHUNK, 0), false);
+        FileTurns turns = new FileTurns(new Turns(daemon, locator(), Turns.MOST, true), new Locator.File("/mnt/f", 2 * CHUNK, 0), false);
         turns.take(0, MIB).close();
         turns.take(CHUNK - MIB, MIB).close();
         turns.take(CHUNK, MIB).close();
@@ -79,7 +79,7 @@ class FileTurnsTest {
     @Test
     void aWriteAsksAgainAsItsFileGrows() throws IOException {
         chunks(0);
-        FileTurns turns = new FileTurns(new Turns(daemon, locator()), new Locator.File("/mnt/f", 0, 0), true);
+        FileTurns turns = new FileTurns(new Turns(daemon, locator(), Turns.MOST, true), new Locator.File("/mnt/f", 0, 0), true);
         long before = Counts.THIS_JVM.getTurnsNotAsked();
         turns.take(0, MIB).close();
         assertEquals(before + 1, Counts.THIS_JVM.getTurnsNotAsked());
@@ -99,7 +99,7 @@ class FileTurnsTest {
         chunks(1);
         Turns turns = new Turns((write, server, bytes) -> {
             throw new IllegalStateException("broken");
-        }, locator());
+        }, locator(), Turns.MOST, true);
         new FileTurns(turns, new Locator.File("/mnt/f", CHUNK, 0), false).take(0, MIB).close();
     }
 
