@@ -33,7 +33,7 @@ ASIDE  := ./e2e/parallel ./e2e/kerberos ./e2e/hbase ./e2e/hive ./e2e/failover ./
 
 # These tests are in `make soak` only, because `make verify` must stay short. Of each kind, another
 # test is in `make verify` (docs/testing.md).
-SOAKED := ^(TestKilledBrick|TestStarvedReaders|TestFarWeights|TestSparkStandalone|TestThreeKills|TestFromABareMachine)$$|^TestReservation$$/^40%$$|^TestThreeWeights$$/^writers$$|^TestHadoop$$/^3\.4\.3$$
+SOAKED := ^(TestKilledBrick|TestUsersShareTheDisk|TestStarvedReaders|TestFarWeights|TestSparkStandalone|TestThreeKills|TestFromABareMachine)$$|^TestReservation$$/^40%$$|^TestThreeWeights$$/^writers$$|^TestHadoop$$/^3\.4\.3$$
 
 # The simulator's scenarios of `make verify`, the longest ones first. equal-thousand is in sim-large.
 SCENARIOS := lab/sim/scenarios
@@ -88,6 +88,11 @@ lint: check-generated ## Check format, vet, staticcheck, docs/results.md with it
 	go run $(STATICCHECK) ./...
 	go run ./cmd/penstock-lab results --check
 	go test -count=1 ./tidy
+
+.PHONY: supply
+supply: build ## Check the Go libraries against the database of vulnerabilities, and write the bills of materials into dist/
+	scripts/vulncheck
+	scripts/bom dist
 
 .PHONY: fuzz
 fuzz: ## Fuzz each fuzz target for FUZZ_TIME (10s)
