@@ -1,5 +1,7 @@
 package penstock.core;
 
+import java.io.File;
+import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Matcher;
@@ -18,11 +20,31 @@ public final class LocalDirectories {
 
     /** Called before a service starts to serve files of these directories. */
     public static void serve(Configuration configuration) {
+        Gates.serve(of(configuration));
+    }
+
+    /**
+     * Returns the directories as configured, and after them the directories to which they lead through links:
+     * MapReduce's shuffle opens files by their configured paths, and Spark's by their canonical ones.
+     */
+    static List<String> of(Configuration configuration) {
         List<String> directories = new ArrayList<>();
+        List<String> canonical = new ArrayList<>();
         for (String directory : configuration.getTrimmedStrings(LOCAL_DIRS)) {
-            directories.add(new Path(directory).toUri().getPath());
+            String path = new Path(directory).toUri().getPath();
+            directories.add(path);
+            try {
+                canonical.add(new File(path).getCanonicalPath());
+            } catch (IOException e) { // a broken disk; the other directories are governed
+                Gate.failed(e);
+            }
         }
-        Gates.serve(directories);
+        for (String path : canonical) {
+            if (!directories.contains(path) && directories.size() < Frames.MAX_DIRECTORIES) {
+                directories.add(path);
+            }
+        }
+        return directories;
     }
 
     /** Returns the flow of a file, {@code <local dir>/usercache/USER/appcache/APPLICATION/...}. */
