@@ -44,10 +44,7 @@ const settings = `  quantum: 256KiB
   ahead: 16
   backlog: 8MiB
   dirty: 16MiB
-  depth:
-    read: {fixed: 20ms, per_mib: 180ms}
-    write: {fixed: 20ms, per_mib: 180ms}
-`
+` + fixture.HDDTarget
 
 // servers is the number of agents in servers: DataNode and NodeManager.
 const servers = 2

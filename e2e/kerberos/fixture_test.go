@@ -2,8 +2,10 @@ package kerberos
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -22,7 +24,7 @@ const (
 	asker = "penstock" // the principal of the broker, and of the lab when it asks a ResourceManager
 )
 
-// shared is a secured cluster with one node, its daemon, and a broker that asks the ResourceManager with a keytab.
+// shared is a secured cluster with one node, its daemon, and a broker that asks the ResourceManager by https with a keytab.
 var shared fixture.Stand
 
 // realm is the cluster's Kerberos server.
@@ -44,13 +46,14 @@ func TestMain(m *testing.M) {
 				TaskSlots: 7, // as in e2e/phases
 				Kerberos: &hadoop.Kerberos{Config: realm.Config, Realm: kdc.Name, Keytab: servicesKeytab(s), User: alice,
 					Protection: os.Getenv("PENSTOCK_PROTECTION"), // default: authentication
-					Client:     access(s).Client},
+					Keystore:   keystore(s), KeystorePassword: password(s),
+					Client: access(s).Client},
 			}
 		},
 		Broker: func(s *stand.Stand) []string {
 			a := access(s)
 			return []string{"--policy", s.PolicyFile(), "--resource-manager", s.Hadoop.ResourceManagerURL(),
-				"--kerberos-principal", a.Principal, "--kerberos-keytab", a.Keytab, "--kerberos-config", a.Config}
+				"--kerberos-principal", a.Principal, "--kerberos-keytab", a.Keytab, "--kerberos-config", a.Config, "--hadoop-ca", a.CA}
 		},
 		Agents: []int{2},
 	}, nil)
@@ -60,10 +63,30 @@ func servicesKeytab(s *stand.Stand) string { return s.Path("kdc/services.keytab"
 
 // access is the access of a client of the ResourceManager's web address.
 func access(s *stand.Stand) kerberos.Access {
-	return kerberos.Access{Principal: asker + "@" + kdc.Name, Keytab: s.Path("kdc/penstock.keytab"), Config: realm.Config}
+	return kerberos.Access{Principal: asker + "@" + kdc.Name, Keytab: s.Path("kdc/penstock.keytab"), Config: realm.Config, CA: s.Path("kdc/rm.pem")}
 }
 
-// startRealm starts the Kerberos server, with the principals of all services and users.
+func keystore(s *stand.Stand) string { return s.Path("kdc/rm.p12") }
+func password(s *stand.Stand) string { return s.Path("kdc/rm.password") }
+
+// certify makes a key for the ResourceManager's web address, and a certificate that vouches for itself.
+func certify(ctx context.Context, s *stand.Stand) error {
+	if err := os.WriteFile(password(s), []byte(rand.Text()), 0o600); err != nil {
+		return err
+	}
+	for _, args := range [][]string{
+		{"-genkeypair", "-keyalg", "RSA", "-validity", "2", "-dname", "CN=localhost", "-ext", "SAN=dns:localhost,ip:127.0.0.1"},
+		{"-exportcert", "-rfc", "-file", access(s).CA},
+	} {
+		args = append(args, "-alias", "rm", "-keystore", keystore(s), "-storetype", "pkcs12", "-storepass:file", password(s))
+		if out, err := exec.CommandContext(ctx, "keytool", args...).CombinedOutput(); err != nil {
+			return fmt.Errorf("keytool (of the JDK) %s: %w: %s", args[0], err, out)
+		}
+	}
+	return nil
+}
+
+// startRealm starts the Kerberos server, with the principals of all services and users, and makes the certificate.
 func startRealm(ctx context.Context, s *stand.Stand) (err error) {
 	if err := os.Mkdir(s.Path("kdc"), 0o755); err != nil {
 		return err
@@ -83,5 +106,5 @@ func startRealm(ctx context.Context, s *stand.Stand) (err error) {
 			return err
 		}
 	}
-	return nil
+	return certify(ctx, s)
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"penstock/e2e/internal/fixture"
+	"penstock/lab/daemon"
+	"penstock/lab/disk"
 	"penstock/lab/hadoop"
 	"penstock/lab/spark"
 	"penstock/node/status"
@@ -71,6 +73,58 @@ func TestSecuredCluster(t *testing.T) {
 	}
 	if nobody*200 > all {
 		t.Errorf("%d of %d bytes are unattributed", nobody, all)
+	}
+}
+
+// slow makes writers wait on a disk of 12 MB/s.
+const slow = "  quantum: 256KiB\n  ahead: 16\n  backlog: 8MiB\n  dirty: 16MiB\n" + fixture.HDDTarget
+
+// TestUsersShareTheDisk: two users write to a slow disk. The rules on user and queue divide it.
+func TestUsersShareTheDisk(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	const (
+		rows  = 4_000_000
+		begun = 16 * fixture.MiB
+		span  = 20 * time.Second
+	)
+	shared.Retune(t, func(o *daemon.Options) { o.Device = slow })
+	fixture.Must(t, shared.SetPolicy("rules:\n  - {user: alice, weight: 6}\n  - {queue: 'root."+hadoop.QueueAggressor+"', weight: 2}\n"))
+	hers := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Output: "/hers", Queue: hadoop.QueueProtected})
+	his := shared.Submit(ctx, t, hadoop.Job{Kind: hadoop.TeraGen, Rows: rows, Output: "/his", Queue: hadoop.QueueAggressor, User: bob})
+	written := func(job *hadoop.App) int64 { return flow(t, job.ID).Bytes.Written }
+	fixture.Eventually(t, "rules on user and queue, and bytes of both", func() bool {
+		return flow(t, hers.ID).Weight == 6 && flow(t, his.ID).Weight == 2 && written(hers) > 0 && written(his) > 0
+	})
+	shared.Model(t, disk.HDD(disk.HDDRate))
+	first := written(hers)
+	fixture.Eventually(t, "both wait for the disk", func() bool { return written(hers) > first+begun })
+	onDisk := func() int64 {
+		_, written, err := shared.Disks[0].Counters()
+		fixture.Must(t, err)
+		return written
+	}
+	a, b, all := written(hers), written(his), onDisk()
+	<-time.After(span) // the span that is judged
+	a, b, all = written(hers)-a, written(his)-b, onDisk()-all
+	for name, job := range map[string]*hadoop.App{"alice's": hers, "bob's": his} {
+		s, err := job.Status(ctx)
+		fixture.Must(t, err)
+		if s.Ended() {
+			t.Errorf("%s job has ended within the span", name)
+		}
+	}
+	fixture.Must(t, shared.SetModel(disk.Model{}))
+	succeeds(ctx, t, hers)
+	succeeds(ctx, t, his)
+	ratio := float64(a) / float64(b)
+	t.Logf("in %v the jobs wrote %.1f and %.1f MB, %.2f:1, and the disk %.1f MB", span, float64(a)/1e6, float64(b)/1e6, ratio, float64(all)/1e6)
+	if !(ratio >= 2.7 && ratio <= 3.3) { // so that NaN fails
+		t.Errorf("alice with weight 6 and bob's queue with weight 2 have shares of %.2f:1", ratio)
+	}
+	// The NameNode's names of blocks, for a judge of the disk's log, need a ticket. So the sum is compared with the disk's.
+	if sum := a + b; sum < all*85/100 || sum > all*115/100 {
+		t.Errorf("the jobs wrote %d bytes and the disk %d", sum, all)
 	}
 }
 

@@ -8,4 +8,6 @@
 // with names. Files with two replicas are written and read. The bytes of every application must be
 // attributed to it and match HDFS's count. Writers and readers must have been held back and
 // released. And the contents must be as written, even from a single replica. One of the disks has ext4, the other one xfs.
+//
+// A further test has volumes and files of all kinds, with the default version, and compares a node with and without a daemon.
 package versions

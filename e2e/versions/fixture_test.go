@@ -23,10 +23,7 @@ const settings = `  quantum: 1MiB
   backlog: 4MiB
   dirty: 8MiB
   run: 4MiB
-  depth:
-    read: {fixed: 20ms, per_mib: 180ms}
-    write: {fixed: 20ms, per_mib: 180ms}
-`
+` + fixture.HDDTarget
 
 // cluster is a small cluster of one version, for one test.
 type cluster struct {
@@ -44,19 +41,24 @@ func fetch(t *testing.T, version string) string {
 	return lib
 }
 
+// start starts a version of Hadoop with a DataNode on ext4 and one on xfs, clients, and a daemon.
 func start(t *testing.T, version, lib string) *cluster {
 	t.Helper()
-	up, err := stand.Up(t.Context(), stand.Spec{
-		Name:  "versions",
-		Disks: []disk.Options{{Name: "disk0", Size: 512 * fixture.MiB}, {Name: "disk1", Size: 512 * fixture.MiB, FileSystem: "xfs"}},
-		Nodes: func(*stand.Stand) []daemon.Options {
-			return []daemon.Options{{Mode: "enforce", LogLevel: "debug", Device: settings, More: daemon.Believe}}
-		},
+	return up(t, stand.Spec{Disks: []disk.Options{{Name: "disk0", Size: 512 * fixture.MiB}, {Name: "disk1", Size: 512 * fixture.MiB, FileSystem: "xfs"}},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
 			return hadoop.Config{Version: version, Lib: lib, NoYARN: true, Replication: nodes, DataNodes: s.GovernedDataNodes("dfs"), Settings: hadoop.SmallDisks}
 		},
-		Clients: true, Agents: []int{nodes}, Progress: t.Logf,
-	})
+		Agents: []int{nodes}})
+}
+
+// up completes the specification of a stand, and starts the stand for one test.
+func up(t *testing.T, spec stand.Spec) *cluster {
+	t.Helper()
+	spec.Name, spec.Clients, spec.Progress = "versions", true, t.Logf
+	spec.Nodes = func(*stand.Stand) []daemon.Options {
+		return []daemon.Options{{Mode: "enforce", LogLevel: "debug", Device: settings, More: daemon.Believe}}
+	}
+	up, err := stand.Up(t.Context(), spec)
 	fixture.Must(t, err)
 	t.Cleanup(func() {
 		fixture.Check(t, up.Down())
@@ -77,9 +79,12 @@ func (c *cluster) limit(t *testing.T) {
 }
 
 // transfer is an application that writes or reads a file.
-type transfer struct{ app, file int }
+type transfer struct {
+	app, file int
+	dir       string // "": the root
+}
 
-func (f transfer) path() string { return fmt.Sprintf("/file-%d", f.file) }
+func (f transfer) path() string { return fmt.Sprintf("%s/file-%d", f.dir, f.file) }
 
 // all runs transfers at once, with more as further arguments of the operation. It waits until all
 // have succeeded, with the right bytes.

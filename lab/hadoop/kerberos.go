@@ -25,6 +25,9 @@ type Kerberos struct {
 	// Protection of data and of remote calls: authentication (the default), integrity (with checksums) or
 	// privacy (encrypted).
 	Protection string
+	// Keystore is a file (PKCS #12) with the key and the certificate of the ResourceManager's web address, and KeystorePassword
+	// the file with its password. Without them, the address is http.
+	Keystore, KeystorePassword string
 	// Client returns a client that identifies itself to the ResourceManagers with these addresses, for the requests of
 	// this package.
 	Client func(bases ...*url.URL) (*http.Client, error)
@@ -36,6 +39,9 @@ func (k *Kerberos) validate() error {
 		if _, err := os.Stat(file); err != nil {
 			return fmt.Errorf("hadoop: Kerberos: no %s: %w", what, err)
 		}
+	}
+	if (k.Keystore == "") != (k.KeystorePassword == "") {
+		return fmt.Errorf("hadoop: Kerberos: a keystore and its password belong together")
 	}
 	if k.Realm == "" || k.User == "" || k.Client == nil {
 		return fmt.Errorf("hadoop: Kerberos needs a realm, a user and an HTTP client")
@@ -95,7 +101,29 @@ func (c *Cluster) resourceManagerSite() properties {
 		"yarn.resourcemanager.webapp.spnego-principal":     k.principal("HTTP"),
 		"yarn.resourcemanager.webapp.spnego-keytab-file":   k.Keytab,
 	}
+	if c.https() {
+		site["yarn.http.policy"] = "HTTPS_ONLY"
+	}
 	return site
+}
+
+// https reports whether the web addresses of ResourceManagers are https.
+func (c *Cluster) https() bool { return c.cfg.Kerberos != nil && c.cfg.Kerberos.Keystore != "" }
+
+// writeKeystoreSite writes the file that tells the ResourceManagers about their keystore. It contains the password.
+func (c *Cluster) writeKeystoreSite() error {
+	password, err := os.ReadFile(c.cfg.Kerberos.KeystorePassword)
+	if err != nil {
+		return fmt.Errorf("hadoop: the password of the keystore: %w", err)
+	}
+	text := SiteXML(properties{"ssl.server.keystore.location": c.cfg.Kerberos.Keystore, "ssl.server.keystore.type": "pkcs12",
+		"ssl.server.keystore.password": string(password), "ssl.server.keystore.keypassword": string(password)})
+	for i := range c.ports.rm {
+		if err := os.WriteFile(filepath.Join(c.confDir(c.rmName(i)), "ssl-server.xml"), text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // secretFile is the file with the secret that signs the web server's cookies.
@@ -119,6 +147,11 @@ func (c *Cluster) secure() error {
 	var err error
 	if c.managers, err = c.cfg.Kerberos.Client(bases...); err != nil {
 		return err
+	}
+	if c.https() {
+		if err := c.writeKeystoreSite(); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(c.secretFile(), []byte(rand.Text()), 0o600)
 }

@@ -48,7 +48,7 @@ func (c *Cluster) resourceManagerSettings() properties {
 		}
 		site[prefix+"hostname"+suffix] = c.cfg.resourceManagerHost()
 		for name, port := range map[string]int{"address": p.client, "scheduler.address": p.scheduler, "resource-tracker.address": p.tracker,
-			"admin.address": p.admin, "webapp.address": p.http} {
+			"admin.address": p.admin, "webapp.address": p.http, "webapp.https.address": p.http} {
 			site[prefix+name+suffix] = net.JoinHostPort(c.cfg.resourceManagerHost(), strconv.Itoa(port))
 		}
 	}
@@ -104,7 +104,11 @@ func (c *Cluster) ResourceManagerURLs() (urls []string) {
 }
 
 func (c *Cluster) resourceManagerURL(i int) string {
-	return "http://" + net.JoinHostPort(c.cfg.resourceManagerHost(), strconv.Itoa(c.ports.rm[i].http))
+	scheme := "http"
+	if c.https() {
+		scheme = "https"
+	}
+	return scheme + "://" + net.JoinHostPort(c.cfg.resourceManagerHost(), strconv.Itoa(c.ports.rm[i].http))
 }
 
 // ActiveResourceManager returns the number, from 0, of the ResourceManager that reports itself as
