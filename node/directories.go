@@ -169,14 +169,21 @@ func (d *Daemon) listedDir(path string) (*blockfile.Dir, error) {
 		return best
 	}
 	best := nearest(clean)
+	var hangs error
 	if best == "" {
 		best = nearest(func(l string) string {
-			real, _ := mounts.Do(&d.calls, 0, l, linkPatience, func() string {
+			real, err := mounts.Do(&d.calls, 0, l, linkPatience, func() string {
 				real, _ := filepath.EvalSymlinks(l)
 				return real
 			}, nil)
+			if err != nil {
+				hangs = err
+			}
 			return real
 		})
+	}
+	if best == "" && hangs != nil {
+		return nil, fmt.Errorf("directory %s: a listed directory: %w", path, hangs)
 	}
 	if best == "" {
 		return nil, fmt.Errorf("directory %s: %w: local_dirs", path, errNotListed)

@@ -47,6 +47,9 @@ func TestRollingRestart(t *testing.T) {
 		reader.to(-1)
 		writer.to(-1)
 		writer.awaitProgress(t, fresh.limit+fixture.MiB)
+		if at := writer.at(); at >= fresh.bytes {
+			t.Errorf("the writer has ended before the restart of %s", s.name)
+		}
 		s.restart()
 		d.awaitAgents(t, nodes)
 		reader.endIntact(t, old)

@@ -51,7 +51,13 @@ func scenario(t *testing.T, version int, release string) {
 	c.jobs(ctx, t)
 	c.spark(ctx, t)
 	if c.service != nil {
-		c.shuffleService(ctx, t)
+		c.shuffleService(ctx, t, "on the class path")
+		fixture.Must(t, c.Hadoop.RestartNodeManager(ctx, 0, func(cfg *hadoop.Config) {
+			maps.Copy(cfg.Settings, c.service.Isolated())
+			cfg.Jars = nil
+		}))
+		fixture.Must(t, c.AwaitAgents(ctx, 0, servers))
+		c.shuffleService(ctx, t, "in a class loader of its own")
 	}
 	c.shares(ctx, t)
 	c.killed(ctx, t)
@@ -184,15 +190,15 @@ func (c *cluster) sortLines(ctx context.Context, t *testing.T, name string, s *s
 
 // shuffleService runs the same program on YARN with Spark's external shuffle service. Half of the shuffle's bytes are read by
 // the NodeManager, and they are the application's.
-func (c *cluster) shuffleService(ctx context.Context, t *testing.T) {
+func (c *cluster) shuffleService(ctx context.Context, t *testing.T, where string) {
 	home, err := spark.Fetch(ctx, c.Spec.Cache, spark.Earlier, t.Logf)
 	fixture.Must(t, err)
 	settings := c.service.Application()
 	maps.Copy(settings, fewerWrites)
-	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path("spark-yarn"), Home: home, Java: c.home, Cluster: c.Hadoop, Governed: c.Governed(0), Progress: t.Logf, Settings: settings})
+	s, err := spark.Start(ctx, spark.Config{RunDir: c.Path(fmt.Sprintf("spark-yarn-%d", c.lines)), Home: home, Java: c.home, Cluster: c.Hadoop, Governed: c.Governed(0), Progress: t.Logf, Settings: settings})
 	fixture.Must(t, err)
 	defer func() { fixture.Check(t, s.Stop()) }()
-	c.sortLines(ctx, t, "Spark's sort with the shuffle service", s, spark.Job{Queue: hadoop.QueueProtected})
+	c.sortLines(ctx, t, "Spark's sort with the shuffle service "+where, s, spark.Job{Queue: hadoop.QueueProtected})
 }
 
 // fewerWrites are settings of Spark. Without the first one, small shuffles are written twice and read once more than Spark counts. Without

@@ -109,8 +109,8 @@ func TestVolumes(t *testing.T) {
 
 	// The data of the erasure-coded file is computed from the other parts.
 	c.Hadoop.StopDataNode(1)
-	for _, k := range kinds {
-		c.all(t, "get", "", transfer{app: next + 1, file: last[k.dir], dir: k.dir})
+	for _, k := range kinds { // both files, because one may have only its parity there
+		c.all(t, "get", "", transfer{next + 1, last[k.dir], k.dir}, transfer{next + 2, last[k.dir] + 1, k.dir})
 	}
 	if n := c.Metric(t, "flow_bytes_total", fmt.Sprintf("flow=%q", "unattributed")); n > 0 {
 		t.Errorf("%.0f bytes are unattributed", n)

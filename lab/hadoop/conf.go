@@ -3,6 +3,7 @@ package hadoop
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -223,12 +224,12 @@ func (c *Cluster) nodeManagerSite(i int) properties {
 	p := c.ports.nm[i]
 	site := properties{
 		"yarn.nodemanager.local-dirs":        c.cfg.localDirs(i),
-		"yarn.nodemanager.log-dirs":          filepath.Join(c.LogDir(), "containers", fmt.Sprintf("nm%d", i)),
+		"yarn.nodemanager.log-dirs":          filepath.Join(c.LogDir(), "containers", nodeManagerName(i)),
 		"yarn.nodemanager.address":           c.cfg.nodeAt(i, p.rpc),
 		"yarn.nodemanager.localizer.address": c.cfg.nodeAt(i, p.localizer),
 		"yarn.nodemanager.webapp.address":    c.cfg.nodeAt(i, p.http),
 		"mapreduce.shuffle.port":             strconv.Itoa(p.shuffle),
-		"hadoop.tmp.dir":                     filepath.Join(c.cfg.RunDir, "tmp", fmt.Sprintf("nm%d", i)),
+		"hadoop.tmp.dir":                     filepath.Join(c.cfg.RunDir, "tmp", nodeManagerName(i)),
 	}
 	maps.Copy(site, c.cfg.nodeName("yarn.nodemanager.hostname", i))
 	return site
@@ -275,19 +276,21 @@ var tasksOnly = []string{"mapreduce.application.classpath"}
 
 // govern prepares the configuration of tasks, and of the clients that submit them.
 func (c *Cluster) govern() error {
+	err := c.governFolder("client")
+	for i := range c.cfg.NodeManagers {
+		err = errors.Join(err, c.governFolder(nodeManagerName(i)))
+	}
+	return err
+}
+
+func (c *Cluster) governFolder(name string) error {
 	g := c.cfg.Governed
 	if g == nil {
 		return nil
 	}
-	folders := []string{"client"}
-	for i := range c.cfg.NodeManagers {
-		folders = append(folders, fmt.Sprintf("nm%d", i))
-	}
-	for _, name := range folders {
-		r, err := install.Apply(install.Options{HadoopConf: c.confDir(name), AgentJar: g.AgentJar, Socket: g.Socket})
-		if err != nil {
-			return fmt.Errorf("prepare the configuration: %w: %s", err, strings.Join(r.Conflicts, "; "))
-		}
+	r, err := install.Apply(install.Options{HadoopConf: c.confDir(name), AgentJar: g.AgentJar, Socket: g.Socket})
+	if err != nil {
+		return fmt.Errorf("prepare the configuration: %w: %s", err, strings.Join(r.Conflicts, "; "))
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ func (cfg *Config) localDirs(i int) string {
 	}
 	var dirs []string
 	for _, d := range all {
-		dirs = append(dirs, filepath.Join(d, fmt.Sprintf("nm%d", i)))
+		dirs = append(dirs, filepath.Join(d, nodeManagerName(i)))
 	}
 	return strings.Join(dirs, ",")
 }

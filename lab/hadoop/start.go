@@ -104,7 +104,7 @@ func (c *Cluster) prepare() error {
 		confs[fmt.Sprintf("dn%d", i)] = c.dataNodeSite(i)
 	}
 	for i := range c.cfg.NodeManagers {
-		confs[fmt.Sprintf("nm%d", i)] = c.nodeManagerSite(i)
+		confs[nodeManagerName(i)] = c.nodeManagerSite(i)
 	}
 	for name, own := range confs {
 		if err := c.writeConf(name, own); err != nil {
@@ -153,12 +153,7 @@ func (c *Cluster) launch(ctx context.Context) error {
 		}
 	}
 	for i := range c.cfg.NodeManagers {
-		node := c.cfg.node(i)
-		nm := jvm{name: fmt.Sprintf("nm%d", i), opts: []string{quick}, ownPIDs: os.Geteuid() == 0, class: classNodeManager, machine: node.Machine, cpus: node.CPUs, cgroup: node.Cgroup}
-		if g := c.cfg.Governed; g != nil {
-			nm.opts = append(nm.opts, install.NodeManagerOption(g.AgentJar, g.Socket))
-		}
-		p, err := c.java(nm)
+		p, err := c.launchNodeManager(i)
 		if err != nil {
 			return err
 		}
@@ -190,6 +185,18 @@ func (c *Cluster) launch(ctx context.Context) error {
 		return c.launchResourceManager()
 	}
 	return nil
+}
+
+// nodeManagerName returns the name of a NodeManager's log and configuration folder.
+func nodeManagerName(i int) string { return fmt.Sprintf("nm%d", i) }
+
+func (c *Cluster) launchNodeManager(i int) (*process.Process, error) {
+	node := c.cfg.node(i)
+	nm := jvm{name: nodeManagerName(i), opts: []string{quick}, ownPIDs: os.Geteuid() == 0, class: classNodeManager, machine: node.Machine, cpus: node.CPUs, cgroup: node.Cgroup}
+	if g := c.cfg.Governed; g != nil {
+		nm.opts = append(nm.opts, install.NodeManagerOption(g.AgentJar, g.Socket))
+	}
+	return c.java(nm)
 }
 
 func (c *Cluster) launchDataNode(i int) (*process.Process, error) {
@@ -461,6 +468,35 @@ func (c *Cluster) KillNodeManager(i int) {
 	c.nms[i] = nil
 	c.mu.Unlock()
 	p.Kill()
+}
+
+// RestartNodeManager kills NodeManager i with its containers, starts it with a changed configuration, and returns when it
+// is ready. Settings and Jars of the configuration can be changed, for this and later starts of all processes.
+func (c *Cluster) RestartNodeManager(ctx context.Context, i int, change func(*Config)) error {
+	c.KillNodeManager(i)
+	settings := map[string]string{}
+	maps.Copy(settings, c.cfg.Settings)
+	c.cfg.Settings = settings // the caller has the other one
+	change(&c.cfg)
+	name := nodeManagerName(i)
+	if err := os.RemoveAll(c.confDir(name)); err != nil {
+		return err
+	}
+	if err := errors.Join(c.writeConf(name, c.nodeManagerSite(i)), c.governFolder(name)); err != nil {
+		return err
+	}
+	p, err := c.launchNodeManager(i)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	c.nms[i] = p
+	c.mu.Unlock()
+	return c.await(ctx, fmt.Sprintf("NodeManager %d", i), func(ctx context.Context) error {
+		// Its web address is there once it has registered with the ResourceManager.
+		var metrics struct{ AvailableVCores int }
+		return errors.Join(Bean(ctx, c.NodeManagerURL(i), "Hadoop:service=NodeManager,name=NodeManagerMetrics", &metrics), c.yarnReady(ctx))
+	})
 }
 
 func (c *Cluster) takeDataNode(i int) *process.Process {

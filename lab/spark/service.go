@@ -61,21 +61,30 @@ func FetchService(ctx context.Context, cacheDir string, packed bool, progress fu
 // NodeManager returns the settings of a NodeManager that runs the service.
 func (s Service) NodeManager() map[string]string {
 	return map[string]string{
-		"yarn.nodemanager.aux-services":                     "mapreduce_shuffle,spark_shuffle",
-		"yarn.nodemanager.aux-services.spark_shuffle.class": "org.apache.spark.network.yarn.YarnShuffleService",
-		"spark.shuffle.service.port":                        strconv.Itoa(s.port),
-		"spark.yarn.shuffle.stopOnFailure":                  "true",
+		auxServices:                          "mapreduce_shuffle,spark_shuffle",
+		auxServices + ".spark_shuffle.class": "org.apache.spark.network.yarn.YarnShuffleService",
+		servicePort:                          strconv.Itoa(s.port),
+		"spark.yarn.shuffle.stopOnFailure":   "true",
 	}
 }
 
-const serviceEnabled = "spark.shuffle.service.enabled"
+// Isolated returns further settings of a NodeManager that loads the service in a class loader of its own.
+func (s Service) Isolated() map[string]string {
+	return map[string]string{auxServices + ".spark_shuffle.classpath": s.Jars}
+}
+
+const (
+	auxServices    = "yarn.nodemanager.aux-services"
+	serviceEnabled = "spark.shuffle.service.enabled"
+	servicePort    = "spark.shuffle.service.port"
+)
 
 // Application returns the settings of an application that uses the service. All blocks of other executors come from the
 // service, also of executors of the same host.
 func (s Service) Application() map[string]string {
 	return map[string]string{
 		serviceEnabled:                    "true",
-		"spark.shuffle.service.port":      strconv.Itoa(s.port),
+		servicePort:                       strconv.Itoa(s.port),
 		"spark.shuffle.readHostLocalDisk": "false",
 	}
 }

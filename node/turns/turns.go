@@ -39,13 +39,25 @@ const (
 	patience = 30 * time.Second
 	// lookEvery is the time between two looks at the device's loop while a turn waits for it.
 	lookEvery = 250 * time.Millisecond
-	// A turn keeps its place at the device for at most holdTimes the time that it is expected to take,
-	// within these limits. The upper one is well below the time after which a device counts as stuck
-	// (12 s).
-	holdTimes = 10
-	holdLeast = 100 * time.Millisecond
-	holdMost  = 2 * time.Second
 )
+
+// bound is the longest time for which a turn keeps its place at the device: times the time that the turn is expected to
+// take, within least and most.
+type bound struct {
+	times       time.Duration
+	least, most time.Duration
+}
+
+// A write of which the bytes must be on the disk also waits for the file system's journal and, on a replicated volume, for
+// other servers. most is well below the time after which a device counts as stuck (12 s).
+var (
+	readBound  = bound{10, 100 * time.Millisecond, 2 * time.Second}
+	writeBound = bound{20, 500 * time.Millisecond, 5 * time.Second}
+)
+
+func (b bound) hold(expected time.Duration) time.Duration {
+	return min(b.most, max(b.least, b.times*expected))
+}
 
 // ErrTooMany is the error for a turn beyond the maximum number of turns of a desk.
 var ErrTooMany = errors.New("too many turns at a time")
@@ -88,7 +100,7 @@ func (p *Pacer) wait(now time.Time, takes time.Duration) time.Duration {
 		p.next = now
 	}
 	p.next = p.next.Add(takes)
-	if most := now.Add(holdMost); p.next.After(most) {
+	if most := now.Add(writeBound.most); p.next.After(most) {
 		p.next = most
 	}
 	return p.next.Sub(now)
@@ -251,8 +263,11 @@ func (t *Turn) look() {
 func (t *Turn) do() {
 	begin := time.Now()
 	t.grant()
-	hold := min(holdMost, max(holdLeast, holdTimes*t.target.Expect(t.r.Write, false, t.r.Bytes)))
-	late := time.NewTimer(hold)
+	b := readBound
+	if t.r.Write {
+		b = writeBound
+	}
+	late := time.NewTimer(b.hold(t.target.Expect(t.r.Write, false, t.r.Bytes)))
 	defer late.Stop()
 	select {
 	case <-t.ended:

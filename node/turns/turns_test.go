@@ -172,7 +172,7 @@ func TestTurnsThatAreHeld(t *testing.T) {
 		}
 	}
 	if honest := int(next) - first - len(turns); honest < 2*limit {
-		t.Errorf("%d turns beside %d that were held for %v each", honest, limit, holdLeast)
+		t.Errorf("%d turns beside %d that were held for %v each", honest, limit, readBound.least)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestTurnWithoutEnd(t *testing.T) {
 	begin := time.Now()
 	desk.take(t, target, 2, "b", false)
 	asker.next(t)
-	if took := time.Since(begin); took < holdLeast/2 || took > 10*time.Second {
+	if took := time.Since(begin); took < readBound.least/2 || took > 10*time.Second {
 		t.Errorf("the next turn after %v", took)
 	}
 	if target.Stats.Overdue.Load() == 0 {
@@ -294,7 +294,7 @@ func TestWritesArePaced(t *testing.T) {
 	for range 1000 {
 		p.wait(now, time.Hour)
 	}
-	if got := p.wait(now, time.Hour); got > holdMost+time.Second {
+	if got := p.wait(now, time.Hour); got > writeBound.most+time.Second {
 		t.Errorf("the wait is not bounded: %v", got)
 	}
 }

@@ -63,8 +63,11 @@ public final class Agent {
             }
             Client client = new Client(transport, socket, Client.agent(), role, flow, Patience.USUAL);
             Gates.install(client);
+            if (role == Role.NODEMANAGER) {
+                weaver.instrumentServices(instrumentation);
+            }
             instrumentation.addTransformer(weaver);
-            status.woven(weaver.methods(), weaver::leftOut, new ArrayList<>(weaver.missing()), client);
+            status.woven(weaver::methods, weaver::leftOut, new ArrayList<>(weaver.missing()), client);
             Log.say("instrumented " + weaver.methods().size() + " methods; socket " + socket + transport.way());
             for (String feature : weaver.leftOut()) {
                 Log.say("NOT GOVERNED: " + feature);

@@ -313,7 +313,7 @@ final class Symbols {
     }
 
     private static boolean isHosts(String internalName) {
-        if (internalName.contains(RenamedNetty.NETTY_INSIDE)) {
+        if (internalName.contains(ServiceCopies.NETTY_INSIDE)) {
             return true;
         }
         for (String prefix : HOSTS) {

@@ -4,12 +4,14 @@ import static net.bytebuddy.matcher.ElementMatchers.named;
 
 import java.io.IOException;
 import java.lang.instrument.ClassFileTransformer;
+import java.lang.instrument.Instrumentation;
 import java.security.ProtectionDomain;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collection;
 import java.util.Collections;
 import java.util.HashMap;
+import java.util.IdentityHashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
@@ -46,8 +48,9 @@ import penstock.spark.ShuffleServicePoints;
  * changed class is checked and instrumented.
  *
  * <p>Only classes of the class loader in which {@link Symbols} looked are instrumented. A host may load other versions of
- * these classes in a class loader of their own, as a NodeManager does with a second shuffle service of Spark
- * (aux-services with a classpath). The advice would meet unknown classes there, so the feature counts as left out.
+ * these classes in a class loader of their own. The advice would meet unknown classes there, so the feature counts as left
+ * out. The exception are shuffle services of Spark in class loaders of their own, as a NodeManager loads them (aux-services
+ * with a classpath): each one has a weaver of its own, with copies of our classes.
  */
 public final class Weaver implements ClassFileTransformer {
     /** The agent does not support this version of its host. */
@@ -68,6 +71,8 @@ public final class Weaver implements ClassFileTransformer {
     private final ClassLoader home;
     /** The role's features, of which some are left out. */
     private final List<Feature> all;
+    /** Whether a feature makes sense without the role's first one. */
+    private final boolean oneIsEnough;
     private final List<Feature> features = new ArrayList<>();
     /** What each feature that is left out lacks. */
     private final Map<String, Set<String>> lacking = new LinkedHashMap<>();
@@ -77,8 +82,16 @@ public final class Weaver implements ClassFileTransformer {
     /** A sentence for each feature of which a class cannot be instrumented or used in its class loader. */
     private final Map<String, String> elsewhere = new ConcurrentHashMap<>();
 
-    private Weaver(ClassFileLocator classes, Role role, ClassLoader home, List<Feature> all) {
+    /** The most class loaders with a shuffle service of Spark. */
+    private static final int MOST_SERVICES = 8;
+    /** The weavers of shuffle services of Spark in class loaders of their own; null for one that is left out. */
+    private final Map<ClassLoader, Weaver> services = new IdentityHashMap<>();
+    /** Null if such services are left out. */
+    private volatile Instrumentation jvm;
+
+    private Weaver(ClassFileLocator classes, Role role, ClassLoader home, List<Feature> all, boolean oneIsEnough) {
         this.all = all;
+        this.oneIsEnough = oneIsEnough;
         this.role = role;
         this.classes = classes;
         this.home = home;
@@ -96,14 +109,14 @@ public final class Weaver implements ClassFileTransformer {
     private static Weaver of(ClassFileLocator classes, Role role, ClassLoader home) throws Missing, IOException {
         TypePool pool = TypePool.Default.of(classes);
         List<Feature> all = new ArrayList<>(Points.of(role));
-        RenamedNetty netty = role == Role.NODEMANAGER ? RenamedNetty.of(classes, pool) : null;
-        String refused = netty == null ? null : netty.define(home);
-        if (netty != null && refused == null) {
-            all.addAll(ShuffleServicePoints.renamed(netty.prefix));
-            classes = new ClassFileLocator.Compound(new ClassFileLocator.Simple(netty.copies), classes);
+        ServiceCopies copies = role == Role.NODEMANAGER ? ServiceCopies.renamed(classes, pool) : null;
+        String refused = copies == null ? null : copies.define(home);
+        if (copies != null && refused == null) {
+            all.addAll(copies.features());
+            classes = new ClassFileLocator.Compound(new ClassFileLocator.Simple(copies.copies), classes);
             pool = TypePool.Default.of(classes);
         }
-        Weaver weaver = new Weaver(classes, role, home, all);
+        Weaver weaver = new Weaver(classes, role, home, all, false);
         weaver.choose(new Symbols(classes, pool));
         if (refused != null) {
             weaver.lacking.remove(ShuffleServicePoints.NAME); // it lacks only the copies
@@ -161,7 +174,7 @@ public final class Weaver implements ClassFileTransformer {
 
     /** Checks that the first feature is there, and another one that needs it. */
     private void requireSome() throws Missing {
-        if (features.size() < 2 || !features.get(0).name.equals(Points.of(role).get(0).name)) {
+        if (oneIsEnough ? features.isEmpty() : features.size() < 2 || !features.get(0).name.equals(Points.of(role).get(0).name)) {
             throw new Missing(missing(), role);
         }
     }
@@ -186,10 +199,14 @@ public final class Weaver implements ClassFileTransformer {
         return points;
     }
 
+    /** Returns the instrumented methods. Safe for any thread. */
     List<String> methods() {
         List<String> methods = new ArrayList<>();
         for (Point p : points()) {
             methods.add(p.type + "." + p.method + p.descriptor);
+        }
+        for (Weaver service : services()) {
+            methods.addAll(service.methods());
         }
         return methods;
     }
@@ -201,6 +218,9 @@ public final class Weaver implements ClassFileTransformer {
             leftOut.add(f.getKey() + ": this " + host(role) + " lacks " + String.join(", ", f.getValue()));
         }
         leftOut.addAll(elsewhere.values());
+        for (Weaver service : services()) {
+            leftOut.addAll(service.leftOut());
+        }
         return leftOut;
     }
 
@@ -217,6 +237,12 @@ public final class Weaver implements ClassFileTransformer {
     public byte[] transform(ClassLoader loader, String name, Class<?> redefined, ProtectionDomain domain,
             byte[] original) {
         String type = name == null ? "" : name.replace('/', '.');
+        if (jvm != null && loader != home && loader != null && ShuffleServicePoints.TYPES.contains(type)) {
+            Weaver service = service(loader);
+            if (service != null) {
+                return service.transform(loader, name, redefined, domain, original);
+            }
+        }
         byte[] ready = woven.get(type);
         if (ready == null) {
             return null;
@@ -247,6 +273,64 @@ public final class Weaver implements ClassFileTransformer {
             Gates.switchOff();
             Log.say("switched itself off: " + type + " came in a form that cannot be instrumented: " + t);
             return null;
+        }
+    }
+
+    /** Lets the weaver instrument shuffle services of Spark in class loaders of their own. */
+    void instrumentServices(Instrumentation instrumentation) {
+        jvm = instrumentation;
+    }
+
+    /** Returns the weaver for the service in the class loader; null if there is no service, or if it is left out. */
+    private Weaver service(ClassLoader loader) {
+        synchronized (services) {
+            if (services.containsKey(loader)) {
+                return services.get(loader);
+            }
+            if (services.size() == MOST_SERVICES) {
+                String why = "Spark's shuffle service in more than " + MOST_SERVICES + " class loaders of their own";
+                if (elsewhere.putIfAbsent("services", why) == null) {
+                    Log.say("NOT GOVERNED: " + why);
+                }
+                return null;
+            }
+            services.put(loader, null); // in case that this thread comes here again
+            String own = "Spark's shuffle service in a class loader of its own (" + loader.getClass().getName() + ")";
+            try {
+                Weaver service = isolated(loader, "Isolated" + services.size(), jvm);
+                services.put(loader, service);
+                Log.say("instrumented " + service.methods().size() + " methods of " + own);
+                return service;
+            } catch (Throwable t) {
+                String why = t instanceof Missing ? t.getMessage() + ": " + ((Missing) t).symbols : t.toString();
+                elsewhere.put("service " + services.size(), own + ": " + why);
+                Log.say("NOT GOVERNED: " + own + ": " + why);
+                return null;
+            }
+        }
+    }
+
+    private static Weaver isolated(ClassLoader loader, String mark, Instrumentation jvm) throws Missing, IOException {
+        ClassFileLocator classes = ClassFileLocator.ForClassLoader.of(loader);
+        TypePool pool = TypePool.Default.of(classes);
+        ServiceCopies copies = ServiceCopies.isolated(classes, pool, mark);
+        if (copies == null) {
+            throw new Missing(Collections.singleton(ShuffleServicePoints.TRANSPORT + " with a netty"), Role.NODEMANAGER);
+        }
+        classes = new ClassFileLocator.Compound(new ClassFileLocator.Simple(copies.copies), classes);
+        pool = TypePool.Default.of(classes);
+        Weaver weaver = new Weaver(classes, Role.NODEMANAGER, loader, copies.features(), true);
+        weaver.choose(new Symbols(classes, pool));
+        while (!weaver.weaveAll(pool)) { }
+        copies.define(loader, jvm);
+        return weaver;
+    }
+
+    private List<Weaver> services() {
+        synchronized (services) {
+            List<Weaver> all = new ArrayList<>(services.values());
+            all.removeAll(Collections.singleton(null));
+            return all;
         }
     }
 

@@ -1,7 +1,6 @@
 package penstock.core;
 
 import java.io.File;
-import java.io.IOException;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.regex.Matcher;
@@ -35,7 +34,7 @@ public final class LocalDirectories {
             directories.add(path);
             try {
                 canonical.add(new File(path).getCanonicalPath());
-            } catch (IOException e) { // a broken disk; the other directories are governed
+            } catch (Throwable e) { // a broken disk; the other directories are governed
                 Gate.failed(e);
             }
         }

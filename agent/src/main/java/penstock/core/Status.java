@@ -12,21 +12,24 @@ public final class Status implements AgentMXBean {
     public static final String NAME = "penstock:type=Agent";
 
     private volatile String state = "out: not started";
-    private volatile List<String> woven = Collections.emptyList();
-    private volatile List<String> missing = Collections.emptyList();
     /** Null until the classes are woven. */
+    private volatile Supplier<List<String>> woven;
+    private volatile List<String> missing = Collections.emptyList();
     private volatile Supplier<List<String>> leftOut;
     private volatile Client client;
 
     public void out(String reason, List<String> lacking) {
         missing = Collections.unmodifiableList(lacking);
-        woven = Collections.emptyList();
+        woven = null;
         state = "out: " + reason;
     }
 
-    /** @param without returns the features that are left out at present, and why */
-    public void woven(List<String> methods, Supplier<List<String>> without, List<String> lacking, Client c) {
-        woven = Collections.unmodifiableList(methods);
+    /**
+     * @param methods returns the methods that are instrumented at present
+     * @param without returns the features that are left out at present, and why
+     */
+    public void woven(Supplier<List<String>> methods, Supplier<List<String>> without, List<String> lacking, Client c) {
+        woven = methods;
         leftOut = without;
         missing = Collections.unmodifiableList(lacking);
         client = c;
@@ -51,9 +54,13 @@ public final class Status implements AgentMXBean {
         return state;
     }
 
+    private static List<String> now(Supplier<List<String>> of) {
+        return of == null ? Collections.<String>emptyList() : of.get();
+    }
+
     @Override
     public List<String> getWovenMethods() {
-        return woven;
+        return now(woven);
     }
 
     @Override
@@ -63,8 +70,7 @@ public final class Status implements AgentMXBean {
 
     @Override
     public List<String> getLeftOut() {
-        Supplier<List<String>> now = leftOut;
-        return now == null ? Collections.<String>emptyList() : now.get();
+        return now(leftOut);
     }
 
     @Override

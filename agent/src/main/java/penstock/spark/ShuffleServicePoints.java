@@ -8,9 +8,9 @@ import penstock.core.Feature;
 import penstock.core.Point;
 
 /**
- * The instrumented methods of Spark's shuffle service in a NodeManager that has it on its class path. In Spark's
- * distribution, the service's jar has a netty of its own, whose classes have a prefix (org.sparkproject). There, copies
- * of our classes that use the renamed netty take the place of our classes.
+ * The instrumented methods of Spark's shuffle service in a NodeManager. In Spark's distribution, the service's jar has a
+ * netty of its own, whose classes have a prefix (org.sparkproject). There, and in a class loader of the service's own,
+ * copies of our classes take the place of our classes.
  */
 public final class ShuffleServicePoints {
     private static final String SERVICE = "org.apache.spark.network.yarn.YarnShuffleService";
@@ -22,6 +22,9 @@ public final class ShuffleServicePoints {
     public static final String TRANSPORT = ExecutorPoints.TRANSPORT;
     public static final String PIPELINE = "initializePipeline";
 
+    /** The instrumented classes. */
+    public static final List<String> TYPES = Collections.unmodifiableList(Arrays.asList(SERVICE, TRANSPORT));
+
     /** The allow-list. */
     public static final List<Feature> ALL = features("", ShuffleServiceAdvice.Pipeline.class.getName());
 
@@ -31,14 +34,14 @@ public final class ShuffleServicePoints {
 
     private ShuffleServicePoints() { }
 
-    /** Returns the features for a netty whose names begin with this prefix, such as org/sparkproject/. */
-    public static List<Feature> renamed(String prefix) {
-        return features(prefix, copyOf(ShuffleServiceAdvice.class.getName()) + "$Pipeline");
+    /** Returns the features with copies, for a netty whose names begin with this prefix, such as org/sparkproject/. */
+    public static List<Feature> copied(String prefix, String mark) {
+        return features(prefix, copyOf(ShuffleServiceAdvice.class.getName(), mark) + "$Pipeline");
     }
 
     /** Returns the name of the copy of our class. It is in the same package. */
-    public static String copyOf(String type) {
-        return type.replace("penstock.spark.", "penstock.spark.Renamed");
+    public static String copyOf(String type, String mark) {
+        return type.replace("penstock.spark.", "penstock.spark." + mark);
     }
 
     /** Returns the right to define classes in this package. */

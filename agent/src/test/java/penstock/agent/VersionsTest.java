@@ -233,7 +233,7 @@ class VersionsTest {
                 public Resolution locate(String name) throws IOException {
                     Resolution found = classes.locate(name.replaceFirst("^org\\.sparkproject\\.", ""));
                     return found.isResolved() && name.matches("org\\.(sparkproject|apache\\.spark)\\..*")
-                            ? new Resolution.Explicit(RenamedNettyTest.renamed(found.resolve(), "org.sparkproject.")) : found;
+                            ? new Resolution.Explicit(ServiceCopiesTest.renamed(found.resolve(), "org.sparkproject.")) : found;
                 }
 
                 @Override
@@ -250,7 +250,7 @@ class VersionsTest {
         try (Release release = Release.of(FOLDERS.resolve("nodemanager-spark-3.5.5"))) {
             ClassFileLocator classes = ClassFileLocator.ForClassLoader.of(release);
             String transport = "org.apache.spark.network.TransportContext";
-            byte[] renamed = RenamedNettyTest.renamed(classes.locate(transport).resolve(),
+            byte[] renamed = ServiceCopiesTest.renamed(classes.locate(transport).resolve(),
                     "org.sparkproject.");
             Weaver weaver = Weaver.of(new ClassFileLocator.Compound(
                     ClassFileLocator.Simple.of(transport, renamed), classes), Role.NODEMANAGER);

@@ -183,7 +183,7 @@ public final class SharedFileSystem extends FileSystem {
 
     /** Returns the size of a file's buffer. With turns, a full buffer is one turn. */
     private int bufferOf(int wanted) {
-        return Math.max(wanted, turns == null ? LEAST_BUFFER : turns.most());
+        return turns == null ? Math.max(wanted, LEAST_BUFFER) : turns.most();
     }
 
     @Override

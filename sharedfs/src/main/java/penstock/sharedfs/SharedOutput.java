@@ -33,6 +33,8 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
     private final FileTurns turns;
     private long position;
     private boolean closed;
+    /** The first error of bytes that had left the buffer: the file may lack them. Null if there was none. */
+    private IOException lost;
 
     /** @param from the position of the first byte */
     SharedOutput(FileChannel channel, Path local, int bufferSize, long from, FileTurns turns) {
@@ -58,11 +60,10 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
         if (len > buffer.remaining()) {
             flush();
         }
-        if (len >= buffer.capacity()) {
-            write(ByteBuffer.wrap(b, off, len));
-        } else {
-            buffer.put(b, off, len);
-        }
+        // The rest goes into the buffer, so that no small write follows each large one.
+        int rest = len % buffer.capacity();
+        write(ByteBuffer.wrap(b, off, len - rest));
+        buffer.put(b, off + len - rest, rest);
     }
 
     private void checkOpen() throws IOException {
@@ -72,9 +73,12 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
     }
 
     private void write(ByteBuffer bytes) throws IOException {
+        if (lost != null) {
+            throw new IOException("earlier bytes may not have reached the disk: " + lost, lost);
+        }
         try {
             while (bytes.hasRemaining()) {
-                position += writeSome(bytes);
+                writeSome(bytes);
             }
         } catch (ClosedByInterruptException e) {
             throw (IOException) new InterruptedIOException("interrupted while writing").initCause(e);
@@ -84,26 +88,35 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
     }
 
     @SuppressWarnings("try") // a turn is only closed
-    private int writeSome(ByteBuffer bytes) throws IOException {
+    private void writeSome(ByteBuffer bytes) throws IOException {
         if (turns == null) {
-            return channel.write(bytes);
+            position += channel.write(bytes);
+            return;
         }
         int limit = bytes.limit();
         bytes.limit(Math.min(limit, bytes.position() + turns.most()));
         try (Turns.Turn turn = turns.take(position, bytes.remaining())) {
-            int n = channel.write(bytes);
-            if (turn.wasTaken() && turns.sync()) {
-                channel.force(false);
+            position += channel.write(bytes);
+            if (turn.isGiven() && turns.sync()) {
+                force();
             }
-            return n;
         } finally {
             bytes.limit(limit);
         }
     }
 
+    private void force() throws IOException {
+        try {
+            channel.force(false);
+        } catch (IOException e) {
+            lost = lost == null ? e : lost;
+            throw e;
+        }
+    }
+
     @Override
     public void flush() throws IOException {
-        // After an error the bytes stay in the buffer, and close reports the error again.
+        // After an error of a write the bytes stay in the buffer. So close reports each error again.
         buffer.flip();
         try {
             write(buffer);
@@ -120,7 +133,7 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
     @Override
     public void hsync() throws IOException {
         flush();
-        channel.force(false);
+        force();
     }
 
     @Override

@@ -285,6 +285,8 @@ class SharedFileSystemTest {
             out.hflush();
             assertEquals(1, fs.getFileStatus(path).getLen());
             out.write(new byte[SharedFileSystem.LEAST_BUFFER + 1]);
+            assertEquals(1 + SharedFileSystem.LEAST_BUFFER, fs.getFileStatus(path).getLen());
+            out.hflush();
             assertEquals(2 + SharedFileSystem.LEAST_BUFFER, fs.getFileStatus(path).getLen());
         }
     }

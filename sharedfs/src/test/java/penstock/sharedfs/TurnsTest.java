@@ -3,11 +3,14 @@ package penstock.sharedfs;
 import static org.junit.jupiter.api.Assertions.assertArrayEquals;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import java.io.IOException;
 import java.net.URI;
+import java.nio.channels.FileChannel;
 import java.nio.file.Files;
+import java.nio.file.StandardOpenOption;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
@@ -24,6 +27,10 @@ import org.junit.jupiter.api.Test;
 import penstock.core.TestDaemon;
 import penstock.core.TestDaemon.Heard;
 import penstock.sharedfs.layout.Counts;
+import penstock.sharedfs.layout.Locator;
+import penstock.sharedfs.layout.Setup;
+import penstock.sharedfs.turns.FileTurns;
+import penstock.sharedfs.turns.Turns;
 
 /** Reads and writes of shared: take turns of a daemon on a real socket. The environment is that of a container. */
 class TurnsTest {
@@ -149,6 +156,51 @@ class TurnsTest {
                 assertArrayEquals(bytes, read);
                 assertEquals(List.of(256 << 10), turnsOf(false).stream().distinct().toList());
             }
+        }
+    }
+
+    /** A pipe accepts bytes, but cannot be synced. The bytes may be lost, so the file is never taken for complete. */
+    @Test
+    void bytesThatDoNotReachTheDiskAreReportedUntilTheEnd() throws Exception {
+        daemon.generous = true;
+        try (FileChannel pipe = pipe()) {
+            SharedOutput out = output(pipe, true);
+            byte[] turn = new byte[Turns.LEAST];
+            assertThrows(IOException.class, () -> out.write(turn));
+            assertThrows(IOException.class, () -> out.write(turn));
+            assertThrows(IOException.class, out::hsync);
+            assertThrows(IOException.class, out::close);
+        }
+        try (FileChannel pipe = pipe()) {
+            SharedOutput out = output(pipe, false);
+            out.write(new byte[Turns.LEAST]);
+            assertTrue(daemon.next(TestDaemon.OPEN).write());
+        }
+    }
+
+    private FileChannel pipe() throws Exception {
+        java.nio.file.Path pipe = mount.resolve("pipe");
+        Files.deleteIfExists(pipe);
+        assertEquals(0, new ProcessBuilder("mkfifo", pipe.toString()).start().waitFor());
+        return FileChannel.open(pipe, StandardOpenOption.READ, StandardOpenOption.WRITE);
+    }
+
+    private SharedOutput output(FileChannel file, boolean sync) throws IOException {
+        conf.setBoolean("penstock.sharedfs.turn.sync", sync);
+        Locator locator = Setup.locator(conf, mount.toString());
+        FileTurns ofFile = new FileTurns(Turns.find(conf, System.getenv(), locator, mount),
+            new Locator.File(mount.resolve("pipe").toString(), 0, 0), true);
+        return new SharedOutput(file, mount.resolve("pipe"), Turns.LEAST, 0, ofFile);
+    }
+
+    @Test
+    void aSizeThatCannotBeReadLeavesTheUsualOne() throws Exception {
+        daemon.generous = true;
+        conf.set("penstock.sharedfs.turn.bytes", "256KiB");
+        try (FileSystem usual = FileSystem.newInstance(URI.create("shared:///"), conf);
+                FSDataOutputStream out = usual.create(new Path("/f"))) {
+            out.write(bytes);
+            assertEquals(List.of(MIB), turnsOf(true).stream().distinct().toList());
         }
     }
 

@@ -50,8 +50,8 @@ public final class FileTurns {
             String server = locator.server(placement, start, end);
             // Not at the beginning of the next block, which is still empty. A file system may also know a new file's
             // server only after a while.
-            again = server == null ? Math.max(2 * start, start + 4 * turns.most())
-                : (start / locator.blockSize() + 1) * locator.blockSize() + turns.most();
+            again = server == null ? Math.max(2 * start, start + 4 * Turns.MOST)
+                : (start / locator.blockSize() + 1) * locator.blockSize() + Turns.MOST;
             return server;
         }
         return locator.server(placement, start, end);

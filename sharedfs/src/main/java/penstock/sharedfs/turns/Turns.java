@@ -67,9 +67,10 @@ public final class Turns {
         if (!conf.getBoolean(ENABLED, false) || locator == null) {
             return null;
         }
+        int most = most(conf);
         try {
             Daemon daemon = AgentsDaemon.find(conf, environment, mount.toFile());
-            return daemon == null ? null : new Turns(daemon, locator, most(conf), conf.getBoolean(SYNC, true));
+            return daemon == null ? null : new Turns(daemon, locator, most, conf.getBoolean(SYNC, true));
         } catch (LinkageError | RuntimeException e) {
             LOG.warn("no turns at storage servers: {}. They need penstock-agent.jar of the same release on the class"
                 + " path", e.toString());
@@ -78,11 +79,16 @@ public final class Turns {
     }
 
     private static int most(Configuration conf) {
-        long bytes = conf.getLongBytes(SIZE, MOST);
+        long bytes = -1;
+        try {
+            bytes = conf.getLongBytes(SIZE, MOST);
+        } catch (IllegalArgumentException e) {
+            LOG.debug("{} cannot be read", SIZE, e);
+        }
         if (bytes < LEAST || bytes > MOST) {
-            long used = Math.max(LEAST, Math.min(MOST, bytes));
-            LOG.warn("{} is {}: a turn has {} to {} bytes; {} is used", SIZE, bytes, LEAST, MOST, used);
-            return (int) used;
+            LOG.warn("{} is {}: write a number of bytes from {} to {}, such as 256k; {} is used", SIZE, conf.get(SIZE),
+                LEAST, MOST, MOST);
+            return MOST;
         }
         return (int) bytes;
     }
@@ -113,23 +119,26 @@ public final class Turns {
         } catch (LinkageError | RuntimeException e) {
             LOG.debug("no turn", e);
         }
-        (held == null ? Counts.THIS_JVM.turnsNotAsked : held.isGiven() ? Counts.THIS_JVM.turns
+        boolean given = held != null && held.isGiven();
+        (held == null ? Counts.THIS_JVM.turnsNotAsked : given ? Counts.THIS_JVM.turns
             : Counts.THIS_JVM.turnsPassed).increment();
-        return new Turn(held);
+        return new Turn(held, given);
     }
 
     /** The time of one read or write. Closing it lets the next one begin. */
     public static final class Turn implements AutoCloseable {
-        static final Turn NONE = new Turn(null);
+        static final Turn NONE = new Turn(null, false);
         private final Held held;
+        private final boolean given;
 
-        private Turn(Held held) {
+        private Turn(Held held, boolean given) {
             this.held = held;
+            this.given = given;
         }
 
-        /** Reports whether the daemon was asked: small reads and writes have no turn. */
-        public boolean wasTaken() {
-            return held != null;
+        /** Reports whether the daemon has given the turn. Otherwise the read or write goes ahead without one. */
+        public boolean isGiven() {
+            return given;
         }
 
         @Override

@@ -24,8 +24,8 @@ import org.junit.jupiter.api.Test;
 import penstock.core.Role;
 import penstock.core.TestGates;
 
-/** Tests the copies of our classes for a Spark with a renamed netty. */
-class RenamedNettyTest {
+/** Tests the copies of our classes for Spark's shuffle service. */
+class ServiceCopiesTest {
     private static final String PREFIX = "org.vendor.shaded.";
 
     /** Returns the class file with another name for netty. */
@@ -43,7 +43,7 @@ class RenamedNettyTest {
     /** Loads our classes and Spark's again, the latter with a netty that is renamed. */
     private static final class Vendor extends ClassLoader {
         Vendor() {
-            super(RenamedNettyTest.class.getClassLoader());
+            super(ServiceCopiesTest.class.getClassLoader());
         }
 
         private byte[] classFile(String name) throws IOException {
@@ -92,8 +92,8 @@ class RenamedNettyTest {
     void theCopiesWorkInANettyOfAnyName() throws Exception {
         Vendor vendor = new Vendor();
         ClassFileLocator classes = vendor.locator();
-        Class<?> type = vendor.loadClass(RenamedNetty.class.getName());
-        Method of = type.getDeclaredMethod("of", ClassFileLocator.class, TypePool.class);
+        Class<?> type = vendor.loadClass(ServiceCopies.class.getName());
+        Method of = type.getDeclaredMethod("renamed", ClassFileLocator.class, TypePool.class);
         of.setAccessible(true);
         Object netty = of.invoke(null, classes, TypePool.Default.of(classes));
         assertNotNull(netty);
@@ -126,8 +126,8 @@ class RenamedNettyTest {
 
     @Test
     void aNettyUnderItsOwnNameNeedsNoCopies() throws Exception {
-        ClassFileLocator classes = ClassFileLocator.ForClassLoader.of(RenamedNettyTest.class.getClassLoader());
-        assertNull(RenamedNetty.of(classes, TypePool.Default.of(classes)));
+        ClassFileLocator classes = ClassFileLocator.ForClassLoader.of(ServiceCopiesTest.class.getClassLoader());
+        assertNull(ServiceCopies.renamed(classes, TypePool.Default.of(classes)));
     }
 
     /** The JVM refuses to define the copies again: the agent goes on without the service, and says why. */
