@@ -169,7 +169,7 @@ func (d *Daemon) listedDir(path string) (*blockfile.Dir, error) {
 		return best
 	}
 	best := nearest(clean)
-	var hangs error
+	var unresolved error
 	if best == "" {
 		best = nearest(func(l string) string {
 			real, err := mounts.Do(&d.calls, 0, l, linkPatience, func() string {
@@ -177,13 +177,13 @@ func (d *Daemon) listedDir(path string) (*blockfile.Dir, error) {
 				return real
 			}, nil)
 			if err != nil {
-				hangs = err
+				unresolved = err
 			}
 			return real
 		})
 	}
-	if best == "" && hangs != nil {
-		return nil, fmt.Errorf("directory %s: a listed directory: %w", path, hangs)
+	if best == "" && unresolved != nil {
+		return nil, fmt.Errorf("directory %s: cannot resolve the links of a directory in local_dirs: %w; check its disk", path, unresolved)
 	}
 	if best == "" {
 		return nil, fmt.Errorf("directory %s: %w: local_dirs", path, errNotListed)

@@ -60,11 +60,11 @@ in the row floor, the TeraSorts use the second one.
 
 In the row segregated, the TeraSorts' reads and writes take turns at the servers' disks. The storage
 service gets the part --storage-share of a disk's time while it uses the disk. The TeraSorts, each with
-weight 1, get the rest, and all of the time while the service does not use the disk. The depth is 1, and
-a turn has at most --turn-size KiB, which is also the daemons' quantum. Goals: the clients' throughput is at least 0.95 of that of floor, and their p99 at
-most that of floor plus the time of one quantum. The TeraSorts' makespan is at most that of floor,
-divided by the part of the time that the weights leave to them: 1 - share * (part of the time in which
-clients write or read).
+weight 1, get the rest, and all of the time while the service does not use the disk. The depth is 1.
+--turn-size is the largest turn and the daemons' quantum. Goals: the clients' throughput is at least
+0.95 of that of floor, and their p99 at most that of floor plus the time of one quantum. The
+TeraSorts' makespan is at most that of floor, divided by the part of the time that the weights leave to
+them: 1 - share * (part of the time in which clients write or read).
 
 In these rows, servers, their daemons and storage clients have real-time priority, as if they had CPUs
 of their own.

@@ -69,7 +69,7 @@ func access(s *stand.Stand) kerberos.Access {
 func keystore(s *stand.Stand) string { return s.Path("kdc/rm.p12") }
 func password(s *stand.Stand) string { return s.Path("kdc/rm.password") }
 
-// certify makes a key for the ResourceManager's web address, and a certificate that vouches for itself.
+// certify makes a key and a self-signed certificate for the ResourceManager's web address.
 func certify(ctx context.Context, s *stand.Stand) error {
 	if err := os.WriteFile(password(s), []byte(rand.Text()), 0o600); err != nil {
 		return err

@@ -1,7 +1,7 @@
 // Package packages tests the packages for Debian and Red Hat. dpkg installs, upgrades, removes and
 // purges the Debian package in an empty root, so that the machine stays as it is; no service runs
-// there. The package for Red Hat is built and read, and not installed. In `make soak`, a bare Debian
-// machine becomes a governed DataNode.
+// there. rpm does the same with the package for Red Hat. In `make soak`, a bare Debian machine becomes
+// a governed DataNode.
 package packages
 
 import (

@@ -2,14 +2,19 @@ package packages
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sassoftware/go-rpmutils"
 	"golang.org/x/sys/unix"
+
+	lab "penstock/lab/debian"
 )
 
 // rpm reads a package for Red Hat, whose checksums it verifies.
@@ -83,6 +88,115 @@ func TestThePackageForRedHat(t *testing.T) {
 		if !bytes.Equal(read(t, filepath.Join(dir, name)), read(t, "../../"+source)) {
 			t.Errorf("%s in the package differs from %s", name, source)
 		}
+	}
+}
+
+// redHat is an empty root with the database of rpm, and the programs that the package's scripts need.
+type redHat struct {
+	debian
+	program string // rpm
+	env     []string
+}
+
+// newRedHat returns an empty root. It uses the machine's rpm, or else unpacks Debian's rpm into the cache.
+func newRedHat(t *testing.T) redHat {
+	t.Helper()
+	r := redHat{debian: debian{t, t.TempDir()}, env: os.Environ()}
+	r.install("/bin/sh", "/bin/grep", "/bin/rm")
+	program, err := exec.LookPath("rpm")
+	if err != nil {
+		dir, err := filepath.Abs("../../.cache/rpm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lab.Make(t.Context(), dir, "", func(p *lab.Packages, into string) error { return p.UnpackAll(t.Context(), into, "rpm") }); err != nil {
+			t.Fatalf("rpm for this test: %v", err)
+		}
+		libraries, err := filepath.Glob(filepath.Join(dir, "usr/lib/*-linux-gnu"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		program = filepath.Join(dir, "usr/bin/rpm")
+		r.env = append(r.env, "LD_LIBRARY_PATH="+strings.Join(libraries, ":"), "RPM_CONFIGDIR="+filepath.Join(dir, "usr/lib/rpm"))
+	}
+	r.program = program
+	return r
+}
+
+// rpm runs rpm on the root and returns its output.
+func (r redHat) rpm(args ...string) (string, error) {
+	cmd := exec.CommandContext(r.Context(), r.program, append([]string{"--root", r.root, "--dbpath", "/var/lib/rpm"}, args...)...)
+	cmd.Env = r.env
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// must runs rpm, and ends the test if rpm fails.
+func (r redHat) must(args ...string) string {
+	r.Helper()
+	out, err := r.rpm(args...)
+	if err != nil {
+		r.Fatalf("rpm %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+// rpm installs, upgrades and removes the package, and goes back to the former version. The operator's settings stay. A removal
+// fails while a recorded change cannot be put back, and leaves everything in place. The root's database contains no shell, so
+// dependencies are not checked.
+func TestThePackageForRedHatFromInstallationToRemoval(t *testing.T) {
+	r := newRedHat(t)
+	_, first := build(t, "1.0.0")
+	_, second := build(t, "1.0.1")
+	if out := r.must("--install", "--nodeps", first); !strings.Contains(out, "systemctl enable --now penstock-node") {
+		t.Errorf("the installation does not say how to start the daemon:\n%s", out)
+	}
+	for p, want := range contents {
+		if info, err := os.Lstat(r.path(p)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v; want mode %v", p, info, err, want)
+		}
+	}
+	const settings = "etc/penstock/node.yaml"
+	changed := slices.Concat(read(t, r.path(settings)), []byte("users: [hdfs]\n"))
+	r.write(settings, string(changed))
+	version := func(want string) {
+		t.Helper()
+		if out := r.must("--query", "penstock"); !strings.HasPrefix(out, "penstock-"+want+"-") {
+			t.Errorf("rpm reports the version %s, want %s", out, want)
+		}
+		if !bytes.Equal(read(t, r.path(settings)), changed) {
+			t.Error("the operator's settings were overwritten")
+		}
+	}
+	r.must("--upgrade", "--nodeps", second)
+	version("1.0.1")
+	r.must("--upgrade", "--nodeps", "--oldpackage", first)
+	version("1.0.0")
+
+	// No mechanism has this name, so nothing is done. Without /proc, the id of the boot is unknown.
+	const journal = "run/penstock/control.journal"
+	r.write(journal, `{"boot":"unknown"}`+"\n"+`{"change":{"mechanism":"later","target":"a","before":"7","after":"8"}}`+"\n")
+	if out, err := r.rpm("--erase", "penstock"); err == nil || !strings.Contains(out, "the package stays") {
+		t.Errorf("a removal beside a change that cannot be put back: %v\n%s", err, out)
+	}
+	for _, p := range []string{"opt/penstock/penstock", settings, journal} {
+		if _, err := os.Stat(r.path(p)); err != nil {
+			t.Errorf("after a removal that has failed: %v", err)
+		}
+	}
+	if err := os.Remove(r.path(journal)); err != nil {
+		t.Fatal(err)
+	}
+	if out := r.must("--erase", "penstock"); !strings.Contains(out, "nothing to put back") {
+		t.Errorf("the removal has said:\n%s", out)
+	}
+	for _, p := range []string{"opt/penstock", "usr/bin/penstock", settings} {
+		if _, err := os.Lstat(r.path(p)); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("after the removal: %s: %v", p, err)
+		}
+	}
+	if !bytes.Equal(read(t, r.path(settings+".rpmsave")), changed) {
+		t.Error("the removal did not keep the operator's settings as node.yaml.rpmsave")
 	}
 }
 

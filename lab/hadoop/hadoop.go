@@ -58,7 +58,7 @@ type DataNode struct {
 	HeapMB  int      // default 256
 	JVMArgs []string // JVM arguments, such as -javaagent:..., as in HDFS_DATANODE_OPTS
 	CPUs    string   // taskset list of the JVM's CPUs; empty: all
-	By      []string // command that starts the JVM, with the JVM's own command as its last arguments, and becomes it by exec; default: none
+	Wrapper []string // command before the JVM's command, such as unshare; it must exec its last arguments; default: none
 	Socket  string   // socket of this DataNode's own daemon, as on a machine of its own; default: Governed.Socket
 }
 

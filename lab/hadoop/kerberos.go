@@ -41,7 +41,7 @@ func (k *Kerberos) validate() error {
 		}
 	}
 	if (k.Keystore == "") != (k.KeystorePassword == "") {
-		return fmt.Errorf("hadoop: Kerberos: a keystore and its password belong together")
+		return fmt.Errorf("hadoop: Kerberos: set Keystore and KeystorePassword, or neither")
 	}
 	if k.Realm == "" || k.User == "" || k.Client == nil {
 		return fmt.Errorf("hadoop: Kerberos needs a realm, a user and an HTTP client")
@@ -110,7 +110,7 @@ func (c *Cluster) resourceManagerSite() properties {
 // https reports whether the web addresses of ResourceManagers are https.
 func (c *Cluster) https() bool { return c.cfg.Kerberos != nil && c.cfg.Kerberos.Keystore != "" }
 
-// writeKeystoreSite writes the file that tells the ResourceManagers about their keystore. It contains the password.
+// writeKeystoreSite writes ssl-server.xml for each ResourceManager. The file contains the path and the password of the keystore.
 func (c *Cluster) writeKeystoreSite() error {
 	password, err := os.ReadFile(c.cfg.Kerberos.KeystorePassword)
 	if err != nil {

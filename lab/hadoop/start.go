@@ -206,7 +206,7 @@ func (c *Cluster) launchDataNode(i int) (*process.Process, error) {
 		args = append([]string{install.DataNodeOption(g.AgentJar, cmp.Or(dn.Socket, g.Socket))}, args...)
 	}
 	node := c.cfg.node(i)
-	return c.java(jvm{name: fmt.Sprintf("dn%d", i), heapMB: dn.HeapMB, opts: args, cpus: dn.CPUs, class: classDataNode, by: dn.By, machine: node.Machine, cgroup: node.Cgroup})
+	return c.java(jvm{name: fmt.Sprintf("dn%d", i), heapMB: dn.HeapMB, opts: args, cpus: dn.CPUs, class: classDataNode, wrapper: dn.Wrapper, machine: node.Machine, cgroup: node.Cgroup})
 }
 
 // env returns the environment of daemons and clients, without variables of the caller's own Hadoop.
@@ -235,7 +235,7 @@ type jvm struct {
 	env     []string // in addition to Cluster.env
 	cpus    string   // a taskset list; empty: all
 	ownPIDs bool
-	by      []string // command that becomes the JVM
+	wrapper []string // as in DataNode
 	machine Machine  // nil: that of the masters, or the caller's
 	cgroup  string   // folder; "": the caller's
 	class   string
@@ -253,7 +253,7 @@ func (c *Cluster) java(j jvm) (*process.Process, error) {
 		// another process's CPU time as their own.
 		argv = []string{"unshare", "--mount", "--propagation", "slave", "--mount-proc"}
 	}
-	argv = slices.Concat(argv, j.by, []string{filepath.Join(home, "bin", "java")}, c.jvmOpts(cmp.Or(j.heapMB, 256), j.opts...), []string{j.class}, j.args)
+	argv = slices.Concat(argv, j.wrapper, []string{filepath.Join(home, "bin", "java")}, c.jvmOpts(cmp.Or(j.heapMB, 256), j.opts...), []string{j.class}, j.args)
 	return process.Start(process.Options{Book: c.book, Name: j.name, Log: filepath.Join(c.LogDir(), j.name+".log"),
 		Dir: c.cfg.RunDir, Env: append(c.env(cmp.Or(j.conf, j.name)), j.env...), OwnPIDs: j.ownPIDs}, c.on(j.machine, argv)...)
 }

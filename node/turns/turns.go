@@ -13,8 +13,9 @@
 // is more. In doubt it passes: if the loop does not run, if the device does not answer, and after
 // patience.
 //
-// A server keeps written bytes in its page cache, so the end of a write says nothing about the disk.
-// Turns that write therefore follow each other at the speed of the device (Pacer).
+// A task usually syncs written bytes before it ends their turn. The daemon cannot check this: without a
+// sync, the bytes are only in the server's page cache when the turn ends. So the daemon starts turns for
+// writes no faster than the device can write their bytes (Pacer).
 package turns
 
 import (
@@ -41,15 +42,15 @@ const (
 	lookEvery = 250 * time.Millisecond
 )
 
-// bound is the longest time for which a turn keeps its place at the device: times the time that the turn is expected to
-// take, within least and most.
+// bound limits the time for which a turn keeps its place at the device. The limit is a multiple (times) of the turn's
+// expected time, but at least least and at most most.
 type bound struct {
 	times       time.Duration
 	least, most time.Duration
 }
 
-// A write of which the bytes must be on the disk also waits for the file system's journal and, on a replicated volume, for
-// other servers. most is well below the time after which a device counts as stuck (12 s).
+// A synced write also waits for the file system's journal and, on a replicated volume, for other servers. Both maxima are
+// well below the time after which a device counts as stuck (12 s).
 var (
 	readBound  = bound{10, 100 * time.Millisecond, 2 * time.Second}
 	writeBound = bound{20, 500 * time.Millisecond, 5 * time.Second}

@@ -480,9 +480,9 @@ func (c *contest) turns(ctx context.Context) (*Turns, error) {
 		m.Each("flow_bytes_total", func(labels map[string]string, bytes float64) {
 			if labels["device"] == stand.KernelName(service[i]) && bytes > 0 {
 				t.FlowsMB[labels["flow"]] += bytes / megabyte
-				total += bytes
 			}
 		})
+		total += m.Sum("turn_bytes_total") // also of applications that the daemon has forgotten
 	}
 	for name, mb := range t.FlowsMB {
 		t.FlowsMB[name] = round(mb)

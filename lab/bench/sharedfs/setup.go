@@ -109,7 +109,7 @@ func (b Beside) validate() error {
 	case !(b.Share >= leastShare && b.Share <= mostOfShare): // also NaN
 		return fmt.Errorf("--storage-share %v: use %v to %v", b.Share, leastShare, mostOfShare)
 	case b.Turn < leastTurn || b.Turn > mostOfTurn:
-		return fmt.Errorf("--turn-size of %d bytes: use %d to %d KiB", b.Turn, leastTurn>>10, mostOfTurn>>10)
+		return fmt.Errorf("--turn-size %v: use %d to %d KiB", float64(b.Turn)/1024, leastTurn>>10, mostOfTurn>>10)
 	}
 	return nil
 }

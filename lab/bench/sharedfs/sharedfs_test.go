@@ -20,9 +20,9 @@ func TestValidate(t *testing.T) {
 		"--sorts 0": func(s *Setup) { s.Beside.Sorts = 0 }, "--sorts 101": func(s *Setup) { s.Beside.Sorts = 101 },
 		"--at-once 0": func(s *Setup) { s.Beside.AtOnce = 0 }, "--at-once 25": func(s *Setup) { s.Beside.AtOnce = 25 },
 		"--sort-size 7": func(s *Setup) { s.Beside.SortMiB = 7 }, "--storage-share 1": func(s *Setup) { s.Beside.Share = 1 },
-		"--storage-share NaN": func(s *Setup) { s.Beside.Share = math.NaN() }, "--turn-size of 65535": func(s *Setup) { s.Beside.Turn = 65535 },
-		"--turn-size of 1048577": func(s *Setup) { s.Beside.Turn = 1<<20 + 1 },
-		"--sorts 65":             func(s *Setup) { s.Beside.Sorts, s.Beside.SortMiB = 65, 64 },
+		"--storage-share NaN": func(s *Setup) { s.Beside.Share = math.NaN() }, "--turn-size 63": func(s *Setup) { s.Beside.Turn = 63 << 10 },
+		"--turn-size 1025": func(s *Setup) { s.Beside.Turn = 1025 << 10 },
+		"--sorts 65":       func(s *Setup) { s.Beside.Sorts, s.Beside.SortMiB = 65, 64 },
 	} {
 		s := DefaultSetup()
 		change(&s)

@@ -20,8 +20,8 @@ import penstock.spark.ShuffleServicePoints;
 /**
  * Copies of our classes for Spark's shuffle service, under other names. There are two reasons for copies. Spark's distribution moves
  * netty's classes to org.sparkproject.io.netty in the service's jar, so that they do not conflict with the host's netty. And a
- * NodeManager may load the service in a class loader of its own, of which our classes, in the parent, see no class. The copies are made
- * from our class files: only names change.
+ * NodeManager may load the service in a separate class loader. Our classes are in its parent, and cannot refer to classes of that
+ * loader. The copies are made from our class files: only names change.
  */
 final class ServiceCopies {
     private static final String NETTY = "io/netty/";
@@ -29,7 +29,7 @@ final class ServiceCopies {
     static final String NETTY_INSIDE = "/" + NETTY;
     private static final String ADVICE = "penstock.spark.ShuffleServiceAdvice$Pipeline";
 
-    /** What stands before the names of netty's classes, such as org/sparkproject/; may be empty. */
+    /** The prefix of the names of netty's classes, such as org/sparkproject/; may be empty. */
     private final String prefix;
     /** The beginning of the copies' simple names. */
     private final String mark;
@@ -47,7 +47,7 @@ final class ServiceCopies {
 
     /**
      * Returns the copies for the Spark of the host's class path. Returns null if it has no renamed netty, or if the class
-     * that refers to netty cannot be read: then the service is left out for what it lacks.
+     * that refers to netty cannot be read; in the latter case, {@link Symbols} finds what is missing.
      */
     static ServiceCopies renamed(ClassFileLocator classes, TypePool pool) throws IOException {
         String prefix = prefix(pool);
@@ -139,7 +139,8 @@ final class ServiceCopies {
     /**
      * Defines the copies in the class loader of a service.
      *
-     * @throws RuntimeException or a LinkageError if the JVM refuses
+     * @throws RuntimeException if the JVM refuses the classes
+     * @throws LinkageError if the JVM refuses one of them
      */
     void define(ClassLoader service, Instrumentation jvm) {
         define(ClassInjector.UsingUnsafe.Factory.resolve(jvm)

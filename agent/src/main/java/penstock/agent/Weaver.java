@@ -49,8 +49,8 @@ import penstock.spark.ShuffleServicePoints;
  *
  * <p>Only classes of the class loader in which {@link Symbols} looked are instrumented. A host may load other versions of
  * these classes in a class loader of their own. The advice would meet unknown classes there, so the feature counts as left
- * out. The exception are shuffle services of Spark in class loaders of their own, as a NodeManager loads them (aux-services
- * with a classpath): each one has a weaver of its own, with copies of our classes.
+ * out. Spark's shuffle service is an exception: a NodeManager can load it in a separate class loader (aux-services with a
+ * classpath). Each such class loader has its own weaver, with copies of our classes.
  */
 public final class Weaver implements ClassFileTransformer {
     /** The agent does not support this version of its host. */
@@ -71,7 +71,7 @@ public final class Weaver implements ClassFileTransformer {
     private final ClassLoader home;
     /** The role's features, of which some are left out. */
     private final List<Feature> all;
-    /** Whether a feature makes sense without the role's first one. */
+    /** Whether one feature is enough. Otherwise the role's first feature and another one are required. */
     private final boolean oneIsEnough;
     private final List<Feature> features = new ArrayList<>();
     /** What each feature that is left out lacks. */
@@ -82,11 +82,14 @@ public final class Weaver implements ClassFileTransformer {
     /** A sentence for each feature of which a class cannot be instrumented or used in its class loader. */
     private final Map<String, String> elsewhere = new ConcurrentHashMap<>();
 
-    /** The most class loaders with a shuffle service of Spark. */
+    /** The maximum number of separate class loaders whose shuffle service is instrumented. */
     private static final int MOST_SERVICES = 8;
     /** The weavers of shuffle services of Spark in class loaders of their own; null for one that is left out. */
     private final Map<ClassLoader, Weaver> services = new IdentityHashMap<>();
-    /** Null if such services are left out. */
+    /**
+     * Defines classes in the class loaders of services. Null if the weaver does not instrument services in separate class
+     * loaders.
+     */
     private volatile Instrumentation jvm;
 
     private Weaver(ClassFileLocator classes, Role role, ClassLoader home, List<Feature> all, boolean oneIsEnough) {
@@ -172,7 +175,9 @@ public final class Weaver implements ClassFileTransformer {
         requireSome();
     }
 
-    /** Checks that the first feature is there, and another one that needs it. */
+    /**
+     * Checks that enough features are left: with oneIsEnough any one, otherwise the role's first one and another one.
+     */
     private void requireSome() throws Missing {
         if (oneIsEnough ? features.isEmpty() : features.size() < 2 || !features.get(0).name.equals(Points.of(role).get(0).name)) {
             throw new Missing(missing(), role);
@@ -288,13 +293,14 @@ public final class Weaver implements ClassFileTransformer {
                 return services.get(loader);
             }
             if (services.size() == MOST_SERVICES) {
-                String why = "Spark's shuffle service in more than " + MOST_SERVICES + " class loaders of their own";
+                String why = "Spark's shuffle service in a further class loader: at most " + MOST_SERVICES
+                        + " are governed";
                 if (elsewhere.putIfAbsent("services", why) == null) {
                     Log.say("NOT GOVERNED: " + why);
                 }
                 return null;
             }
-            services.put(loader, null); // in case that this thread comes here again
+            services.put(loader, null); // the code below may load a class, and so call this method again
             String own = "Spark's shuffle service in a class loader of its own (" + loader.getClass().getName() + ")";
             try {
                 Weaver service = isolated(loader, "Isolated" + services.size(), jvm);

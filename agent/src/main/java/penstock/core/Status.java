@@ -12,9 +12,10 @@ public final class Status implements AgentMXBean {
     public static final String NAME = "penstock:type=Agent";
 
     private volatile String state = "out: not started";
-    /** Null until the classes are woven. */
+    /** Returns the instrumented methods; null while no class is instrumented. */
     private volatile Supplier<List<String>> woven;
     private volatile List<String> missing = Collections.emptyList();
+    /** Returns the features that are left out, and why; null until the classes are instrumented. */
     private volatile Supplier<List<String>> leftOut;
     private volatile Client client;
 

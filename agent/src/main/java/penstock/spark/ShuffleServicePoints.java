@@ -34,12 +34,15 @@ public final class ShuffleServicePoints {
 
     private ShuffleServicePoints() { }
 
-    /** Returns the features with copies, for a netty whose names begin with this prefix, such as org/sparkproject/. */
+    /**
+     * Returns the features whose advice uses the copies with this mark, for a netty whose names begin with this prefix,
+     * such as org/sparkproject/.
+     */
     public static List<Feature> copied(String prefix, String mark) {
         return features(prefix, copyOf(ShuffleServiceAdvice.class.getName(), mark) + "$Pipeline");
     }
 
-    /** Returns the name of the copy of our class. It is in the same package. */
+    /** Returns the name of the copy of our class. The copy is in the same package, and its simple name begins with the mark. */
     public static String copyOf(String type, String mark) {
         return type.replace("penstock.spark.", "penstock.spark." + mark);
     }

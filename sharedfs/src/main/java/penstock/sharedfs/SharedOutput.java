@@ -33,7 +33,7 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
     private final FileTurns turns;
     private long position;
     private boolean closed;
-    /** The first error of bytes that had left the buffer: the file may lack them. Null if there was none. */
+    /** The first error of a sync, after which the file may lack written bytes. Null if every sync succeeded. */
     private IOException lost;
 
     /** @param from the position of the first byte */
@@ -116,7 +116,7 @@ final class SharedOutput extends OutputStream implements Syncable, StreamCapabil
 
     @Override
     public void flush() throws IOException {
-        // After an error of a write the bytes stay in the buffer. So close reports each error again.
+        // If a write fails, its bytes stay in the buffer, so close tries again and reports the error.
         buffer.flip();
         try {
             write(buffer);
