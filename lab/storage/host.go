@@ -113,13 +113,17 @@ func (h *Host) Start(name string, argv ...string) (*process.Process, error) {
 	return process.Start(process.Options{Book: h.book, Name: name + " on " + h.Name, Log: filepath.Join(h.dir, name+".log"), Dir: "/"}, h.Args(argv...)...)
 }
 
+// outputPatience bounds the wait for the end of a program's output after its end. On a busy machine, a process that this one
+// has begun to start at the same time can keep the output open for seconds.
+const outputPatience = time.Minute
+
 // Run runs a program on the host and returns its output.
 func (h *Host) Run(ctx context.Context, argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	all := h.Args(argv...)
 	cmd := exec.CommandContext(ctx, all[0], all[1:]...)
-	cmd.Dir, cmd.WaitDelay = "/", time.Second
+	cmd.Dir, cmd.WaitDelay = "/", outputPatience
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%s on %s: %w: %s", strings.Join(argv, " "), h.Name, err, out)
