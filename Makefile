@@ -81,13 +81,14 @@ node: build ## Run the end-to-end tests that share one cluster
 	go test -count=1 -timeout 15m -v $(NODE)
 
 .PHONY: lint
-lint: check-generated ## Check format, vet, staticcheck, docs/results.md with its chart against results/, and the rules of STYLE.md
+lint: check-generated ## Check format, vet, staticcheck, docs/results.md with its chart against results/, docs/reference/cli, and the rules of STYLE.md
 	@bad=$$(gofmt -l $$(find . -name '*.go' -not -path './.*/*' -not -path './run/*')); \
 	  if [ -n "$$bad" ]; then echo "not formatted (run gofmt -w on them):"; echo "$$bad"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	go run ./cmd/penstock-lab results --check
 	go test -count=1 ./tidy
+	go test -count=1 -run '^TestTheReferenceIsUpToDate$$' ./cmd/penstock ./cmd/penstock-lab
 
 .PHONY: supply
 supply: build ## Check the Go libraries against the database of vulnerabilities, and write the bills of materials into dist/

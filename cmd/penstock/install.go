@@ -33,7 +33,8 @@ govern the I/O of Hadoop's daemons, of jobs and of applications. --apply writes 
   mapred-site.xml             map and reduce tasks: their local files
   hdfs-site.xml               turns off the DataNodes' own readahead
   spark-defaults.conf         executors, and the name of an application's HDFS I/O
-  spark-env.sh                the jar on Spark's class path
+  spark-env.sh                the jar on Spark's class path, and the agent in standalone
+                              Workers and in a shuffle service that runs by itself
   tez-site.xml                tasks of Tez: their local files
 
 With --disk-bandwidth, also the changes that make disk bandwidth a YARN resource, like

@@ -53,7 +53,28 @@ const (
 	bootTime   = 15 * time.Minute // longest time for the guest, on a machine that is busy with other work
 )
 
+// kernels are the kernels of the guest: Debian 12's (6.1) and Debian 11's (5.10).
+var kernels = []struct {
+	name  string
+	fetch func(*testing.T) (dir string, err error)
+}{
+	{"debian 12", func(*testing.T) (string, error) { return guest.Kernel("../../.cache") }},
+	{"debian 11", func(t *testing.T) (string, error) { return guest.FetchEarlier(t.Context(), "../../.cache", t.Logf) }},
+}
+
 func TestGuest(t *testing.T) {
+	for _, k := range kernels {
+		t.Run(k.name, func(t *testing.T) {
+			kernel, err := k.fetch(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			testGuest(t, kernel)
+		})
+	}
+}
+
+func testGuest(t *testing.T, kernel string) {
 	book, err := ledger.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -63,10 +84,6 @@ func TestGuest(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	kernel, err := guest.Kernel("../../.cache")
-	if err != nil {
-		t.Fatal(err)
-	}
 	dir := t.TempDir()
 	images := make([]string, 2)
 	for i := range images {

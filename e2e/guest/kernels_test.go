@@ -12,12 +12,20 @@ import (
 	"penstock/lab/ledger"
 )
 
-// The tests of opening files and of residency pass on the guest's kernel, which is earlier than the test machines'.
+// The tests of opening files and of residency pass on the guest's kernels, which are earlier than the test machines'.
 func TestEarlierKernel(t *testing.T) {
-	kernel, err := guest.Kernel("../../.cache")
-	if err != nil {
-		t.Fatal(err)
+	for _, k := range kernels {
+		t.Run(k.name, func(t *testing.T) {
+			kernel, err := k.fetch(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			testEarlierKernel(t, kernel)
+		})
 	}
+}
+
+func testEarlierKernel(t *testing.T, kernel string) {
 	for _, p := range []struct {
 		name, skipped string
 		least         int

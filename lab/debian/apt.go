@@ -129,18 +129,53 @@ func (p *Packages) get(ctx context.Context, args ...string) error {
 
 // Unpack downloads a package, named as "name" or "name/suite", and unpacks it into a folder.
 func (p *Packages) Unpack(ctx context.Context, what, into string) error {
-	if err := p.get(ctx, "download", what); err != nil {
+	deb, err := p.fetch(ctx, what)
+	if err != nil {
 		return err
+	}
+	return errors.Join(extract(ctx, deb, into), os.Remove(deb))
+}
+
+// Dependencies returns the names of the packages that a package, named as "name" or "name/suite", depends on, without
+// their versions. Of alternatives it returns the first one.
+func (p *Packages) Dependencies(ctx context.Context, what string) ([]string, error) {
+	deb, err := p.fetch(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	out, err := exec.CommandContext(ctx, "dpkg-deb", "--field", deb, "Depends").Output()
+	if err := errors.Join(err, os.Remove(deb)); err != nil {
+		return nil, fmt.Errorf("dependencies of %s: %w", what, err)
+	}
+	return parseDepends(string(out)), nil
+}
+
+// parseDepends returns the names of packages in the text of a field Depends.
+func parseDepends(text string) (names []string) {
+	for group := range strings.SplitSeq(text, ",") {
+		first, _, _ := strings.Cut(group, "|")
+		if words := strings.Fields(first); len(words) > 0 {
+			name, _, _ := strings.Cut(words[0], ":") // the architecture
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// fetch downloads a package, named as "name" or "name/suite", and returns the path of its file.
+func (p *Packages) fetch(ctx context.Context, what string) (string, error) {
+	if err := p.get(ctx, "download", what); err != nil {
+		return "", err
 	}
 	name, _, _ := strings.Cut(what, "/")
 	debs, err := filepath.Glob(filepath.Join(p.work, "debs", name+"_*.deb"))
 	if err != nil {
-		return err
+		return "", err
 	}
 	if len(debs) != 1 {
-		return fmt.Errorf("apt-get download %s: %d files, expected one", what, len(debs))
+		return "", fmt.Errorf("apt-get download %s: %d files, expected one", what, len(debs))
 	}
-	return errors.Join(extract(ctx, debs[0], into), os.Remove(debs[0]))
+	return debs[0], nil
 }
 
 // UnpackAll downloads packages of the machine's own suite, and the packages that they need and the machine does not

@@ -158,3 +158,13 @@ func FuzzSources(f *testing.F) {
 		}
 	})
 }
+
+func TestDepends(t *testing.T) {
+	got := parseDepends("linux-image-5.10.0-9-cloud-amd64 (= 5.10.70-1), kmod | module-init-tools (>= 3), perl:any\n")
+	if want := []string{"linux-image-5.10.0-9-cloud-amd64", "kmod", "perl"}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := parseDepends("\n"); len(got) != 0 {
+		t.Errorf("a package without dependencies depends on %q", got)
+	}
+}

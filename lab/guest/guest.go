@@ -6,7 +6,7 @@
 // missing where tests run, and an image of a distribution takes minutes to boot.
 //
 // Choice: QEMU emulates the processor, so it needs neither special rights nor devices. The kernel is
-// Debian's for clouds, which scripts/setup unpacks into a folder of downloads and does not install. The
+// Debian's for clouds, which scripts/setup (or FetchEarlier) unpacks into a folder of downloads and does not install. The
 // first process is a static Go program, such as the test binary itself: it makes the mounts, loads the
 // modules, does its work, prints a line with its result, and turns the guest off. There is no
 // shell and no other program. The guest boots in a few seconds. Its processors are about ten times
@@ -28,6 +28,7 @@ import (
 	"strconv"
 	"strings"
 
+	"penstock/lab/debian"
 	"penstock/lab/ledger"
 	"penstock/lab/process"
 )
@@ -36,7 +37,7 @@ import (
 type Options struct {
 	Book *ledger.Ledger // ledger of the run to which the guest belongs
 	Dir  string         // folder for the guest's files
-	// Kernel is the folder into which the package of the kernel was unpacked (see Kernel).
+	// Kernel is the folder into which the package of the kernel was unpacked (see Kernel and FetchEarlier).
 	Kernel string
 	// Program is the static program that the guest runs. Its main function must call RunIfInside first.
 	Program string
@@ -67,6 +68,40 @@ func Kernel(cache string) (string, error) {
 	dir := filepath.Join(cache, "guest")
 	if _, err := imageIn(dir); err != nil {
 		return "", err
+	}
+	return dir, nil
+}
+
+// FetchEarlier makes sure that the kernel of Debian 11 (5.10) is below the folder of downloads cache, and returns its
+// folder. If it is not there, FetchEarlier needs a Debian machine with apt-get. Two processes may fetch at the
+// same time.
+func FetchEarlier(ctx context.Context, cache string, progress func(format string, args ...any)) (string, error) {
+	const suite, newest = "bullseye", "linux-image-cloud-amd64"
+	dir, err := filepath.Abs(filepath.Join(cache, "guest-"+suite))
+	if err != nil {
+		return "", err
+	}
+	if _, err := imageIn(dir); err == nil {
+		return dir, nil
+	}
+	progress("fetching the kernel of Debian's %s (60 MB with the lists of packages) into %s, once", suite, dir)
+	err = debian.Make(ctx, dir, suite, func(p *debian.Packages, made string) error {
+		needed, err := p.Dependencies(ctx, newest+"/"+suite)
+		if err != nil {
+			return err
+		}
+		for _, name := range needed {
+			if strings.HasPrefix(name, "linux-image-") {
+				return p.Unpack(ctx, name+"/"+suite, made)
+			}
+		}
+		return fmt.Errorf("the package %s of %s depends on %q, none of which is a kernel", newest, suite, needed)
+	})
+	if err == nil {
+		_, err = imageIn(dir)
+	}
+	if err != nil {
+		return "", fmt.Errorf("guest: fetch the kernel of %s into %s: %w", suite, dir, err)
 	}
 	return dir, nil
 }

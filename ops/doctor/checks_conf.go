@@ -129,6 +129,36 @@ func checkNodeManager(f *Facts) []Result {
 	return good("woven into %d methods and connected, process %d", len(n.Agent.WovenMethods), n.PID)
 }
 
+// checkWorker finds standalone Workers of Spark, and shuffle services in processes of their own, that no agent governs. Their agent
+// connects when the service begins to listen, so an agent that has not connected is right in a Worker without the service.
+func checkWorker(f *Facts) (results []Result) {
+	const ungoverned = "the files of shuffles that it sends are not governed"
+	for _, w := range f.Workers {
+		name := fmt.Sprintf("Spark's Worker (process %d)", w.PID)
+		if w.Service {
+			name = fmt.Sprintf("Spark's shuffle service (process %d)", w.PID)
+		}
+		connected := f.Status != nil && f.connectedPID(w.PID)
+		switch {
+		case connected:
+			results = append(results, good("the agent in %s is connected", name)...)
+		case !w.HasAgent && w.Serves:
+			results = append(results, bad(Warn, name+" has no agent", ungoverned, "prepare Spark's configuration folder with penstock install, and restart it")...)
+		case !w.HasAgent:
+			results = append(results, good("%s has no agent; it needs one if spark.shuffle.service.enabled is true (penstock install writes the option)", name)...)
+		case w.Serves && f.Status != nil:
+			results = append(results, bad(Warn, "the agent in "+name+" is not connected to this daemon", ungoverned,
+				"\"users\" of the daemon's settings has to name its user, and \"local_dirs\" its local directories; the agent's messages are in its log")...)
+		default:
+			results = append(results, good("%s has an agent that is not connected: right without the shuffle service (spark.shuffle.service.enabled); otherwise, \"users\" of the daemon's settings has to name its user", name)...)
+		}
+	}
+	if len(results) == 0 {
+		return good("no standalone Worker of Spark runs on this machine, and no shuffle service of its own")
+	}
+	return results
+}
+
 // checkShuffle finds settings that keep the agent from governing the data that reducers fetch.
 func checkShuffle(f *Facts) (results []Result) {
 	n := f.NodeManager

@@ -79,6 +79,7 @@ var checks = []check{
 	{"executors", checkExecutors},
 	{"nodemanager", checkNodeManager},
 	{"shuffle", checkShuffle},
+	{"worker", checkWorker},
 	{"foreign", checkForeign},
 	{"waits", checkWaits},
 	{"orchestrators", checkOrchestrators},

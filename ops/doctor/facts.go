@@ -36,6 +36,8 @@ type Facts struct {
 	Socket    []Path // the folders from / to the socket, then the socket
 	SocketErr error
 
+	Workers []Worker // processes of Spark that may serve files of shuffles on this machine
+
 	Directories []Directory // data directories of the DataNode's configuration or, without it, the agents'
 
 	KernelRelease string
@@ -108,6 +110,14 @@ type Jar struct {
 	For     string // who loads it
 	Problem string // empty: it is there, and a jar
 	Closed  string // the first folder of the path, or the jar, that not every user may read
+}
+
+// Worker is a standalone Worker of Spark, or Spark's shuffle service in a process of its own.
+type Worker struct {
+	PID      int
+	Serves   bool // it is known to serve files of shuffles; a Worker may have that in a file
+	HasAgent bool // its command line loads an agent with the role of a Worker
+	Service  bool // it is a process that does nothing else
 }
 
 // Process has facts about a process from /proc/PID/status.

@@ -98,6 +98,7 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	if f.DataNode.PID != 0 {
 		f.Node, _ = readProcess(f.DataNode.PID) // if this fails, fewer facts about the socket are checked
 	}
+	f.Workers = findWorkers(proc)
 	f.Directories = f.directories()
 	f.KernelRelease = release()
 	f.MissingCalls = status.MissingCalls()

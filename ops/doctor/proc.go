@@ -46,6 +46,50 @@ func innermost(mount string, pid int) int {
 	return int(status.NSpids[len(status.NSpids)-1])
 }
 
+// The main classes of the processes that may serve files of Spark's shuffles on a standalone cluster.
+const (
+	workerClass  = "org.apache.spark.deploy.worker.Worker"
+	serviceClass = "org.apache.spark.deploy.ExternalShuffleService"
+)
+
+// findWorkers returns the processes of the file system that is mounted at mount that run Spark's Worker or shuffle service. It
+// leaves out processes whose command line it may not read.
+func findWorkers(mount string) (found []Worker) {
+	fs, err := procfs.NewFS(mount)
+	if err != nil {
+		return nil
+	}
+	all, err := fs.AllProcs()
+	if err != nil {
+		return nil
+	}
+	for _, p := range all {
+		if line, err := p.CmdLine(); err == nil {
+			if w, ok := workerOf(p.PID, line); ok {
+				found = append(found, w)
+			}
+		}
+	}
+	return found
+}
+
+// workerOf reads a command line; ok is false if it is none of Spark's Worker or shuffle service.
+func workerOf(pid int, line []string) (w Worker, ok bool) {
+	w.PID = pid
+	for _, word := range line {
+		switch {
+		case word == workerClass || word == serviceClass:
+			ok, w.Service = true, word == serviceClass
+		case word == "-Dspark.shuffle.service.enabled=true":
+			w.Serves = true
+		case strings.HasPrefix(word, "-javaagent:") && strings.HasSuffix(word, ",role=worker"):
+			w.HasAgent = true
+		}
+	}
+	w.Serves = w.Serves || w.Service
+	return w, ok && len(line) > 0 && strings.HasSuffix(line[0], "java")
+}
+
 // readMemory reads the machine's memory and the kernel's dirty limits.
 func readMemory(mount string) (m Memory) {
 	fs, err := procfs.NewFS(mount)

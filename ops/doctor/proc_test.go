@@ -63,3 +63,24 @@ func TestInnermost(t *testing.T) {
 		t.Errorf("of a process that is gone: %d", got)
 	}
 }
+
+func TestWorkers(t *testing.T) {
+	const agent = "-javaagent:/opt/penstock/penstock-agent.jar=socket=/run/penstock/agent.sock,role="
+	for _, c := range []struct {
+		line string
+		want Worker
+		ok   bool
+	}{
+		{"/usr/bin/java -cp /a:/b -Xmx1g org.apache.spark.deploy.worker.Worker --webui-port 8081 spark://h:7077", Worker{}, true},
+		{"java -Dspark.shuffle.service.enabled=true " + agent + "worker org.apache.spark.deploy.worker.Worker spark://h:7077", Worker{Serves: true, HasAgent: true}, true},
+		{"java " + agent + "executor org.apache.spark.deploy.ExternalShuffleService", Worker{Serves: true, Service: true}, true},
+		{"java org.apache.spark.deploy.master.Master", Worker{}, false},
+		{"/bin/bash /opt/spark/bin/spark-class org.apache.spark.deploy.worker.Worker spark://h:7077", Worker{}, false},
+		{"", Worker{}, false},
+	} {
+		w, ok := workerOf(0, strings.Fields(c.line))
+		if ok != c.ok || ok && w != c.want {
+			t.Errorf("%s: %+v, %v", c.line, w, ok)
+		}
+	}
+}

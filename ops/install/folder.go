@@ -224,11 +224,12 @@ func (t target) change(f *file, include func(string) ([]byte, error), force bool
 		return edits, conflicts, err
 	}
 	if t.append {
-		if hasLine(f.text, t.whole) {
+		lines := missingLines(f.text, t.whole)
+		if len(lines) == 0 {
 			return nil, nil, nil
 		}
 		eol := lineEnd(f.text)
-		block := eol + "# " + ourComment + eol + t.whole + eol
+		block := eol + "# " + ourComment + eol + strings.Join(lines, eol) + eol
 		if len(f.text) == 0 {
 			block = block[len(eol):]
 		} else if !bytes.HasSuffix(f.text, []byte("\n")) {
@@ -250,13 +251,18 @@ func (t target) change(f *file, include func(string) ([]byte, error), force bool
 	return []edit{e}, conflicts, nil
 }
 
-func hasLine(t []byte, line string) bool {
-	for l := range strings.Lines(string(t)) {
-		if strings.TrimSpace(l) == line {
-			return true
+// missingLines returns the lines of wanted that the text does not have.
+func missingLines(text []byte, wanted string) (missing []string) {
+	has := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		has[strings.TrimSpace(line)] = true
+	}
+	for line := range strings.SplitSeq(wanted, "\n") {
+		if !has[line] {
+			missing = append(missing, line)
 		}
 	}
-	return false
+	return missing
 }
 
 // write carries out the plan. The state file is written first, with every form that a file may have

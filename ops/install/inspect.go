@@ -135,9 +135,12 @@ func (t target) lost(path string) ([]string, error) {
 		return nil, nil
 	case !f.exists:
 		return []string{"is not there"}, nil
-	case t.append && !hasLine(f.text, t.whole):
-		return []string{"lacks the line " + t.whole}, nil
-	case t.whole != "" && !t.append && string(f.text) != t.whole:
+	case t.append:
+		if lines := missingLines(f.text, t.whole); len(lines) > 0 {
+			return []string{"lacks the line " + strings.Join(lines, ", and the line ")}, nil
+		}
+		return nil, nil
+	case t.whole != "" && string(f.text) != t.whole:
 		return []string{"is not what penstock install writes"}, nil
 	case t.whole != "":
 		return nil, nil

@@ -66,7 +66,7 @@ func wantsOf(targets []target, path string) (single, lists []want) {
 	return single, lists
 }
 
-// sparkEnv returns the line for spark-env.sh.
+// sparkEnv returns the lines for spark-env.sh.
 func sparkEnv(o Options) string {
 	for _, t := range sparkTargets(o) {
 		if t.path == "spark-env.sh" {

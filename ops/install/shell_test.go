@@ -225,3 +225,60 @@ func TestSparkEnv(t *testing.T) {
 		}
 	}
 }
+
+// A standalone Worker, and a shuffle service by itself, get one agent: after the operator's options, only if the jar can be
+// read, and also if the file is read twice or the operator's options have this jar's agent.
+func TestSparkWorkersOptions(t *testing.T) {
+	for _, variable := range []string{"SPARK_WORKER_OPTS", "SPARK_SHUFFLE_OPTS"} {
+		for _, c := range []struct {
+			what, before string
+			jar          bool
+			want         string // %s is the agent's option
+		}{
+			{"no options", "", true, "%s"},
+			{"their options", "-Xmx1g", true, "-Xmx1g %s"},
+			{"another agent", "-javaagent:/other.jar", true, "-javaagent:/other.jar %s"},
+			{"already there", "-Xmx1g %s", true, "-Xmx1g %s"},
+			{"no jar", "-Xmx1g", false, "-Xmx1g"},
+		} {
+			dir := scratch(t)
+			o := options(dir)
+			o.AgentJar = filepath.Join(dir, "agent.jar")
+			if c.jar {
+				jarFile(t, o.AgentJar)
+			}
+			put(t, dir, "spark/spark-env.sh", "A=1\n")
+			o.Force = true // the jar may be on other machines only
+			applied(t, o)
+			option := WorkerOption(o.AgentJar, o.Socket)
+			cmd := exec.Command("bash", "-euc", `. "$0"; . "$0"; printf %s "${`+variable+`:-}"`, filepath.Join(dir, "spark", "spark-env.sh"))
+			if c.before != "" {
+				cmd.Env = append(os.Environ(), variable+"="+strings.ReplaceAll(c.before, "%s", option))
+			}
+			if out, err := cmd.CombinedOutput(); err != nil || string(out) != strings.ReplaceAll(c.want, "%s", option) {
+				t.Errorf("%s, %s: got %q (%v)", variable, c.what, out, err)
+			}
+		}
+	}
+}
+
+// Lines that the operator has pasted are not added again.
+func TestPastedLinesOfSparkEnv(t *testing.T) {
+	dir := scratch(t)
+	o := options(dir)
+	first, rest, _ := strings.Cut(sparkEnv(o), "\n")
+	put(t, dir, "spark/spark-env.sh", first+"\n")
+	applied(t, o)
+	got, err := os.ReadFile(filepath.Join(dir, "spark", "spark-env.sh"))
+	if err != nil || strings.Count(string(got), first) != 1 || !strings.Contains(string(got), rest) {
+		t.Errorf("the file is (%v)\n%s", err, got)
+	}
+	put(t, dir, "other/spark-env.sh", sparkEnv(o)+"\n")
+	file, err := readFile(filepath.Join(dir, "other", "spark-env.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if edits, _, err := sparkTargets(o)[0].change(&file, includes(dir), false); err != nil || len(edits) > 0 {
+		t.Errorf("all lines are there, and the edits are %+v (%v)", edits, err)
+	}
+}

@@ -74,8 +74,8 @@ type target struct {
 	path   string // relative to the folder
 	format format
 	wants  []want
-	// whole is the file's text or, with append, the text to append unless the file has one of its
-	// lines already.
+	// whole is the file's text or, with append, the lines to append. Lines that the file has already are
+	// not appended.
 	whole  string
 	append bool
 	// behind reports whether the file is read only by YARN or by Tez's clients, after the *-site.xml, so that
@@ -154,6 +154,18 @@ func bandwidthTargets(bandwidth string) []target {
 	}
 }
 
+// sparkEnvironment returns the lines for spark-env.sh: the jar on Spark's class path, and the agent in a standalone
+// cluster's Worker and in the shuffle service that runs by itself. A line changes nothing if the jar is missing, or if the option names
+// the jar already.
+func sparkEnvironment(o Options) string {
+	lines := []string{fmt.Sprintf("export SPARK_DIST_CLASSPATH=\"${SPARK_DIST_CLASSPATH:+${SPARK_DIST_CLASSPATH}:}%s\"", o.AgentJar)}
+	for _, variable := range []string{"SPARK_WORKER_OPTS", "SPARK_SHUFFLE_OPTS"} {
+		lines = append(lines, fmt.Sprintf(`case "${%[1]s:-}" in *-javaagent:%[2]s=*) ;; *) test ! -r %[2]s || export %[1]s="${%[1]s:+${%[1]s} }%[3]s" ;; esac`,
+			variable, o.AgentJar, WorkerOption(o.AgentJar, o.Socket)))
+	}
+	return strings.Join(lines, "\n")
+}
+
 func sparkTargets(o Options) []target {
 	on := "-Dpenstock.hdfs.impl=" + namedHDFS
 	// Spark inserts the application's id when it starts the executor. A standalone cluster passes
@@ -161,7 +173,7 @@ func sparkTargets(o Options) []target {
 	const application = "-Dpenstock.application={{APP_ID}}"
 	return []target{
 		{path: "spark-env.sh", format: plainText, append: true,
-			whole:   fmt.Sprintf("export SPARK_DIST_CLASSPATH=\"${SPARK_DIST_CLASSPATH:+${SPARK_DIST_CLASSPATH}:}%s\"", o.AgentJar),
+			whole:   sparkEnvironment(o),
 			restart: "Spark's standalone Workers, its Thrift and Connect servers, if you have them"},
 		{path: "spark-defaults.conf", format: sparkProperties, wants: []want{
 			{key: "spark.hadoop.fs.hdfs.impl", set: "${penstock.hdfs.impl}", byDefault: defaultHDFS},
