@@ -255,15 +255,15 @@ func (d *Daemon) heldProcesses(weights *config.Weights) (all []control.Process) 
 			}
 			uid = int(id)
 		}
-		rule := weights.Policy(config.ProcessFlow + p.Name)
+		rule := weights.Policy(p.Flow())
 		cgroups := []string{p.Cgroup}
 		if p.Application != "" {
 			cgroups = d.containersOf(p.Application, maxHeldContainers-containers)
 			containers += len(cgroups)
 		}
 		for _, cgroup := range cgroups {
-			all = append(all, control.Process{Flow: config.ProcessFlow + p.Name, UID: uid, Command: p.Command, Cgroup: cgroup,
-				Weight: rule.Weight, Limit: rule.Limit, Observe: rule.Mode != device.Enforce})
+			all = append(all, control.Process{Flow: p.Flow(), UID: uid, Command: p.Command, Cgroup: cgroup,
+				Service: p.Service != "", Weight: rule.Weight, Limit: rule.Limit, Observe: rule.Mode != device.Enforce})
 		}
 	}
 	return all

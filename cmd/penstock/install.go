@@ -27,14 +27,14 @@ func newInstallCommand() *cobra.Command {
 		Use:   "install",
 		Short: "Prepare the configuration folders of Hadoop, Spark and Tez, or restore them",
 		Long: `Shows, as a unified diff, the changes that a configuration folder needs for Penstock to
-govern the I/O of Hadoop's daemons, of jobs and of applications. --apply writes them:
+govern the I/O of Hadoop's daemons and of applications. --apply writes them:
 
   shellprofile.d/penstock.sh  the agent in the DataNode and the NodeManager
   mapred-site.xml             map and reduce tasks: their local files
   hdfs-site.xml               turns off the DataNodes' own readahead
   spark-defaults.conf         executors, and the name of an application's HDFS I/O
   spark-env.sh                the jar on Spark's class path, and the agent in standalone
-                              Workers and in a shuffle service that runs by itself
+                              Workers and in a separate shuffle service
   tez-site.xml                tasks of Tez: their local files
 
 With --disk-bandwidth, also the changes that make disk bandwidth a YARN resource, like
@@ -55,8 +55,8 @@ same command again.
 
 The jar and the socket must exist on the machines that use the folder, not necessarily on
 this one. Where the jar is missing, daemons and tasks run ungoverned. Spark's executors do
-not start without it, so with --spark-conf the jar must also exist here. --force confirms
-that it exists on the other machines.
+not start without it, so with --spark-conf the command checks that the jar exists on this
+machine. --force skips this check, for a machine that runs no executors.
 
 If a tool writes the folders, --for prints the same settings for the fields of this tool, and where to paste them:
 Ambari (2.7 and later), Cloudera Manager (6 and 7), or variables of your own Ansible roles. With --for, the command
@@ -116,7 +116,7 @@ Exit codes: 0 done, or nothing to do; 1 failed, or a conflict; 2 wrong flags.`,
 	flags.BoolVar(&dryRun, "dry-run", false, "only show the changes; this is the default without --apply and --remove")
 	flags.BoolVar(&apply, "apply", false, "change the folders")
 	flags.BoolVar(&remove, "remove", false, "restore the previous settings")
-	flags.BoolVar(&o.Force, "force", false, "replace other people's settings; with --remove or --disk-bandwidth 0: leave settings as they are that somebody has changed by hand since --apply")
+	flags.BoolVar(&o.Force, "force", false, "replace other people's settings; with --remove or --disk-bandwidth 0: do not restore settings that somebody has changed by hand since --apply")
 	flags.StringVar(&tool, "for", "", "print what to paste into the fields of `TOOL`: "+strings.Join(install.Tools(), ", "))
 	flags.BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

@@ -70,6 +70,8 @@ type Hold struct {
 	WhyNot string
 	// Cgroup is set if the processes have a cgroup that holds no other processes.
 	Cgroup bool
+	// Service is set if the I/O counts for the flow of a named service. Only the gate can charge it.
+	Service bool
 	// Writeback is set if limits of the cgroup hold buffered writes, too (cgroup v2 with its memory
 	// controller).
 	Writeback bool
@@ -140,6 +142,9 @@ func consider(r Mechanism, h Hold, m Machine) Step {
 			return pass("a connection can have a limit, but no weight")
 		}
 		return take("")
+	}
+	if h.Service {
+		return pass("only the gate charges files to a service's flow; an entry without service can have a limit for a cgroup")
 	}
 	if !h.Cgroup {
 		return pass("the processes share their cgroup with others; give them a cgroup of their own, for example a systemd unit")

@@ -46,6 +46,8 @@ func TestDecisions(t *testing.T) {
 		{"processes in a shared cgroup", with(func(h *Hold) { h.Cgroup = false }), machine(CgroupV2, CgroupV1, Freezer)},
 		{"an older kernel, processes in a shared cgroup", with(func(h *Hold) { h.Cgroup = false }), machine(CgroupV2, GateReads, Freezer)},
 		{"the same, no marks on this file system", with(func(h *Hold) { h.Cgroup, h.Marks, h.WhyNot = false, false, "tmpfs has no marks" }), machine(CgroupV2, GateReads, Freezer)},
+		{"a service's own files", with(func(h *Hold) { h.Service = true }), all},
+		{"a service's own files, without a gate", with(func(h *Hold) { h.Service = true }), machine(CgroupV2, CgroupV1, Freezer)},
 		{"only the freezer", limited, machine(Freezer)},
 		{"only the freezer, a DataNode", with(func(h *Hold) { h.Protected = true }), machine(Freezer)},
 		{"only the freezer, a weight", with(func(h *Hold) { h.Weight, h.Limit = 10, 0 }), machine(Freezer)},

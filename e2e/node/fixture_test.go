@@ -56,16 +56,14 @@ func TestMain(m *testing.M) {
 			return []daemon.Options{{Mode: "enforce", More: more.String(), Weights: "default: 1\n"}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
+			settings := fixture.LocalReads()
+			// A DataNode is dead after twice this and ten heartbeats, of a second each.
+			settings["dfs.namenode.heartbeat.recheck-interval"] = "500"
 			return hadoop.Config{
 				DataNodes: s.DataNodes("dfs", s.Disks[:dataNodes]...), BlockSize: block,
 				LocalDirs: []string{filepath.Join(s.Disks[dataNodes].Mount(), "yarn")},
 				Governed:  s.Governed(0),
-				Settings: map[string]string{
-					// A DataNode is dead after twice this and ten heartbeats, of a second each.
-					"dfs.namenode.heartbeat.recheck-interval": "500",
-					// For a client that reads block files without a DataNode.
-					"dfs.block.local-path-access.user": whoami(),
-				},
+				Settings:  settings,
 			}
 		},
 		Clients: true,

@@ -3,8 +3,6 @@ package node
 import (
 	"fmt"
 	"os"
-	"os/user"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +27,7 @@ func TestShortCircuitRead(t *testing.T) {
 	for _, d := range dataDisks() {
 		fixture.Must(t, d.Forget())
 	}
-	conf := shortCircuited(t)
+	conf := shared.ShortCircuited(t)
 	read := func() (all int64, names []string) {
 		doc := shared.Look(t)
 		for _, d := range dataDisks() {
@@ -64,38 +62,8 @@ func TestShortCircuitRead(t *testing.T) {
 	}
 }
 
-// shortCircuited makes a configuration of clients with short-circuit reads as in HDFS-2246. The
-// newer kind needs Hadoop's native library.
-func shortCircuited(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	fixture.Must(t, os.CopyFS(dir, os.DirFS(shared.Hadoop.ClientConfDir())))
-	var more strings.Builder
-	for _, name := range []string{"dfs.client.read.shortcircuit", "dfs.client.use.legacy.blockreader.local"} {
-		fmt.Fprintf(&more, "<property><name>%s</name><value>true</value></property>\n", name)
-	}
-	file := filepath.Join(dir, "hdfs-site.xml")
-	text, err := os.ReadFile(file)
-	fixture.Must(t, err)
-	const end = "</configuration>"
-	if strings.Count(string(text), end) != 1 {
-		t.Fatalf("%s is not a configuration", file)
-	}
-	fixture.Must(t, os.WriteFile(file, []byte(strings.Replace(string(text), end, more.String()+end, 1)), 0o644))
-	return dir
-}
-
 // newClients starts clients with another configuration.
 func newClients(t *testing.T, conf string) *client.JVM {
 	t.Helper()
 	return shared.StartClients(t, client.Options{Conf: conf, Temp: t.TempDir(), Log: shared.Path("circuit.log")})
-}
-
-// whoami returns the user that may ask DataNodes for the paths of block files.
-func whoami() string {
-	u, err := user.Current()
-	if err != nil {
-		return "root"
-	}
-	return u.Username
 }

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 			return []daemon.Options{{Mode: "enforce", More: daemon.Believe, Device: usual.device()}}
 		},
 		Hadoop: func(s *stand.Stand) hadoop.Config {
-			return hadoop.Config{DataNodes: s.GovernedDataNodes("dfs")}
+			return hadoop.Config{DataNodes: s.GovernedDataNodes("dfs"), Settings: fixture.LocalReads()}
 		},
 		ClientClasses: true,
 		Agents:        []int{1},

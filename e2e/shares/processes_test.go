@@ -3,14 +3,17 @@ package shares
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"penstock/e2e/internal/fixture"
+	clients "penstock/lab/client"
 	"penstock/lab/disk"
 	"penstock/lab/judge"
 	"penstock/node/status"
@@ -57,14 +60,7 @@ processes:
 `, reader.flow())
 	fixture.Must(t, shared.SetWeights(t.Context(), 0, text))
 	t.Cleanup(func() { fixture.Check(t, shared.SetWeights(context.Background(), 0, "default: 1\n")) })
-	err = x.node.await(t.Context(), "holding processes", func(metrics) error {
-		s, err := status.Fetch(t.Context(), x.node.Address)
-		if err == nil && !(s.Control.Held("process:writer") && s.Control.Held("process:reader")) {
-			err = fmt.Errorf("not held yet: %+v", s.Control)
-		}
-		return err
-	})
-	fixture.Must(t, err)
+	x.awaitHolds(t, "process:writer", "process:reader")
 
 	x.forget(t)
 	x.limit(t, flash)
@@ -112,6 +108,59 @@ processes:
 		return blocks(path)
 	}
 	x.hold(t, "beside HDFS", x.parts, judge.Window{From: from, To: disk.Monotonic()})
+}
+
+// awaitHolds waits until the daemon holds the processes of all flows.
+func (x *trial) awaitHolds(t *testing.T, flows ...string) {
+	t.Helper()
+	err := x.node.await(t.Context(), "holding processes", func(metrics) error {
+		s, err := status.Fetch(t.Context(), x.node.Address)
+		if err == nil && slices.ContainsFunc(flows, func(flow string) bool { return !s.Control.Held(flow) }) {
+			err = fmt.Errorf("not held yet: %+v", s.Control)
+		}
+		return err
+	})
+	fixture.Must(t, err)
+}
+
+// TestShortCircuitReadsOfAService: clients that read block files without the DataNode share the disk with an application that
+// reads through it, with the weights 3:1. An entry of processes gives the clients the flow of a named service, and
+// the gate holds them. All that they read counts for that flow.
+func TestShortCircuitReadsOfAService(t *testing.T) {
+	x := &trial{cluster: start(t), measure: serviceOf, quantum: float64(fullQuantum)}
+	x.retune(t, flashCost, fmt.Sprintf("control: {mode: enforce, directories: [%s]}\n", x.disk.Mount()))
+	reader := part{number: 74, weight: 1, bytes: 640 * mib}
+	local := part{number: 75, name: "service:local", weight: 3, bytes: 1024 * mib}
+	x.parts = []part{reader, local}
+	remote := x.guests(t)
+	near := &guests{cluster: x.cluster, jvm: x.StartClients(t, clients.Options{Conf: x.ShortCircuited(t), Log: filepath.Join(x.Hadoop.LogDir(), "near.log")})}
+	for _, p := range x.parts {
+		remote.prepare(t, p)
+	}
+	text := fmt.Sprintf(`default: 1
+rules: [{application: %[1]s, weight: %[2]d}, {flow: "%[3]s", weight: %[4]d}]
+services: [{name: local, user: "%[5]d"}]
+processes: [{name: files, user: "%[5]d", command: java, service: local}]
+`, reader.flow(), reader.weight, local.flow(), local.weight, os.Getuid())
+	fixture.Must(t, shared.SetWeights(t.Context(), 0, text))
+	t.Cleanup(func() { fixture.Check(t, shared.SetWeights(context.Background(), 0, "default: 1\n")) })
+	x.awaitHolds(t, local.flow())
+
+	x.forget(t)
+	x.limit(t, flash)
+	both := []contender{remote.join(t, reader), near.join(t, local)}
+	x.backlogged(t, both...)
+	pass(t, 2*settling)
+	s := x.watch(t, window+4*slide, often, both...)
+	x.owner = x.owners(t, map[string][]string{reader.flow(): reader.paths(), local.flow(): local.paths()})
+	x.hold(t, "beside short-circuit reads", x.parts, s.Window)
+	x.booked(t, s)
+	moved := x.judge(t, x.owner, s.Window)[0].Owners[local.flow()]
+	charged := s.after.flow("bytes_total", local.flow()) - s.before.flow("bytes_total", local.flow())
+	t.Logf("short-circuit reads: the disk moved %d bytes, and the flow was charged %.0f", moved.Bytes(), charged)
+	if off := charged/float64(moved.Bytes()) - 1; !(math.Abs(off) <= 0.05) { // so that NaN fails
+		t.Errorf("%s was charged %.0f bytes, and the disk moved %d of its files: off by %.3f", local.flow(), charged, moved.Bytes(), off)
+	}
 }
 
 // fullQuantum is the device time of a quantum of flashCost: 256 KiB on the 8 channels of the disk.

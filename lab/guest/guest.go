@@ -98,7 +98,9 @@ func FetchEarlier(ctx context.Context, cache string, progress func(format string
 		return fmt.Errorf("the package %s of %s depends on %q, none of which is a kernel", newest, suite, needed)
 	})
 	if err == nil {
-		_, err = imageIn(dir)
+		if _, err := imageIn(dir); err != nil {
+			return "", fmt.Errorf("guest: %s has no kernel: delete the folder to fetch it again", dir)
+		}
 	}
 	if err != nil {
 		return "", fmt.Errorf("guest: fetch the kernel of %s into %s: %w", suite, dir, err)

@@ -42,8 +42,7 @@ type Config struct {
 	// LocalDir is the folder in which a standalone worker's executors keep shuffle and spill files;
 	// default RunDir/work. On YARN, the NodeManager's folders are used instead.
 	LocalDir string
-	// Governed prepares the configuration as `penstock install` does, and loads the agent in a Worker with the shuffle
-	// service; nil: the configuration does not contain Penstock.
+	// Governed prepares the configuration as `penstock install` does; nil: the configuration does not contain Penstock.
 	Governed *hadoop.Governed
 	// Settings are added to spark-defaults.conf.
 	Settings map[string]string
@@ -192,9 +191,6 @@ func (s *Spark) env() []string {
 	if s.cfg.Java != "" {
 		env = slices.DeleteFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "JAVA_HOME=") })
 		env = append(env, "JAVA_HOME="+s.cfg.Java)
-	}
-	if g := s.cfg.Governed; g != nil && s.cfg.Standalone && s.cfg.Settings[serviceEnabled] == "true" {
-		env = append(env, "SPARK_WORKER_OPTS="+install.WorkerOption(g.AgentJar, g.Socket))
 	}
 	if !s.cfg.Standalone {
 		// YARN sets this variable itself, and a worker's value would have precedence.

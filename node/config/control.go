@@ -11,6 +11,7 @@ import (
 	"penstock/core/limit"
 	"penstock/core/policy"
 	"penstock/node/device"
+	"penstock/node/identity"
 	"penstock/settings"
 )
 
@@ -120,8 +121,8 @@ func ControlJournal(n *Node) string {
 // ProcessFlow is the prefix of the names of flows of processes without an agent.
 const ProcessFlow = "process:"
 
-// Process describes processes without an agent that form one flow, named process: and the name. A
-// process belongs to the first entry that matches. All given conditions must match.
+// Process describes processes without an agent that form one flow, named process: and the name, or belong to the flow of a
+// service. A process belongs to the first entry that matches. All given conditions must match.
 type Process struct {
 	Name    string `yaml:"name"`
 	User    string `yaml:"user"`    // name or id
@@ -129,10 +130,22 @@ type Process struct {
 	Cgroup  string `yaml:"cgroup"`  // the cgroup's path, as in /proc/PID/cgroup; cgroups below belong to it
 	// Application is a pattern for the names of applications of Kubernetes and Mesos: the entry is for their containers on
 	// this machine. With it, the entry has no cgroup.
-	Application string         `yaml:"application"`
-	Weight      int            `yaml:"weight"` // default: the default weight of the file
-	Limit       settings.Bytes `yaml:"limit"`  // per second, on each device; default: none
-	Mode        string         `yaml:"mode"`   // default: enforce, with which the daemon's own mode applies
+	Application string `yaml:"application"`
+	// Service is the name of a service of the file: the processes belong to the service's flow, whose rules give weight, limit
+	// and mode. So files that the service reads and writes by itself, such as blocks in short-circuit reads, count together
+	// with what it reads and writes through DataNodes. Without it, the entry has a flow of its own.
+	Service string         `yaml:"service"`
+	Weight  int            `yaml:"weight"` // default: the default weight of the file
+	Limit   settings.Bytes `yaml:"limit"`  // per second, on each device; default: none
+	Mode    string         `yaml:"mode"`   // default: enforce, with which the daemon's own mode applies
+}
+
+// Flow returns the name of the flow to which the processes belong.
+func (p *Process) Flow() string {
+	if p.Service != "" {
+		return identity.NamedFlow + p.Service
+	}
+	return ProcessFlow + p.Name
 }
 
 // Connection limits the TCP connections between DataNodes and an application's containers.
@@ -187,6 +200,9 @@ func (w *Weights) validateProcesses() {
 		} else if p.Application != "" && p.Cgroup != "" {
 			fail("application", "give application or cgroup: an application's containers have cgroups of their own")
 		}
+		if p.Service != "" {
+			w.validateServiceOf(i, fail)
+		}
 		if len(p.Command) > commLength {
 			fail("command", "command %q: the kernel keeps %d bytes of a command's name; use %q", p.Command, commLength, p.Command[:commLength])
 		}
@@ -201,6 +217,25 @@ func (w *Weights) validateProcesses() {
 		}
 		if err := checkLimit(p.Limit); err != nil {
 			fail("limit", "%v", err)
+		}
+	}
+}
+
+// validateServiceOf checks the entry i of processes, which has a service.
+func (w *Weights) validateServiceOf(i int, fail func(field, format string, args ...any)) {
+	p := w.Processes[i]
+	switch {
+	case p.User == "" || p.User == identity.AnyUser:
+		fail("service", "give the service's user: anybody can have a command's name, and processes of the service get its weight")
+	case !slices.ContainsFunc(w.Services, func(s Service) bool { return s.Name == p.Service && (s.User == p.User || s.User == identity.AnyUser) }):
+		fail("service", "service %.80q: no entry of services has this name and user %.80q", p.Service, p.User)
+	}
+	if p.Application != "" {
+		fail("application", "give application or service: an application's containers are no service")
+	}
+	for _, field := range []string{"weight", "limit", "mode"} {
+		if w.doc.Has("processes", i, field) {
+			fail(field, "%s: not with service; give the rule {flow: \"%s\"} the %s", field, p.Flow(), field)
 		}
 	}
 }

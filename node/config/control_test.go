@@ -58,8 +58,10 @@ func TestControlSettings(t *testing.T) {
 func TestProcesses(t *testing.T) {
 	w, err := LoadWeights(write(t, `
 default: 2
-rules: [{flow: "process:*", weight: 99}]
+rules: [{flow: "process:*", weight: 99}, {flow: "service:hbase", weight: 5, limit: 30MiB}]
+services: [{name: hbase, user: hbase}]
 processes:
+  - {name: files, user: hbase, command: java, service: hbase}
   - {name: backup, user: "1005", limit: 20MiB, mode: observe}
   - {name: fio, command: fio, cgroup: /system.slice/x.service, weight: 7}
 connections:
@@ -73,11 +75,15 @@ connections:
 		"process:backup": {Weight: 2, Mode: device.Observe, Limit: 20 << 20},
 		"process:fio":    {Weight: 7, Mode: device.Enforce},
 		"process:other":  {Weight: 99, Mode: device.Enforce},
+		"service:hbase":  {Weight: 5, Mode: device.Enforce, Limit: 30 << 20, Order: 1},
 		"other":          {Weight: 2, Mode: device.Enforce},
 	} {
 		if got := w.Policy(flow); got != want {
 			t.Errorf("%s: %+v, want %+v", flow, got, want)
 		}
+	}
+	if a, b := w.Processes[0].Flow(), w.Processes[1].Flow(); a != "service:hbase" || b != "process:backup" {
+		t.Errorf("the flows are %s and %s", a, b)
 	}
 	if c := w.Connections; c[0].Direction != "both" || c[1].Direction != "read" || c[0].Limit != 10<<20 {
 		t.Errorf("%+v", c)
@@ -86,29 +92,35 @@ connections:
 
 func TestBadProcesses(t *testing.T) {
 	for text, want := range map[string]string{
-		"processes: [{name: a}]":                                                       `line 1, column 13: process 1: give user, command, cgroup or application`,
-		"processes: [{name: a, application: \"[\"}]":                                   `application: pattern "["`,
-		"processes: [{name: a, application: a, cgroup: /b}]":                           `give application or cgroup`,
-		"processes: [{name: a, application: " + strings.Repeat("x", 257) + "}]":        `use at most 256 bytes`,
-		"processes: [{user: a}]":                                                       `process 1: name "": give 1 to 64`,
-		"processes: [{name: a b, user: a}]":                                            `line 1, column 14: process 1: name "a b": use letters`,
-		"processes: [{name: " + strings.Repeat("a", 65) + ", user: a}]":                `give 1 to 64`,
-		"processes: [{name: a, user: a}, {name: a, user: b}]":                          `line 1, column 34: process 2: the name a is in use already`,
-		"processes: [{name: a, command: much-too-long-name}]":                          `the kernel keeps 15 bytes of a command's name; use "much-too-long-n"`,
-		"processes: [{name: a, cgroup: x}]":                                            `cgroup "x": give a path`,
-		"processes: [{name: a, cgroup: /" + strings.Repeat("x", 256) + "}]":            `at most 256 bytes`,
-		"processes: [{name: a, user: a, weight: 0}]":                                   `weight 0: use 1 to 1000000`,
-		"processes: [{name: a, user: a, limit: 1KiB}]":                                 `limit 1024: use 65536 (64KiB)`,
-		"processes: [{name: a, user: a, mode: on}]":                                    `mode "on"`,
-		"processes: [" + strings.Repeat("{name: a, user: a},", MaxProcesses+1) + "]":   `65 processes: use at most 64`,
-		"processes: [{name: a, cgroup: /}]":                                            `cgroup "/": give a path`,
-		"processes: [{name: a, cgroup: /a/../b}]":                                      `cgroup "/a/../b": give a path`,
-		"connections: [{limit: 1MiB}]":                                                 `connection 1: give application`,
-		"connections: [{application: a}]":                                              `connection 1: give limit`,
-		"connections: [{application: a, limit: 1}]":                                    `limit 1: use 65536`,
-		"connections: [{application: a, limit: 1MiB, direction: up}]":                  `direction "up": use read, write or both`,
-		"connections: [{application: '[', limit: 1MiB}]":                               `application: pattern "["`,
-		"connections: [" + strings.Repeat("{application: a},", MaxConnections+1) + "]": `1001 connections: use at most 1000`,
+		"processes: [{name: a}]":                                                                      `line 1, column 13: process 1: give user, command, cgroup or application`,
+		"processes: [{name: a, application: \"[\"}]":                                                  `application: pattern "["`,
+		"processes: [{name: a, application: a, cgroup: /b}]":                                          `give application or cgroup`,
+		"processes: [{name: a, application: " + strings.Repeat("x", 257) + "}]":                       `use at most 256 bytes`,
+		"processes: [{user: a}]":                                                                      `process 1: name "": give 1 to 64`,
+		"processes: [{name: a b, user: a}]":                                                           `line 1, column 14: process 1: name "a b": use letters`,
+		"processes: [{name: " + strings.Repeat("a", 65) + ", user: a}]":                               `give 1 to 64`,
+		"processes: [{name: a, user: a}, {name: a, user: b}]":                                         `line 1, column 34: process 2: the name a is in use already`,
+		"processes: [{name: a, command: much-too-long-name}]":                                         `the kernel keeps 15 bytes of a command's name; use "much-too-long-n"`,
+		"processes: [{name: a, cgroup: x}]":                                                           `cgroup "x": give a path`,
+		"processes: [{name: a, cgroup: /" + strings.Repeat("x", 256) + "}]":                           `at most 256 bytes`,
+		"processes: [{name: a, user: a, weight: 0}]":                                                  `weight 0: use 1 to 1000000`,
+		"processes: [{name: a, user: a, limit: 1KiB}]":                                                `limit 1024: use 65536 (64KiB)`,
+		"processes: [{name: a, user: a, mode: on}]":                                                   `mode "on"`,
+		"processes: [" + strings.Repeat("{name: a, user: a},", MaxProcesses+1) + "]":                  `65 processes: use at most 64`,
+		"processes: [{name: a, cgroup: /}]":                                                           `cgroup "/": give a path`,
+		"processes: [{name: a, cgroup: /a/../b}]":                                                     `cgroup "/a/../b": give a path`,
+		"processes: [{name: a, user: a, service: b}]":                                                 `process 1: service "b": no entry of services has this name and user "a"`,
+		"services: [{name: b, user: b}]\nprocesses: [{name: a, command: b, service: b}]":              `give the service's user: anybody can have a command's name`,
+		"services: [{name: b, user: b}]\nprocesses: [{name: a, user: \"*\", service: b}]":             `give the service's user`,
+		"services: [{name: b, user: b}]\nprocesses: [{name: a, user: c, service: b}]":                 `no entry of services has this name and user "c"`,
+		"services: [{name: b, user: b}]\nprocesses: [{name: a, user: b, service: b, weight: 2}]":      `weight: not with service; give the rule {flow: "service:b"} the weight`,
+		"services: [{name: b, user: b}]\nprocesses: [{name: a, user: b, service: b, application: c}]": `give application or service`,
+		"connections: [{limit: 1MiB}]":                                                                `connection 1: give application`,
+		"connections: [{application: a}]":                                                             `connection 1: give limit`,
+		"connections: [{application: a, limit: 1}]":                                                   `limit 1: use 65536`,
+		"connections: [{application: a, limit: 1MiB, direction: up}]":                                 `direction "up": use read, write or both`,
+		"connections: [{application: '[', limit: 1MiB}]":                                              `application: pattern "["`,
+		"connections: [" + strings.Repeat("{application: a},", MaxConnections+1) + "]":                `1001 connections: use at most 1000`,
 	} {
 		if _, err := LoadWeights(write(t, text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v; want an error with %q", text, err, want)
@@ -149,7 +161,7 @@ func TestMatches(t *testing.T) {
 }
 
 func FuzzProcesses(f *testing.F) {
-	f.Add("processes: [{name: a, user: b, command: c, cgroup: /d, weight: 3, limit: 1MiB}]\nconnections: [{application: x, limit: 1MiB}]")
+	f.Add("processes: [{name: a, user: b, command: c, cgroup: /d, weight: 3, limit: 1MiB}, {name: e, user: b, service: s}]\nservices: [{name: s, user: b}]\nconnections: [{application: x, limit: 1MiB}]")
 	f.Fuzz(func(t *testing.T, text string) {
 		name := filepath.Join(t.TempDir(), "w.yaml")
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
@@ -160,7 +172,7 @@ func FuzzProcesses(f *testing.F) {
 			return
 		}
 		for _, p := range w.Processes {
-			if r := w.Policy(ProcessFlow + p.Name); r.Weight < 1 {
+			if r := w.Policy(p.Flow()); r.Weight < 1 {
 				t.Errorf("%q: %+v", text, r)
 			}
 		}

@@ -46,6 +46,7 @@ type Process struct {
 	Flow            string
 	UID             int // gate.AnyUser: any
 	Command, Cgroup string
+	Service         bool  // the flow is that of a named service
 	Weight          int   // 0: none
 	Limit           int64 // bytes per second at one device; 0: none
 	Observe         bool  // only report what would be done

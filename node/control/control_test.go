@@ -302,6 +302,29 @@ func TestAProcessIsNotHeldTwice(t *testing.T) {
 	}
 }
 
+// Entries with the same service are one flow, so the gate gives their processes one class.
+func TestTwoEntriesOfAService(t *testing.T) {
+	place := Place{Path: "/data", Device: cgroup.Device{Major: 7, Minor: 1}}
+	server := Process{Flow: "service:hbase", Service: true, UID: 7, Command: "java", Weight: 1}
+	shell := server
+	shell.Command = "ruby"
+	w := Want{Enforce: true, Places: []Place{place}, Processes: []Process{server, shell}}
+	holds := decide(w, ladder.Machine{ladder.Gate: {OK: true}, ladder.CgroupV2: {OK: true}}, nil, map[string]error{}, func() []int { return nil })
+	if len(holds) != 2 || holds[0].taken != ladder.Gate || holds[1].taken != ladder.Gate {
+		t.Errorf("with a gate: %+v", holds)
+	}
+	want := []gate.Rule{{Class: 1, UID: 7, Comm: "java"}, {Class: 1, UID: 7, Comm: "ruby"}}
+	if got := gateRules(w.Processes, []string{server.Flow}, holds); !slices.Equal(got, want) {
+		t.Errorf("the gate's rules are %+v, want %+v", got, want)
+	}
+	w.Processes[0].Cgroup = "/system.slice/hbase.service"
+	for _, d := range decide(w, ladder.Machine{ladder.CgroupV2: {OK: true}, ladder.Freezer: {OK: true}}, nil, map[string]error{}, func() []int { return nil }) {
+		if d.taken != "" {
+			t.Errorf("without a gate, %s holds the entry", d.taken)
+		}
+	}
+}
+
 // A start puts back the changes of a killed daemon. The gate of the killed daemon has ended with it.
 func TestAKilledDaemonLeavesNothing(t *testing.T) {
 	m := start(t)

@@ -105,7 +105,7 @@ func decide(w Want, m ladder.Machine, cgroups *cgroup.Controller, why map[string
 	var all []*decision
 	for _, place := range w.Places {
 		for _, p := range w.Processes {
-			h := ladder.Hold{Weight: p.Weight, Limit: p.Limit, Marks: why[place.Path] == nil, Cgroup: p.Cgroup != "" && p.Command == "" && p.UID == gate.AnyUser}
+			h := ladder.Hold{Weight: p.Weight, Limit: p.Limit, Marks: why[place.Path] == nil, Service: p.Service, Cgroup: p.Cgroup != "" && p.Command == "" && p.UID == gate.AnyUser}
 			if e := why[place.Path]; e != nil {
 				h.WhyNot = strings.ReplaceAll(e.Error(), "\n", "; ")
 			}

@@ -132,7 +132,7 @@ func checkNodeManager(f *Facts) []Result {
 // checkWorker finds standalone Workers of Spark, and shuffle services in processes of their own, that no agent governs. Their agent
 // connects when the service begins to listen, so an agent that has not connected is right in a Worker without the service.
 func checkWorker(f *Facts) (results []Result) {
-	const ungoverned = "the files of shuffles that it sends are not governed"
+	const ungoverned = "the shuffle files that this process sends are not governed"
 	for _, w := range f.Workers {
 		name := fmt.Sprintf("Spark's Worker (process %d)", w.PID)
 		if w.Service {
@@ -143,18 +143,20 @@ func checkWorker(f *Facts) (results []Result) {
 		case connected:
 			results = append(results, good("the agent in %s is connected", name)...)
 		case !w.HasAgent && w.Serves:
-			results = append(results, bad(Warn, name+" has no agent", ungoverned, "prepare Spark's configuration folder with penstock install, and restart it")...)
+			results = append(results, bad(Warn, name+" has no agent", ungoverned, "prepare Spark's configuration folder with penstock install, and restart the process")...)
 		case !w.HasAgent:
 			results = append(results, good("%s has no agent; it needs one if spark.shuffle.service.enabled is true (penstock install writes the option)", name)...)
-		case w.Serves && f.Status != nil:
+		case f.Status == nil:
+			results = append(results, good("%s has an agent; it is unknown whether it is connected, because the daemon does not answer", name)...)
+		case w.Serves:
 			results = append(results, bad(Warn, "the agent in "+name+" is not connected to this daemon", ungoverned,
-				"\"users\" of the daemon's settings has to name its user, and \"local_dirs\" its local directories; the agent's messages are in its log")...)
+				"\"users\" in the daemon's settings must name the process's user, and \"local_dirs\" (if set) its local directories; the agent's messages are in the process's log")...)
 		default:
-			results = append(results, good("%s has an agent that is not connected: right without the shuffle service (spark.shuffle.service.enabled); otherwise, \"users\" of the daemon's settings has to name its user", name)...)
+			results = append(results, good("%s has an agent that is not connected. This is correct unless spark.shuffle.service.enabled is true. If it is, \"users\" of the daemon's settings must name the process's user", name)...)
 		}
 	}
 	if len(results) == 0 {
-		return good("no standalone Worker of Spark runs on this machine, and no shuffle service of its own")
+		return good("neither a standalone Worker of Spark nor a separate shuffle service runs on this machine")
 	}
 	return results
 }

@@ -2,11 +2,14 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
 
+	"penstock/core/ladder"
 	"penstock/core/reserve"
+	"penstock/node/identity"
 	"penstock/node/status"
 )
 
@@ -297,11 +300,31 @@ func checkShortCircuit(f *Facts) []Result {
 		return bad(Warn, f.DataNode.ConfErr.Error(), "it is unknown whether clients bypass the DataNode",
 			"check dfs.client.read.shortcircuit and dfs.domain.socket.path in hdfs-site.xml by hand")
 	case f.DataNode.Conf["dfs.client.read.shortcircuit"] == "true" && f.DataNode.Conf["dfs.domain.socket.path"] != "":
+		if held := f.heldServices(); len(held) > 0 {
+			return good("short-circuit reads are on; those of %s are held by kernel control, all others are foreign I/O", strings.Join(held, ", "))
+		}
 		return bad(Warn, "short-circuit reads are on ("+f.DataNode.Conf["dfs.domain.socket.path"]+")",
 			"clients on this node read block files themselves: their reads have no share and count as foreign I/O",
-			"set dfs.client.read.shortcircuit to false for DataNodes and clients")
+			"set dfs.client.read.shortcircuit to false for DataNodes and clients; or hold the services that use it (docs/operate/control.md, short-circuit reads)")
 	}
 	return good("off")
+}
+
+// heldServices returns the flows of named services whose own file I/O the gate holds on all devices. Other holds of such flows
+// are of connections.
+func (f *Facts) heldServices() []string {
+	if f.Status == nil {
+		return nil
+	}
+	held := map[string]bool{}
+	for _, h := range f.Status.Control.Holds {
+		if strings.HasPrefix(h.Flow, identity.NamedFlow) && !slices.Contains([]string{string(ladder.Pacing), string(ladder.Shaper)}, h.Mechanism) {
+			before, there := held[h.Flow]
+			held[h.Flow] = h.Held && (before || !there)
+		}
+	}
+	maps.DeleteFunc(held, func(_ string, all bool) bool { return !all })
+	return slices.Sorted(maps.Keys(held))
 }
 
 // checkForeign reports how foreign I/O is attributed. A coarse attribution is not a fault, because

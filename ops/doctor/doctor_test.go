@@ -209,6 +209,22 @@ func TestBrokenNodes(t *testing.T) {
 		"neighbouring rights":    {func(f *Facts) { f.Daemon.Capabilities = ^uint64(1<<19 | 1<<2 | 1<<1) }, "identity warn"},
 		"trust without rights":   {func(f *Facts) { f.Daemon.Capabilities, f.Status.Identity.Mode = 0, "trust" }, ""},
 		"short-circuit":          {shortCircuit, "short-circuit warn"},
+		"short-circuit, held": {func(f *Facts) {
+			shortCircuit(f)
+			f.Status.Control.Holds = []status.Hold{{Flow: "service:hbase", Mechanism: "gate", Held: true}, {Flow: "service:hbase", Mechanism: "gate", Held: true}}
+		}, ""},
+		"short-circuit, one disk held": {func(f *Facts) {
+			shortCircuit(f)
+			f.Status.Control.Holds = []status.Hold{{Flow: "service:hbase", Mechanism: "gate", Held: true}, {Flow: "service:hbase"}}
+		}, "short-circuit warn"},
+		"short-circuit, a connection held": {func(f *Facts) {
+			shortCircuit(f)
+			f.Status.Control.Holds = []status.Hold{{Flow: "service:hbase", Mechanism: "pacing", Held: true}}
+		}, "short-circuit warn"},
+		"short-circuit, not held": {func(f *Facts) {
+			shortCircuit(f)
+			f.Status.Control.Holds = []status.Hold{{Flow: "service:hbase"}, {Flow: "process:a", Held: true}}
+		}, "short-circuit warn"},
 		"short-circuit, no path": {func(f *Facts) { f.DataNode.Conf["dfs.client.read.shortcircuit"] = "true" }, ""},
 		"no configuration":       {func(f *Facts) { f.DataNode.ConfErr = errors.New("forbidden") }, "short-circuit warn"},
 		"reads ahead":            {func(f *Facts) { f.DataNode.Native = true }, "readahead warn"},

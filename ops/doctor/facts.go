@@ -112,10 +112,10 @@ type Jar struct {
 	Closed  string // the first folder of the path, or the jar, that not every user may read
 }
 
-// Worker is a standalone Worker of Spark, or Spark's shuffle service in a process of its own.
+// Worker is a standalone Worker of Spark, or Spark's shuffle service in a separate process.
 type Worker struct {
 	PID      int
-	Serves   bool // it is known to serve files of shuffles; a Worker may have that in a file
+	Serves   bool // it is known to serve files of shuffles
 	HasAgent bool // its command line loads an agent with the role of a Worker
 	Service  bool // it is a process that does nothing else
 }

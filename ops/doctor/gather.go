@@ -71,6 +71,7 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	if f.DataNode.PID != 0 {
 		f.DataNode.Native, f.DataNode.NativeErr = mapped(proc, f.DataNode.PID, "/libhadoop.so")
 	}
+	f.Workers = findWorkers(proc)
 	for _, c := range []struct {
 		path, otherwise string
 		inspect         func(string) (*install.Inspection, error)
@@ -83,6 +84,11 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 		folder := Folder{Path: cmp.Or(c.path, c.otherwise), Asked: c.path != ""}
 		if folder.Found, folder.Err = c.inspect(folder.Path); folder.Asked || !errors.Is(folder.Err, fs.ErrNotExist) {
 			f.Folders = append(f.Folders, folder)
+		}
+		if enabled, _ := install.SparkSetting(folder.Path, serviceEnabled); c.spark && enabled == "true" { // an error is reported with the folder
+			for i := range f.Workers {
+				f.Workers[i].Serves = true
+			}
 		}
 		if i := folder.Found; i != nil && c.spark && i.Prepared && i.AgentJar != "" {
 			f.ExecutorJars = append(f.ExecutorJars, lookAtJar(i.AgentJar, i.Folder))
@@ -98,7 +104,6 @@ func Gather(ctx context.Context, where Where, build string) *Facts {
 	if f.DataNode.PID != 0 {
 		f.Node, _ = readProcess(f.DataNode.PID) // if this fails, fewer facts about the socket are checked
 	}
-	f.Workers = findWorkers(proc)
 	f.Directories = f.directories()
 	f.KernelRelease = release()
 	f.MissingCalls = status.MissingCalls()

@@ -52,6 +52,9 @@ const (
 	serviceClass = "org.apache.spark.deploy.ExternalShuffleService"
 )
 
+// serviceEnabled is the setting with which a Worker serves files of shuffles, on its command line or in spark-defaults.conf.
+const serviceEnabled = "spark.shuffle.service.enabled"
+
 // findWorkers returns the processes of the file system that is mounted at mount that run Spark's Worker or shuffle service. It
 // leaves out processes whose command line it may not read.
 func findWorkers(mount string) (found []Worker) {
@@ -80,9 +83,9 @@ func workerOf(pid int, line []string) (w Worker, ok bool) {
 		switch {
 		case word == workerClass || word == serviceClass:
 			ok, w.Service = true, word == serviceClass
-		case word == "-Dspark.shuffle.service.enabled=true":
+		case word == "-D"+serviceEnabled+"=true":
 			w.Serves = true
-		case strings.HasPrefix(word, "-javaagent:") && strings.HasSuffix(word, ",role=worker"):
+		case strings.HasPrefix(word, "-javaagent:") && strings.Contains(word, "role=worker"):
 			w.HasAgent = true
 		}
 	}

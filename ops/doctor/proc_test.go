@@ -73,6 +73,7 @@ func TestWorkers(t *testing.T) {
 	}{
 		{"/usr/bin/java -cp /a:/b -Xmx1g org.apache.spark.deploy.worker.Worker --webui-port 8081 spark://h:7077", Worker{}, true},
 		{"java -Dspark.shuffle.service.enabled=true " + agent + "worker org.apache.spark.deploy.worker.Worker spark://h:7077", Worker{Serves: true, HasAgent: true}, true},
+		{"java -javaagent:/p.jar=role=worker,socket=/x org.apache.spark.deploy.worker.Worker spark://h:7077", Worker{HasAgent: true}, true},
 		{"java " + agent + "executor org.apache.spark.deploy.ExternalShuffleService", Worker{Serves: true, Service: true}, true},
 		{"java org.apache.spark.deploy.master.Master", Worker{}, false},
 		{"/bin/bash /opt/spark/bin/spark-class org.apache.spark.deploy.worker.Worker spark://h:7077", Worker{}, false},

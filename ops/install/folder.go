@@ -228,7 +228,7 @@ func (t target) change(f *file, include func(string) ([]byte, error), force bool
 		if len(lines) == 0 {
 			return nil, nil, nil
 		}
-		eol := lineEnd(f.text)
+		const eol = "\n" // a shell reads the file: a carriage return would belong to a command
 		block := eol + "# " + ourComment + eol + strings.Join(lines, eol) + eol
 		if len(f.text) == 0 {
 			block = block[len(eol):]

@@ -82,6 +82,20 @@ func inspect(dir string, targets func(Options) []target, hadoop bool) (*Inspecti
 	return i, nil
 }
 
+// SparkSetting returns the value of a key in the file spark-defaults.conf of a folder; empty if it is not there.
+func SparkSetting(dir, key string) (string, error) {
+	f, err := readFile(filepath.Join(dir, "spark-defaults.conf"))
+	if err != nil {
+		return "", err
+	}
+	doc, err := parseProperties(f.text)
+	if err != nil {
+		return "", err
+	}
+	e, _ := doc.effective(key)
+	return strings.TrimSpace(e.value), nil
+}
+
 // hidden finds items that somebody has added to a list in another file since penstock install
 // copied this list into the target's file. The copy hides the other list, so the new items have no
 // effect. A list that the target's file had before Penstock hid the other list already, so hidden

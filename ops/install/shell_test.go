@@ -239,6 +239,7 @@ func TestSparkWorkersOptions(t *testing.T) {
 			{"their options", "-Xmx1g", true, "-Xmx1g %s"},
 			{"another agent", "-javaagent:/other.jar", true, "-javaagent:/other.jar %s"},
 			{"already there", "-Xmx1g %s", true, "-Xmx1g %s"},
+			{"another jar of ours", "-javaagent:/o/penstock-agent-0.9.jar=role=worker", true, "-javaagent:/o/penstock-agent-0.9.jar=role=worker"},
 			{"no jar", "-Xmx1g", false, "-Xmx1g"},
 		} {
 			dir := scratch(t)

@@ -155,12 +155,12 @@ func bandwidthTargets(bandwidth string) []target {
 }
 
 // sparkEnvironment returns the lines for spark-env.sh: the jar on Spark's class path, and the agent in a standalone
-// cluster's Worker and in the shuffle service that runs by itself. A line changes nothing if the jar is missing, or if the option names
-// the jar already.
+// cluster's Worker and in a separate shuffle service. A line changes nothing if the jar is missing, or if the option has
+// an agent of Penstock already: a JVM must not have two.
 func sparkEnvironment(o Options) string {
 	lines := []string{fmt.Sprintf("export SPARK_DIST_CLASSPATH=\"${SPARK_DIST_CLASSPATH:+${SPARK_DIST_CLASSPATH}:}%s\"", o.AgentJar)}
 	for _, variable := range []string{"SPARK_WORKER_OPTS", "SPARK_SHUFFLE_OPTS"} {
-		lines = append(lines, fmt.Sprintf(`case "${%[1]s:-}" in *-javaagent:%[2]s=*) ;; *) test ! -r %[2]s || export %[1]s="${%[1]s:+${%[1]s} }%[3]s" ;; esac`,
+		lines = append(lines, fmt.Sprintf(`case "${%[1]s:-}" in *-javaagent:%[2]s=*|*-javaagent:*penstock-agent*) ;; *) if [ -f %[2]s ] && [ -r %[2]s ]; then export %[1]s="${%[1]s:+${%[1]s} }%[3]s"; fi ;; esac`,
 			variable, o.AgentJar, WorkerOption(o.AgentJar, o.Socket)))
 	}
 	return strings.Join(lines, "\n")
@@ -174,7 +174,7 @@ func sparkTargets(o Options) []target {
 	return []target{
 		{path: "spark-env.sh", format: plainText, append: true,
 			whole:   sparkEnvironment(o),
-			restart: "Spark's standalone Workers, its Thrift and Connect servers, if you have them"},
+			restart: "Spark's standalone Workers, a separate shuffle service, its Thrift and Connect servers, if you have them"},
 		{path: "spark-defaults.conf", format: sparkProperties, wants: []want{
 			{key: "spark.hadoop.fs.hdfs.impl", set: "${penstock.hdfs.impl}", byDefault: defaultHDFS},
 			{key: "spark.hadoop.penstock.hdfs.impl", set: defaultHDFS, byDefault: defaultHDFS},
