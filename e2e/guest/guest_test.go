@@ -62,17 +62,20 @@ var kernels = []struct {
 	{"debian 11", func(t *testing.T) (string, error) { return guest.FetchEarlier(t.Context(), "../../.cache", t.Logf) }},
 }
 
-func TestGuest(t *testing.T) {
+// onKernels runs a test with the folder of each kernel.
+func onKernels(t *testing.T, test func(t *testing.T, kernel string)) {
 	for _, k := range kernels {
 		t.Run(k.name, func(t *testing.T) {
 			kernel, err := k.fetch(t)
 			if err != nil {
 				t.Fatal(err)
 			}
-			testGuest(t, kernel)
+			test(t, kernel)
 		})
 	}
 }
+
+func TestGuest(t *testing.T) { onKernels(t, testGuest) }
 
 func testGuest(t *testing.T, kernel string) {
 	book, err := ledger.Open(t.TempDir())

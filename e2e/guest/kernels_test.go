@@ -13,17 +13,7 @@ import (
 )
 
 // The tests of opening files and of residency pass on the guest's kernels, which are earlier than the test machines'.
-func TestEarlierKernel(t *testing.T) {
-	for _, k := range kernels {
-		t.Run(k.name, func(t *testing.T) {
-			kernel, err := k.fetch(t)
-			if err != nil {
-				t.Fatal(err)
-			}
-			testEarlierKernel(t, kernel)
-		})
-	}
-}
+func TestEarlierKernel(t *testing.T) { onKernels(t, testEarlierKernel) }
 
 func testEarlierKernel(t *testing.T, kernel string) {
 	for _, p := range []struct {
