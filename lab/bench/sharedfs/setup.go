@@ -87,7 +87,7 @@ func defaultBeside() Beside {
 	// The transfers are those of IOR's defaults. The kernel begins to write early, because a large writeback would delay
 	// the other requests of a disk, with and without daemons.
 	return Beside{Sorts: 12, AtOnce: 6, SortMiB: 32, Files: 2, EveryS: 4, Clients: 2, PhaseS: 6, Transfer: 256 << 10, FileMiB: 32, ProbesHz: 5, Share: 0.99,
-		Turn: 384 << 10, Background: 512 << 10}
+		Turn: 256 << 10, Background: 512 << 10}
 }
 
 const (
