@@ -90,15 +90,11 @@ func (b *File) Query(off, length int64) (Pages, error) {
 	if kernel.Cachestat.Missing() != nil {
 		return b.mincore(off, length)
 	}
-	var stat unix.Cachestat_t
-	r := unix.CachestatRange{Off: uint64(off), Len: uint64(length)}
-	if err := unix.Cachestat(uint(b.f.Fd()), &r, &stat, 0); err != nil {
+	pages, err := kernel.CountPages(int(b.f.Fd()), off, length)
+	if err != nil {
 		return Pages{}, fmt.Errorf("cachestat %s: %w", b.f.Name(), err)
 	}
-	return Pages{
-		Resident: int64(stat.Cache) * PageSize,
-		Unsaved:  int64(stat.Dirty+stat.Writeback) * PageSize,
-	}, nil
+	return Pages{Resident: pages.Resident * PageSize, Unsaved: pages.Unsaved * PageSize}, nil
 }
 
 // PrepareStaging turns off the kernel's readahead on this descriptor, so that pages from

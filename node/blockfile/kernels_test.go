@@ -81,6 +81,50 @@ func TestMincoreCountsAsCachestat(t *testing.T) {
 	})
 }
 
+// All pages are counted wherever the range begins, also inside a large folio.
+func TestQueryInsideLargeFolios(t *testing.T) {
+	if kernel.Cachestat.Missing() != nil {
+		return // in a process of TestWithoutNewerCalls
+	}
+	d, root := dataDir(t)
+	name := filepath.Join(root, "blk_1")
+	file, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	const size, step = 32 << 20, 3 << 20
+	for at := 0; at < size; at += step {
+		if _, err := file.Write(make([]byte, min(step, size-at))); err != nil { // ext4 and xfs make large folios of such writes
+			t.Fatal(err)
+		}
+	}
+	f, err := d.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	wrong := 0
+	for off := int64(0); off < size; off += 68 << 10 {
+		for _, length := range []int64{64 << 10, 816 << 10, 2 << 20, 5 << 20} {
+			length = min(length, size-off)
+			pages, err := f.Query(off, length)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if pages.Resident != length {
+				mc, err := f.mincore(off, length) // the kernel may have taken pages away
+				if wrong++; err != nil || mc.Resident != pages.Resident {
+					t.Fatalf("%d KiB from %d KiB: %d bytes resident, and %d by mincore, %v", length>>10, off>>10, pages.Resident, mc.Resident, err)
+				}
+			}
+		}
+	}
+	if wrong > 100 {
+		t.Errorf("pages were missing in %d ranges", wrong)
+	}
+}
+
 // A user without rights gets an error, and not the answer that all pages are resident.
 func TestResidencyIsForUsersWithRights(t *testing.T) {
 	d, root := dataDir(t)

@@ -386,12 +386,19 @@ func (st *stream) open(op Operation, file device.File, from, to int64) {
 		Kind: device.Persistent, Write: op.Write, Block: file, From: from, To: to})
 }
 
-// report reports the last write that has passed. If the write is still running, only a part of it counts,
-// and report is called again at the thread's next operation.
-func (st *stream) report() {
-	if st.wrote > 0 && st.part != nil && !st.part.waits() {
-		st.Loop.Progress(st.part.at, st.wrote)
+// report reports the last write that has passed. If the write is still running, only the part that the
+// file's size shows counts. It reports whether the whole write counts now. A write inside of the file
+// counts at once.
+func (st *stream) report() (whole bool) {
+	if st.wrote == 0 || st.part == nil || st.part.waits() {
+		return true
 	}
+	written := st.wrote
+	if size, err := st.part.at.Block.Size(); err == nil {
+		written = min(written, size)
+	}
+	st.Loop.Progress(st.part.at, written)
+	return written == st.wrote
 }
 
 func (p *part) waits() bool {
@@ -411,8 +418,7 @@ func (st *stream) tick(now time.Time) bool {
 		return true
 	}
 	if now.Sub(st.used) >= reportAfter && !st.reported {
-		st.reported = true
-		st.report()
+		st.reported = st.report()
 	}
 	return now.Sub(st.used) < idleAfter
 }

@@ -238,6 +238,41 @@ func TestWritesAreDrained(t *testing.T) {
 	}
 }
 
+// A write may take longer than the time after which it is reported. Its other part counts as soon as it is
+// written, and not only when the idle stream is closed.
+func TestASlowWrite(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	f := newFixture(t, nil)
+	file := f.file("slow", 0)
+	op := f.operation("a", file, 0, 3*mib)
+	op.Write = true
+	f.hold(op)
+	const half = 3 * mib / 2
+	backlog := func(want int64) {
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := poll.Until(ctx, 10*time.Millisecond, func() (bool, error) {
+			s, _ := f.loop.Snapshot()
+			return len(s.Flows) == 1 && s.Flows[0].Backlog == want, nil
+		}); err != nil {
+			t.Fatalf("a backlog of %d bytes: %v", want, err)
+		}
+	}
+	for at := int64(0); at < 2*half; at += half {
+		if _, err := file.WriteAt(make([]byte, half), at); err != nil {
+			t.Fatal(err)
+		}
+		if at == 0 {
+			backlog(half)
+		}
+	}
+	backlog(mib) // the first quantum, of 2 MiB, is drained
+	if s := f.scheduler.Stats(); s.Streams != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // At depth 1, one direct operation runs at a time, and the next begins when the system call of the one
 // before has returned. The test writes the threads' counters itself, since Go's runtime makes calls
 // of its own in a thread that only waits for the daemon's answer.

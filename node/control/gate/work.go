@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"penstock/node/kernel"
 )
 
 const (
@@ -268,13 +270,12 @@ func (s *server) resident(r *Request, fd int, size int64) bool {
 		return true // the end of the file
 	}
 	first, last := r.Offset/pageSize, (end-1)/pageSize
-	var stat unix.Cachestat_t
-	err := unix.Cachestat(uint(fd), &unix.CachestatRange{Off: uint64(r.Offset), Len: uint64(end - r.Offset)}, &stat, 0)
+	pages, err := kernel.CountPages(fd, r.Offset, end-r.Offset)
 	if err != nil {
 		return false
 	}
-	r.Resident = min(int64(stat.Cache)*pageSize, end-r.Offset)
-	return int64(stat.Cache) > last-first
+	r.Resident = min(pages.Resident*pageSize, end-r.Offset)
+	return pages.Resident > last-first
 }
 
 // hold reports an operation to the daemon. If that is impossible, the operation passes.
