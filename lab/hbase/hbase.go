@@ -43,7 +43,6 @@ type HBase struct {
 	web          string // web address of the RegionServer
 	master       *process.Process
 	regionServer *process.Process
-	runs         atomic.Int64
 }
 
 // Bounds of the start of HBase, and of the end of each server.
@@ -163,11 +162,14 @@ type Times struct {
 	Mean, P50, P95, P99, Max time.Duration
 }
 
+// evaluations counts those of all clusters, because a cluster's next HBase writes its logs to the same folder.
+var evaluations atomic.Int64
+
 // Evaluate runs PerformanceEvaluation to its end and returns the times of each client.
 func (h *HBase) Evaluate(ctx context.Context, e Evaluation) ([]Times, error) {
 	args := append([]string{"--nomapred", "--latency", fmt.Sprintf("--rows=%d", e.Rows)}, e.Options...)
 	args = append(args, string(e.Operation), strconv.Itoa(max(1, e.Clients)))
-	name := fmt.Sprintf("evaluation-%d-%s", h.runs.Add(1), e.Operation)
+	name := fmt.Sprintf("evaluation-%d-%s", evaluations.Add(1), e.Operation)
 	p, err := h.java(name, 256, "org.apache.hadoop.hbase.PerformanceEvaluation", args...)
 	if err != nil {
 		return nil, err
