@@ -40,9 +40,6 @@ func StartMachine(ctx context.Context, setup Setup, o Options) (_ *Machine, err 
 	// This disk holds the jobs' intermediate files, so that they are in memory as well.
 	spec.Disks = append(spec.Disks, fastDisk("spills", spillBytes))
 	node := daemon.Options{Patience: daemonPatience}
-	if setup.Loopback {
-		node.More = "loopback: 127.0.0.1:0\n"
-	}
 	spec.Nodes = func(*stand.Stand) []daemon.Options { return []daemon.Options{node} }
 	spec.NodesLater = true
 	spec.Hadoop = func(s *stand.Stand) hadoop.Config {
@@ -210,8 +207,12 @@ func (m *Machine) Arrange(ctx context.Context, v Variant) error {
 		ready = func() error { return m.awaitMark(ctx) }
 	}
 	err := m.StartNode(ctx, 0, func(o *daemon.Options) {
-		if o.Mode, o.More, o.Weights = string(v), "", ""; v == Marked {
+		o.Mode, o.More, o.Weights = string(v), "", ""
+		switch {
+		case v == Marked:
 			m.mark(o)
+		case m.setup.Loopback:
+			o.More = "loopback: 127.0.0.1:0\n"
 		}
 	})
 	if err != nil {

@@ -44,8 +44,8 @@ final class PortFile {
 
     static String missing(String socket) {
         return "there is no " + of(socket) + ": this JVM (Java " + System.getProperty("java.version")
-                + ") has no Unix sockets, so set loopback to 127.0.0.1:0 in the daemon's settings,"
-                + " or use Java 16 or later";
+                + ") has no Unix sockets, or the agent's transport is loopback, so set loopback to"
+                + " 127.0.0.1:0 in the daemon's settings, or use Unix sockets on Java 16 or later";
     }
 
     boolean isTrusted(long uid) {

@@ -83,8 +83,8 @@ class PortFileTest {
     void noFile() throws Exception {
         Files.delete(file);
         refused("there is no " + file + ": this JVM (Java " + System.getProperty("java.version")
-                + ") has no Unix sockets, so set loopback to 127.0.0.1:0 in the daemon's settings,"
-                + " or use Java 16 or later");
+                + ") has no Unix sockets, or the agent's transport is loopback, so set loopback to"
+                + " 127.0.0.1:0 in the daemon's settings, or use Unix sockets on Java 16 or later");
         String nowhere = directory.resolve("none/agent.sock").toString();
         assertThrows(Untrusted.class, () -> PortFile.read(nowhere));
     }
