@@ -82,6 +82,7 @@ public final class Client {
         }
         try (DistributedFileSystem fs = (DistributedFileSystem) FileSystem.newInstance(FileSystem.getDefaultUri(conf), conf)) {
             Path path = new Path(args.get("path"));
+            fs.setVerifyChecksum(!args.containsKey("unverified"));
             if (operation.equals("put")) {
                 put(fs, path);
             } else if (operation.equals("get")) {

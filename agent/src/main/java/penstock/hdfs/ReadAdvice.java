@@ -20,20 +20,23 @@ public final class ReadAdvice {
     /**
      * The constructor. On entry no lock is held. The lookup of the replica takes the dataset's read lock for a moment,
      * as the constructor itself does later. Replicas in memory or on provided storage have no device here. The
-     * constructor may throw an IOException in any case; a refused operation throws it before a file is opened.
+     * constructor may throw an IOException in any case; a refused operation throws it before a file is opened. The
+     * DataNode opens the checksum file only to verify or to send checksums. HBase, which has checksums of its own,
+     * asks for none.
      */
     static final class Construct {
         @SuppressWarnings("deprecation") // FsDatasetSpi.getReplica, which BlockSender uses as well
         @Advice.OnMethodEnter
         static Stream enter(@Advice.Argument(0) ExtendedBlock block, @Advice.Argument(1) long start,
-                @Advice.Argument(2) long length, @Advice.Argument(6) DataNode node) throws Refusal {
+                @Advice.Argument(2) long length, @Advice.Argument(4) boolean verify,
+                @Advice.Argument(5) boolean send, @Advice.Argument(6) DataNode node) throws Refusal {
             Stream opened = null;
             try {
                 Replica replica = node.getFSDataset().getReplica(block.getBlockPoolId(), block.getBlockId());
                 if (replica instanceof LocalReplica && !replica.isOnTransientStorage()) {
                     LocalReplica local = (LocalReplica) replica;
-                    opened = Gates.openRead(local.getBlockFile(), local.getMetaFile(), start, length,
-                            replica.getBytesOnDisk());
+                    opened = Gates.openRead(local.getBlockFile(), verify || send ? local.getMetaFile() : null, start,
+                            length, replica.getBytesOnDisk());
                 }
             } catch (Throwable t) {
                 Gates.failed(t);
