@@ -33,7 +33,7 @@ func knownClaims(t *testing.T) map[string][]claims.Claim {
 	known := map[string][]claims.Claim{
 		"broker": broker.KnownClaims(10_000), "containers": containers.KnownClaims(), "sharedfs": sharedfs.KnownClaims(), "coordination": coordination.KnownClaims(),
 		"forecast":   forecast.KnownClaims(),
-		"guarantees": guarantees.KnownClaims(), "latency": latency.KnownClaims(), "latency-80": latency.KnownClaims(), "profiles": forecast.KnownClaims(),
+		"guarantees": guarantees.KnownClaims(), "latency": latency.KnownClaims(), "latency-80": latency.KnownClaims(), "hbase": latency.KnownClaims(), "profiles": forecast.KnownClaims(),
 		"monitor": monitor.KnownClaims(), "network": network.KnownClaims(), "overhead": overhead.KnownClaims(), "soak": soak.KnownClaims(),
 	}
 	for _, disk := range []string{isolation.HDD, isolation.SSD} {
