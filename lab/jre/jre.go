@@ -162,8 +162,8 @@ func linkWithin(root string) error {
 // libcFolder contains the C library, beside the runtime's folders.
 const libcFolder = "libc"
 
-// useLibc makes the java program in the folder made use the C library there. Both will be in the folder dir. Programs
-// that java starts use the machine's own library, as before.
+// useLibc makes the java program in the folder made, and its helper that starts other programs, use the C library there.
+// All will be in the folder dir. Programs that java starts use the machine's own library, as before.
 func useLibc(ctx context.Context, patchelf, made, dir string, r release) error {
 	home, err := find(made, r)
 	if err != nil {
@@ -196,10 +196,15 @@ func useLibc(ctx context.Context, patchelf, made, dir string, r release) error {
 	later = filepath.Join(dir, later)
 	machine := "/lib/" + filepath.Base(library) // the machine's libraries of other packages
 	paths := strings.Join([]string{"$ORIGIN/" + jli, later, machine, "/usr" + machine}, ":")
-	out, err = exec.CommandContext(ctx, patchelf, "--set-interpreter", filepath.Join(later, loader),
-		"--set-rpath", paths, "--force-rpath", java).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("patchelf %s: %w: %s", java, err, out)
+	for _, program := range []string{java, filepath.Join(home, "lib", "jspawnhelper")} {
+		if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
+			continue // Java 8 has no jspawnhelper
+		}
+		out, err = exec.CommandContext(ctx, patchelf, "--set-interpreter", filepath.Join(later, loader),
+			"--set-rpath", paths, "--force-rpath", program).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("patchelf %s: %w: %s", program, err, out)
+		}
 	}
 	return nil
 }

@@ -38,6 +38,24 @@ func TestPortsAreFreeAndDistinctAndNobodysConnections(t *testing.T) {
 	}
 }
 
+// A port that was drawn for a server is not drawn again before the server listens.
+func TestNoPortIsDrawnTwice(t *testing.T) {
+	mu.Lock()
+	clear(drawn) // Free itself empties it when most ports have been drawn
+	mu.Unlock()
+	seen := map[int]bool{}
+	for range count / 4 {
+		all, err := Free(1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if seen[all[0]] {
+			t.Fatalf("port %d twice", all[0])
+		}
+		seen[all[0]] = true
+	}
+}
+
 func TestAddress(t *testing.T) {
 	address, err := Address()
 	if err != nil {
