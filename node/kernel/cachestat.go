@@ -10,10 +10,9 @@ type Pages struct {
 
 // CountPages counts the pages of [off, off+length) of an open file with cachestat(2). length must be above 0.
 //
-// On Linux 6.18, cachestat counts too few pages if the range begins inside a folio that takes several slots of
-// an inner node of the page cache's tree, that is, of 512 KiB or more: it ends too early. So if the first call
-// finds some pages but not all, CountPages counts from the start of the largest possible folio, and subtracts the
-// pages before off.
+// On Linux 6.18, cachestat may count too few pages if the range begins inside a large folio: it ends before the
+// range does. So if the first call finds some pages but not all, CountPages counts from the start of the largest
+// possible folio, and subtracts the pages before off.
 func CountPages(fd int, off, length int64) (Pages, error) {
 	all, err := countPages(fd, off, length)
 	pages := (off+length-1)/pageBytes - off/pageBytes + 1
