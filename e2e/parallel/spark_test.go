@@ -16,11 +16,11 @@ import (
 // their data, and the output has the lines of the input.
 func TestSpark(t *testing.T) {
 	each(t, func(t *testing.T, m *storage.Machines, fs fileSystem) {
-		// An executor on each host.
+		// A host has the memory for one executor of 1536 MB and for the ApplicationMaster of 1024 MB, so each host gets one executor.
 		c := start(t, m, fs.layout, func(cfg *hadoop.Config) {
-			cfg.TaskSlots = 9
-			cfg.Settings["yarn.resourcemanager.nodemanagers.heartbeat-interval-ms"] = "1000"
-			cfg.Settings["yarn.scheduler.capacity.per-node-heartbeat.maximum-container-assignments"] = "1"
+			cfg.TaskSlots = 4 // 2560 MB
+			cfg.Settings["yarn.scheduler.capacity.root."+hadoop.QueueProtected+".maximum-capacity"] = "100"
+			cfg.Settings["yarn.scheduler.capacity.root."+hadoop.QueueProtected+".user-limit-factor"] = "2"
 		})
 		const files, linesOfFile = 9, 100_000
 		for i := range files {
@@ -32,7 +32,11 @@ func TestSpark(t *testing.T) {
 		jar, err := filepath.Abs(jarFile)
 		fixture.Must(t, err)
 		s, err := spark.Start(t.Context(), spark.Config{RunDir: filepath.Join(m.Dir, "spark"), Home: home, Cluster: c.Cluster, Machine: m.Hosts[0], Progress: t.Logf,
-			Settings: map[string]string{"spark.driver.extraClassPath": jar, "spark.executor.extraClassPath": jar, "spark.executor.memory": "512m"}})
+			Settings: map[string]string{"spark.driver.extraClassPath": jar, "spark.executor.extraClassPath": jar,
+				"spark.executor.memory": "512m", "spark.executor.memoryOverhead": "1000m",
+				// Spark starts when all executors are there, and waits for a slot beside the data. By default it waits for 30 s
+				// and for 3 s, and an executor's first task can take longer than that on busy CPUs.
+				"spark.scheduler.minRegisteredResourcesRatio": "1", "spark.scheduler.maxRegisteredResourcesWaitingTime": "5m", "spark.locality.wait": "5m"}})
 		fixture.Must(t, err)
 		t.Cleanup(func() { fixture.Check(t, s.Stop()) })
 		script, err := spark.Script(t.TempDir(), spark.Sort)
