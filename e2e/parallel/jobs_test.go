@@ -51,6 +51,8 @@ func start(t *testing.T, m *storage.Machines, layout string, change ...func(*had
 			"penstock.sharedfs.layout":                               layout,
 			"penstock.sharedfs.gluster.shard":                        "0", // whole files
 			"penstock.sharedfs.hosts":                                names,
+			"penstock.sharedfs.tool.time":                            "1m",
+			"penstock.sharedfs.shuffle.wait":                         "1m",
 			"penstock.sharedfs.shuffle.dirs":                         filepath.Join(m.Mount, "local", "{host}"),
 			"yarn.scheduler.capacity.node-locality-delay":            "40",
 			"yarn.scheduler.capacity.rack-locality-additional-delay": "0", // as docs/operate/sharedfs.md says
@@ -58,7 +60,7 @@ func start(t *testing.T, m *storage.Machines, layout string, change ...func(*had
 			// machine busy for some seconds.
 			"yarn.resourcemanager.am.max-attempts":               "3",
 			"mapreduce.am.max-attempts":                          "3",
-			"yarn.nm.liveness-monitor.expiry-interval-ms":        "10000",
+			"yarn.nm.liveness-monitor.expiry-interval-ms":        "20000",
 			"mapreduce.reduce.shuffle.connect.timeout":           "5000",
 			"mapreduce.reduce.shuffle.retry-delay.max.ms":        "2000",
 			"mapreduce.job.reduce.shuffle.consumer.plugin.class": "org.apache.hadoop.mapreduce.task.reduce.Shuffle",

@@ -2,6 +2,7 @@ package shares
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -60,6 +61,9 @@ func (c *cluster) block(t *testing.T, path string) (found string) {
 	t.Helper()
 	name := c.Blocks(t, path)[0]
 	err := filepath.WalkDir(c.dataDir(), func(p string, e fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // of a file that was deleted
+		}
 		if err == nil && e.Name() == name {
 			found = p
 		}

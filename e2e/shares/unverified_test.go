@@ -2,7 +2,6 @@ package shares
 
 import (
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,32 +25,24 @@ func TestReadsWithoutChecksums(t *testing.T) {
 			args += " unverified=1"
 		}
 		fixture.Must(t, g.jvm.Run(t.Context(), "get", args))
-		if pages := c.residentChecksums(t); with != (pages > 0) {
-			t.Errorf("with checksums: %v: %d pages of checksum files are in the page cache", with, pages)
+		if pages := c.residentChecksums(t, path); with != (pages > 0) {
+			t.Errorf("with checksums: %v: %d pages of checksums are in the page cache", with, pages)
 		}
 	}
 }
 
-// residentChecksums returns the number of pages of all checksum files that are in the page cache.
-func (c *cluster) residentChecksums(t *testing.T) (all int64) {
+// residentChecksums returns how many pages of the checksums of an HDFS file's only block are in the page cache.
+func (c *cluster) residentChecksums(t *testing.T, path string) int64 {
 	t.Helper()
-	files := 0
-	fixture.Must(t, filepath.WalkDir(c.dataDir(), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".meta" {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		files++
-		pages, err := kernel.CountPages(int(f.Fd()), 0, mib)
-		all += pages.Resident
-		return err
-	}))
-	if files == 0 {
-		t.Fatal("there are no checksum files")
+	names, err := filepath.Glob(c.block(t, path) + "_*.meta")
+	fixture.Must(t, err)
+	if len(names) != 1 {
+		t.Fatalf("the block has the checksum files %q, want one", names)
 	}
-	return all
+	f, err := os.Open(names[0])
+	fixture.Must(t, err)
+	defer f.Close()
+	pages, err := kernel.CountPages(int(f.Fd()), 0, mib)
+	fixture.Must(t, err)
+	return pages.Resident
 }

@@ -10,9 +10,9 @@ import (
 )
 
 // sessionTime is the length of a ResourceManager's ZooKeeper session: after that time the standby
-// takes over from a failed ResourceManager. ZooKeeper's minimum is two of its ticks. A shorter
-// session would lead to unwanted failovers when the CPUs are busy for a moment.
-const sessionTime = 4 * time.Second
+// takes over from a failed ResourceManager. A shorter session would lead to unwanted failovers when the CPUs are busy for
+// some seconds.
+const sessionTime = 10 * time.Second
 
 // pair reports whether there are two ResourceManagers.
 func (c *Cluster) pair() bool { return len(c.ports.rm) > 1 }

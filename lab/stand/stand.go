@@ -265,6 +265,9 @@ func (s *Stand) startNetwork(context.Context) (err error) {
 	return err
 }
 
+// zooKeeperTick allows sessions of 4 to 40 s: busy CPUs must not end the session of a server of Hadoop or HBase.
+const zooKeeperTick = 2 * time.Second
+
 func (s *Stand) startZooKeeper(ctx context.Context) error {
 	if !s.Spec.ZooKeeper {
 		return nil
@@ -273,7 +276,7 @@ func (s *Stand) startZooKeeper(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ZooKeeper, err = zookeeper.Start(ctx, zookeeper.Options{Book: s.Book, Lib: lib, Dir: s.Path("zookeeper")})
+	s.ZooKeeper, err = zookeeper.Start(ctx, zookeeper.Options{Book: s.Book, Lib: lib, Dir: s.Path("zookeeper"), Tick: zooKeeperTick})
 	return err
 }
 

@@ -96,14 +96,16 @@ func (g *Gluster) Volume(ctx context.Context, o GlusterOptions) (*Gluster, error
 	return g, err
 }
 
-// connected waits until a host's server is connected with all others. A probe returns earlier.
+// connected waits until a host's server has accepted all others and is connected with them. A probe returns earlier.
 func (g *Gluster) connected(ctx context.Context, h *Host) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var last string
 	err := poll.Until(ctx, 200*time.Millisecond, func() (_ bool, err error) {
-		last, err = g.gluster(ctx, h, "pool", "list")
-		return strings.Count(last, "Connected") == len(g.hosts), err
+		if last, err = g.gluster(ctx, h, "peer", "status"); err != nil {
+			last = err.Error()
+		}
+		return strings.Count(last, "State: Peer in Cluster (Connected)") == len(g.hosts)-1, nil
 	})
 	if err != nil {
 		return fmt.Errorf("storage: wait for the servers of GlusterFS: %w; %s knows:\n%s", err, h.Name, last)

@@ -234,8 +234,10 @@ type stream struct {
 	made      int   // number of parts so far
 	used      time.Time
 	wrote     int64 // end of the last write; 0 before the first
-
-	reported bool // the last write has been reported although no operation followed
+	counted   int64 // end of what was reported of the writes
+	// unused is how long the stream must be unused before it is looked at whether more of the last write counts; 0 if
+	// all of it does. It doubles each time, because the end may never be reached, for example on a full disk.
+	unused time.Duration
 }
 
 // part is one stream of the device.
@@ -365,7 +367,7 @@ func (st *stream) write(op Operation) error {
 		}
 		st.open(op, written{st.Dir.Wrap(f)}, op.Offset, 0)
 	}
-	st.wrote, st.reported = op.Offset+op.Length, false
+	st.wrote, st.unused = op.Offset+op.Length, reportAfter
 	st.part.wait(access.Room(op.Offset, op.Length), op.Allow)
 	return nil
 }
@@ -380,15 +382,15 @@ func (written) Space() (int64, error) { return math.MaxInt64, nil }
 // open replaces the device's stream by a new one.
 func (st *stream) open(op Operation, file device.File, from, to int64) {
 	st.end()
-	st.part, st.wrote = &part{scheduler: st.scheduler}, 0
+	st.part, st.wrote, st.counted = &part{scheduler: st.scheduler}, 0, 0
 	st.made++
 	st.part.at = st.Loop.Open(device.OpenRequest{Marker: st.scheduler, ID: st.scheduler.number(st.part), Flow: op.Flow, User: op.User,
 		Kind: device.Persistent, Write: op.Write, Block: file, From: from, To: to})
 }
 
 // report reports the last write that has passed. If the write is still running, only the part that the
-// file's size shows counts. It reports whether the whole write counts now. A write inside of the file
-// counts at once.
+// file's size shows counts. A write inside of the file counts at once. It reports whether the whole write
+// counts now, but for less than a page: the length of some writes is only known in whole pages.
 func (st *stream) report() (whole bool) {
 	if st.wrote == 0 || st.part == nil || st.part.waits() {
 		return true
@@ -397,8 +399,11 @@ func (st *stream) report() (whole bool) {
 	if size, err := st.part.at.Block.Size(); err == nil {
 		written = min(written, size)
 	}
-	st.Loop.Progress(st.part.at, written)
-	return written == st.wrote
+	if written > st.counted {
+		st.Loop.Progress(st.part.at, written)
+		st.counted = written
+	}
+	return st.wrote-written < int64(os.Getpagesize())
 }
 
 func (p *part) waits() bool {
@@ -417,8 +422,10 @@ func (st *stream) tick(now time.Time) bool {
 	case st.part.waits():
 		return true
 	}
-	if now.Sub(st.used) >= reportAfter && !st.reported {
-		st.reported = st.report()
+	if st.unused > 0 && now.Sub(st.used) >= st.unused {
+		if st.unused *= 2; st.report() {
+			st.unused = 0
+		}
 	}
 	return now.Sub(st.used) < idleAfter
 }

@@ -34,6 +34,7 @@ type fixture struct {
 	loop      *device.Loop
 	folder    *blockfile.Dir
 	stopLoop  func()
+	stopTicks func() // the scheduler still works, without ticks
 }
 
 func newFixture(t *testing.T, rules map[string]device.Rule) *fixture {
@@ -68,9 +69,10 @@ func newFixture(t *testing.T, rules map[string]device.Rule) *fixture {
 	})
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { defer close(stopped); f.scheduler.Run(stop) }()
+	f.stopTicks = sync.OnceFunc(func() { close(stop); <-stopped })
 	t.Cleanup(func() {
-		close(stop)
-		<-stopped
+		f.stopTicks()
+		f.scheduler.Reset()
 		f.stopLoop()
 	})
 	return f
@@ -238,38 +240,72 @@ func TestWritesAreDrained(t *testing.T) {
 	}
 }
 
-// A write may take longer than the time after which it is reported. Its other part counts as soon as it is
-// written, and not only when the idle stream is closed.
+// A write may take longer than the time after which it is reported. Its other part counts while the thread still uses the
+// stream, and not only when the stream is closed. If the end of the write is never reached, the scheduler looks at the file
+// less and less often. The test gives the scheduler its ticks.
 func TestASlowWrite(t *testing.T) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	f := newFixture(t, nil)
-	file := f.file("slow", 0)
-	op := f.operation("a", file, 0, 3*mib)
-	op.Write = true
-	f.hold(op)
-	const half = 3 * mib / 2
-	backlog := func(want int64) {
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-		defer cancel()
-		if err := poll.Until(ctx, 10*time.Millisecond, func() (bool, error) {
-			s, _ := f.loop.Snapshot()
-			return len(s.Flows) == 1 && s.Flows[0].Backlog == want, nil
-		}); err != nil {
-			t.Fatalf("a backlog of %d bytes: %v", want, err)
-		}
+	const all, half, page = 3 * mib, 3 * mib / 2, 4 * kib
+	for _, c := range []struct {
+		name   string
+		end    int64
+		atMost int // looks at the file
+	}{
+		{"slow", all, 2},
+		{"rounded", all - page + 1, 2}, // the length of some writes is only known in whole pages
+		{"short", all - page, 9},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			f := newFixture(t, nil)
+			f.stopTicks()
+			file := f.file("file", 0)
+			op := f.operation("a", file, 0, all)
+			op.Write = true
+			f.hold(op)
+			passed := time.Now()
+			st := f.scheduler.streams.recent.Keys()[0]
+			looks := 0
+			for after := reportAfter; after < idleAfter; after += tickPeriod {
+				if was := st.unused; was > 0 {
+					size := int64(half)
+					if after > reportAfter {
+						size = c.end
+					}
+					if err := file.Truncate(size); err != nil {
+						t.Fatal(err)
+					}
+					f.scheduler.tick(passed.Add(after))
+					if st.unused != was {
+						looks++
+						f.counts(size)
+					}
+				}
+			}
+			if looks < 2 || looks > c.atMost {
+				t.Errorf("the scheduler looked %d times at the file, want 2 to %d", looks, c.atMost)
+			}
+			f.counts(c.end)
+			if s := f.scheduler.Stats(); s.Streams != 1 {
+				t.Errorf("%+v", s)
+			}
+		})
 	}
-	for at := int64(0); at < 2*half; at += half {
-		if _, err := file.WriteAt(make([]byte, half), at); err != nil {
-			t.Fatal(err)
+}
+
+// counts waits until so many bytes of the only flow are its backlog or written.
+func (f *fixture) counts(want int64) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(f.Context(), time.Minute)
+	defer cancel()
+	var got int64
+	if err := poll.Until(ctx, 10*time.Millisecond, func() (bool, error) {
+		if s, _ := f.loop.Snapshot(); len(s.Flows) == 1 {
+			got = s.Flows[0].Backlog + s.Flows[0].Bytes[1]
 		}
-		if at == 0 {
-			backlog(half)
-		}
-	}
-	backlog(mib) // the first quantum, of 2 MiB, is drained
-	if s := f.scheduler.Stats(); s.Streams != 1 {
-		t.Errorf("%+v", s)
+		return got == want, nil
+	}); err != nil {
+		f.Fatalf("%d bytes count, want %d: %v", got, want, err)
 	}
 }
 

@@ -157,8 +157,17 @@ func (p proc) status(pid int) (status, error) {
 	return parseStatus(text)
 }
 
-// space returns the pid namespace of a process.
-func (p proc) space(pid int) (string, error) { return os.Readlink(p.file(pid, "ns/pid")) }
+// space returns the pid namespace of a process. For a process that ends during the call, the kernel's answer is that
+// permission is denied; the error of space is then that the process does not exist.
+func (p proc) space(pid int) (string, error) {
+	space, err := os.Readlink(p.file(pid, "ns/pid"))
+	if errors.Is(err, os.ErrPermission) {
+		if _, gone := os.Stat(p.file(pid, "stat")); gone != nil {
+			err = gone
+		}
+	}
+	return space, err
+}
 
 // containerOfEnviron finds CONTAINER_ID in /proc/PID/environ; "" if it is missing or not a
 // container's id. The first one counts, as in getenv.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -182,6 +183,29 @@ func TestWhichNodeManagers(t *testing.T) {
 		m.look(proc(w.proc), map[uint32]bool{owner: true})
 		if len(m.known) != n {
 			t.Errorf("%d NodeManagers of user %d, want %d", len(m.known), owner, n)
+		}
+	}
+}
+
+// The namespace of a process that ends meanwhile is unknown, but not because of missing rights.
+func TestNamespaceOfAProcessThatEnds(t *testing.T) {
+	p := proc("/proc")
+	for range 400 {
+		cmd := exec.Command("true")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		waited := make(chan error)
+		go func() { waited <- cmd.Wait() }()
+		var err error
+		for err == nil {
+			_, err = p.space(cmd.Process.Pid)
+		}
+		if errors.Is(err, os.ErrPermission) {
+			t.Fatal(err)
+		}
+		if err := <-waited; err != nil {
+			t.Fatal(err)
 		}
 	}
 }

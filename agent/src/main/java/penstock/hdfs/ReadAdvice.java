@@ -21,8 +21,9 @@ public final class ReadAdvice {
      * The constructor. On entry no lock is held. The lookup of the replica takes the dataset's read lock for a moment,
      * as the constructor itself does later. Replicas in memory or on provided storage have no device here. The
      * constructor may throw an IOException in any case; a refused operation throws it before a file is opened. The
-     * DataNode opens the checksum file only to verify or to send checksums. HBase, which has checksums of its own,
-     * asks for none.
+     * DataNode reads the checksums of the range only to verify or to send them. HBase, which has checksums of its own,
+     * asks for none. Out of turn remains the last checksum of a block whose length is no multiple of a chunk, which the
+     * DataNode reads once after its start.
      */
     static final class Construct {
         @SuppressWarnings("deprecation") // FsDatasetSpi.getReplica, which BlockSender uses as well
