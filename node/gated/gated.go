@@ -235,8 +235,8 @@ type stream struct {
 	used      time.Time
 	wrote     int64 // end of the last write; 0 before the first
 	counted   int64 // end of what was reported of the writes
-	// unused is how long the stream must be unused before it is looked at whether more of the last write counts; 0 if
-	// all of it does. It doubles each time, because the end may never be reached, for example on a full disk.
+	// unused is the time without an operation after which the scheduler checks whether more of the last write counts; 0
+	// if all of it does. It doubles with each check, because the end may never be reached, for example on a full disk.
 	unused time.Duration
 }
 

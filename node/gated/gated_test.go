@@ -241,14 +241,14 @@ func TestWritesAreDrained(t *testing.T) {
 }
 
 // A write may take longer than the time after which it is reported. Its other part counts while the thread still uses the
-// stream, and not only when the stream is closed. If the end of the write is never reached, the scheduler looks at the file
+// stream, and not only when the stream is closed. If the end of the write is never reached, the scheduler checks the file
 // less and less often. The test gives the scheduler its ticks.
 func TestASlowWrite(t *testing.T) {
 	const all, half, page = 3 * mib, 3 * mib / 2, 4 * kib
 	for _, c := range []struct {
 		name   string
 		end    int64
-		atMost int // looks at the file
+		atMost int // checks of the file
 	}{
 		{"slow", all, 2},
 		{"rounded", all - page + 1, 2}, // the length of some writes is only known in whole pages
@@ -265,7 +265,7 @@ func TestASlowWrite(t *testing.T) {
 			f.hold(op)
 			passed := time.Now()
 			st := f.scheduler.streams.recent.Keys()[0]
-			looks := 0
+			checks := 0
 			for after := reportAfter; after < idleAfter; after += tickPeriod {
 				if was := st.unused; was > 0 {
 					size := int64(half)
@@ -277,13 +277,13 @@ func TestASlowWrite(t *testing.T) {
 					}
 					f.scheduler.tick(passed.Add(after))
 					if st.unused != was {
-						looks++
+						checks++
 						f.counts(size)
 					}
 				}
 			}
-			if looks < 2 || looks > c.atMost {
-				t.Errorf("the scheduler looked %d times at the file, want 2 to %d", looks, c.atMost)
+			if checks < 2 || checks > c.atMost {
+				t.Errorf("the scheduler checked the file %d times, want 2 to %d", checks, c.atMost)
 			}
 			f.counts(c.end)
 			if s := f.scheduler.Stats(); s.Streams != 1 {

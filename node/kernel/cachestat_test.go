@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A file whose folios are as large as possible, counted by a call that leaves out pages if the range begins inside of a folio.
-// Also if the page cache changes between the calls, no count is below that of the first call or above the range.
+// The file has the largest possible folios, and a call leaves out pages if its range begins inside of a folio. All pages are
+// counted all the same. If the page cache changes between the calls, no count is below that of the first call or above the range.
 func TestAllPagesAreCounted(t *testing.T) {
 	const perFolio, pages = maxFolioBytes / pageBytes, 4 * maxFolioBytes / pageBytes
 	rapid.Check(t, func(t *rapid.T) {
@@ -68,7 +68,7 @@ func TestAllPagesAreCounted(t *testing.T) {
 		if got.Resident < least.Resident || got.Unsaved < least.Unsaved || got.Resident > touched || got.Unsaved > touched {
 			t.Fatalf("%+v, after %+v, of %d pages", got, least, touched)
 		}
-		// Without a page of the file in the folio where the range begins, the call cannot begin inside of a folio.
+		// If that folio has no page, the real call leaves nothing out.
 		first := int(off / pageBytes)
 		folio := count(first, min(pages, first-first%perFolio+perFolio))
 		if want := count(first, int(min(pages, (off+length-1)/pageBytes+1))); !changing && folio.Resident+folio.evicted > 0 && got != want.Pages {
