@@ -531,7 +531,7 @@ func TestPair(t *testing.T) {
 		"yarn.resourcemanager.webapp.address.rm2": strings.TrimPrefix(urls[1], "http://"),
 		"yarn.resourcemanager.recovery.enabled":   "true",
 		"hadoop.zk.address":                       "127.0.0.1:2181",
-		"hadoop.zk.timeout-ms":                    "4000",
+		"hadoop.zk.timeout-ms":                    "10000",
 	} {
 		if site[key] != want {
 			t.Errorf("%s = %q, want %q", key, site[key], want)
