@@ -390,7 +390,7 @@ func (st *stream) open(op Operation, file device.File, from, to int64) {
 
 // report reports the last write that has passed. If the write is still running, only the part that the
 // file's size shows counts. A write inside of the file counts at once. It reports whether the whole write
-// counts now, but for less than a page: the length of some writes is only known in whole pages.
+// counts now. Less than a page may be missing: the length of some writes is only known in whole pages.
 func (st *stream) report() (whole bool) {
 	if st.wrote == 0 || st.part == nil || st.part.waits() {
 		return true
