@@ -2,7 +2,6 @@ package failure
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -91,11 +90,13 @@ func TestHedgedReads(t *testing.T) {
 		first := busier(t, p)
 		fixture.Must(t, shared.SetModel(stuck, shared.Disks[first]))
 		durations := p.after(t, 20)
-		slices.Sort(durations)
-		longest := durations[len(durations)-2] // busy CPUs may delay one
-		t.Logf("%s: 20 reads beside disk %d, on which a read takes %v: all but one took at most %v", way, first, stuck.SeekMin, longest)
+		longest := time.Duration(0)
+		for _, r := range durations {
+			longest = max(longest, r)
+		}
+		t.Logf("%s: 20 reads beside disk %d, on which a read takes %v: at most %v", way, first, stuck.SeekMin, longest)
 		if longest >= stuck.SeekMin {
-			t.Errorf("%s: two reads took %v or more, as long as on the stuck disk", way, longest)
+			t.Errorf("%s: a read took %v, as long as on the stuck disk", way, longest)
 		}
 		p.end(t)
 		setModel(t, usual)

@@ -122,7 +122,6 @@ func freezerHoldsToItsDuty(t *testing.T) {
 	state := f.Held()
 	m.must(f.Lift(m.journal, g))
 	m.expect("/freezer/duty/cgroup.freeze", "0")
-	free = min(free, c.counts(n)) // a busy machine may have slowed down one of the two
 	t.Logf("%d counts: %v free, %v at duty 0.25; %+v", n, free, held, state)
 	if held < free*3/2 || len(state) != 1 || state[0].Times == 0 {
 		t.Errorf("%d counts took %v without a hold, and %v at duty 0.25", n, free, held)
@@ -150,7 +149,9 @@ func frozenProcessesAreReleased(t *testing.T) {
 		}
 		m.must(daemon.Process.Kill())
 		daemon.Wait()
-		c.counts(1) // fails the test if the process stays frozen
+		if took := c.counts(1); took > time.Second {
+			t.Errorf("the process was held for %v after the daemon was killed", took)
+		}
 	}
 	j, err := journal.Open(path, undo)
 	m.must(err)

@@ -206,17 +206,14 @@ func (h jobHistory) all() int64 { return 2*h.events + 2*h.configuration + h.summ
 
 // with returns how many bytes a job and its history have written to HDFS. A stream to the history
 // lasts milliseconds. If it ends before the daemon could find out its process, it is not charged to
-// the application. So the copies of the configuration, the second copy of the events and the summary may be
-// missing. with returns the sum of present copies that is nearest to saw.
+// the application. So one copy of the configuration, or the second copy of the events, may be
+// missing. with returns the one of these three sums that is nearest to saw.
 func (h jobHistory) with(tasks, saw int64) (nearest int64) {
-	for events := int64(1); events <= 2; events++ {
-		for configurations := range int64(3) {
-			for summaries := range int64(2) {
-				sum := tasks + events*h.events + configurations*h.configuration + summaries*h.summary
-				if nearest == 0 || math.Abs(float64(saw-sum)) < math.Abs(float64(saw-nearest)) {
-					nearest = sum
-				}
-			}
+	all := tasks + h.all()
+	nearest = all
+	for _, sum := range []int64{all - h.events, all - h.configuration} {
+		if math.Abs(float64(saw-sum)) < math.Abs(float64(saw-nearest)) {
+			nearest = sum
 		}
 	}
 	return nearest

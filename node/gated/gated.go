@@ -235,9 +235,9 @@ type stream struct {
 	used      time.Time
 	wrote     int64 // end of the last write; 0 before the first
 	counted   int64 // end of what was reported of the writes
-	// unused is the time without an operation after which the scheduler checks whether more of the last write counts; 0
+	// checkAfter is the time without an operation after which the scheduler checks whether more of the last write counts; 0
 	// if all of it does. It doubles with each check, because the end may never be reached, for example on a full disk.
-	unused time.Duration
+	checkAfter time.Duration
 }
 
 // part is one stream of the device.
@@ -367,7 +367,7 @@ func (st *stream) write(op Operation) error {
 		}
 		st.open(op, written{st.Dir.Wrap(f)}, op.Offset, 0)
 	}
-	st.wrote, st.unused = op.Offset+op.Length, reportAfter
+	st.wrote, st.checkAfter = op.Offset+op.Length, reportAfter
 	st.part.wait(access.Room(op.Offset, op.Length), op.Allow)
 	return nil
 }
@@ -422,9 +422,9 @@ func (st *stream) tick(now time.Time) bool {
 	case st.part.waits():
 		return true
 	}
-	if st.unused > 0 && now.Sub(st.used) >= st.unused {
-		if st.unused *= 2; st.report() {
-			st.unused = 0
+	if st.checkAfter > 0 && now.Sub(st.used) >= st.checkAfter {
+		if st.checkAfter *= 2; st.report() {
+			st.checkAfter = 0
 		}
 	}
 	return now.Sub(st.used) < idleAfter

@@ -267,7 +267,7 @@ func TestASlowWrite(t *testing.T) {
 			st := f.scheduler.streams.recent.Keys()[0]
 			checks := 0
 			for after := reportAfter; after < idleAfter; after += tickPeriod {
-				if was := st.unused; was > 0 {
+				if was := st.checkAfter; was > 0 {
 					size := int64(half)
 					if after > reportAfter {
 						size = c.end
@@ -276,7 +276,7 @@ func TestASlowWrite(t *testing.T) {
 						t.Fatal(err)
 					}
 					f.scheduler.tick(passed.Add(after))
-					if st.unused != was {
+					if st.checkAfter != was {
 						checks++
 						f.counts(size)
 					}

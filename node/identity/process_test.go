@@ -195,7 +195,7 @@ func TestNamespaceOfAProcessThatEnds(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		waited := make(chan error)
+		waited := make(chan error, 1)
 		go func() { waited <- cmd.Wait() }()
 		var err error
 		for err == nil {

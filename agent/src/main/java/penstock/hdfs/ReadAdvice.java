@@ -22,8 +22,8 @@ public final class ReadAdvice {
      * as the constructor itself does later. Replicas in memory or on provided storage have no device here. The
      * constructor may throw an IOException in any case; a refused operation throws it before a file is opened. The
      * DataNode reads the checksums of the range only to verify or to send them. HBase, which has checksums of its own,
-     * asks for none. Out of turn remains the last checksum of a block whose length is no multiple of a chunk, which the
-     * DataNode reads once after its start.
+     * asks for none. If a block's length is no multiple of 512, the DataNode reads the block's last checksum all the
+     * same and keeps it in memory. This read has no turn.
      */
     static final class Construct {
         @SuppressWarnings("deprecation") // FsDatasetSpi.getReplica, which BlockSender uses as well
